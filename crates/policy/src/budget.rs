@@ -1,0 +1,218 @@
+//! A budget of retries, shared by all callers of one dependency.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// What a retry costs; a success refunds `ratio` of it.
+const RETRY: u32 = 1000;
+
+/// A budget of retries: a token bucket in one atomic word.
+///
+/// It starts with `burst` retries. A retry takes one out, a success puts `ratio` of one back. However
+/// much fails, `n` requests make at most `n × (1 + ratio) + burst` calls, so an outage is never
+/// multiplied by the retries of those who suffer it.
+///
+/// ```
+/// use holdoff_policy::{Budget, BudgetOptions};
+///
+/// let budget = Budget::new(BudgetOptions { burst: 1, ratio: 0.5 });
+/// assert!(budget.withdraw());
+/// assert!(!budget.withdraw(), "the only retry is gone");
+/// budget.refund();
+/// budget.refund();
+/// assert!(budget.withdraw(), "two successes have earned one");
+/// ```
+#[derive(Debug)]
+pub struct Budget(Bucket<AtomicU32>);
+
+/// How generous a [`Budget`] is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BudgetOptions {
+    /// How many retries each success earns: 0.2 allows one retry in five calls. From 0 to 1000.
+    pub ratio: f64,
+    /// How many retries can be saved up, at most a million.
+    pub burst: u32,
+}
+
+impl Default for BudgetOptions {
+    /// A fifth of the calls, and ten at once.
+    fn default() -> Self {
+        Self { ratio: 0.2, burst: 10 }
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(BudgetOptions::default())
+    }
+}
+
+impl Budget {
+    /// A full budget. Options out of range are brought into it.
+    pub fn new(options: BudgetOptions) -> Self {
+        let (full, refund) = options.in_tokens();
+        Self(Bucket { tokens: AtomicU32::new(full), full, refund })
+    }
+
+    /// Takes one retry out; `false` if there is none left, and then nothing was taken.
+    pub fn withdraw(&self) -> bool {
+        self.0.withdraw()
+    }
+
+    /// Puts a success's share of a retry back.
+    pub fn refund(&self) {
+        self.0.refund();
+    }
+
+    /// How many whole retries are left.
+    pub fn left(&self) -> u32 {
+        self.0.tokens.load(Ordering::Relaxed) / RETRY
+    }
+}
+
+impl BudgetOptions {
+    /// The bucket's size and the refund of one success.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1000 first")]
+    fn in_tokens(self) -> (u32, u32) {
+        let ratio = if self.ratio.is_nan() { 0.0 } else { self.ratio.clamp(0.0, 1000.0) };
+        let refund = (ratio * f64::from(RETRY) + 0.5) as u32;
+        (self.burst.min(1_000_000) * RETRY, refund)
+    }
+}
+
+/// The word's operations, so that a model checker can stand in for the hardware.
+trait Word {
+    fn read(&self) -> u32;
+    fn replace(&self, old: u32, new: u32) -> Result<u32, u32>;
+}
+
+impl Word for AtomicU32 {
+    fn read(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+
+    fn replace(&self, old: u32, new: u32) -> Result<u32, u32> {
+        // Relaxed: the count is all there is; nothing else is published through it.
+        self.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct Bucket<W> {
+    tokens: W,
+    full: u32,
+    refund: u32,
+}
+
+impl<W: Word> Bucket<W> {
+    fn withdraw(&self) -> bool {
+        self.update(|tokens| tokens.checked_sub(RETRY))
+    }
+
+    /// A full bucket is only read, so that happy callers do not fight over the cache line.
+    fn refund(&self) {
+        self.update(|tokens| (tokens < self.full).then(|| tokens.saturating_add(self.refund).min(self.full)));
+    }
+
+    /// Applies `change` in one step; `false` if it has nothing to change.
+    fn update(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
+        let mut seen = self.tokens.read();
+        loop {
+            let Some(new) = change(seen) else { return false };
+            match self.tokens.replace(seen, new) {
+                Ok(_) => return true,
+                Err(actual) => seen = actual,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_brought_into_it() {
+        let full = |options: BudgetOptions| Budget::new(options).left();
+        assert_eq!(full(BudgetOptions { ratio: f64::NAN, burst: u32::MAX }), 1_000_000);
+        let budget = Budget::new(BudgetOptions { ratio: -1.0, burst: 1 });
+        assert!(budget.withdraw());
+        budget.refund();
+        assert!(!budget.withdraw());
+    }
+
+    #[test]
+    fn it_never_holds_more_than_the_burst() {
+        let budget = Budget::new(BudgetOptions { ratio: 0.7, burst: 2 });
+        (0..100).for_each(|_| budget.refund());
+        assert_eq!(budget.left(), 2);
+    }
+
+    mod under_threads {
+        use super::super::*;
+        use shuttle::sync::Arc;
+        use shuttle::sync::atomic::{AtomicU32, AtomicUsize};
+        use shuttle::thread;
+
+        impl Word for AtomicU32 {
+            fn read(&self) -> u32 {
+                self.load(Ordering::SeqCst)
+            }
+
+            fn replace(&self, old: u32, new: u32) -> Result<u32, u32> {
+                self.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+            }
+        }
+
+        fn bucket(start: u32, full: u32, refund: u32) -> Arc<Bucket<AtomicU32>> {
+            Arc::new(Bucket { tokens: AtomicU32::new(start), full, refund })
+        }
+
+        /// Four threads after two retries and two refunds of half a retry: three can be had at most, and
+        /// what was had and what is left add up to what was put in.
+        #[test]
+        fn no_token_is_lost_or_made() {
+            shuttle::check_random(
+                || {
+                    let bucket = bucket(2 * RETRY, 10 * RETRY, RETRY / 2);
+                    let granted = Arc::new(AtomicUsize::new(0));
+                    let threads: Vec<_> = (0..4)
+                        .map(|number| {
+                            let (bucket, granted) = (bucket.clone(), granted.clone());
+                            thread::spawn(move || {
+                                if number % 2 == 0 {
+                                    bucket.refund();
+                                }
+                                if bucket.withdraw() {
+                                    granted.fetch_add(1, Ordering::SeqCst);
+                                }
+                            })
+                        })
+                        .collect();
+                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    let had = u32::try_from(granted.load(Ordering::SeqCst)).unwrap() * RETRY;
+                    assert_eq!(had + bucket.tokens.read(), 3 * RETRY);
+                },
+                2000,
+            );
+        }
+
+        /// Refunds race at the brim: the bucket never overflows.
+        #[test]
+        fn it_never_overflows() {
+            shuttle::check_dfs(
+                || {
+                    let bucket = bucket(RETRY / 2, RETRY, RETRY * 2 / 5);
+                    let threads: Vec<_> = (0..2)
+                        .map(|_| {
+                            let bucket = bucket.clone();
+                            thread::spawn(move || bucket.refund())
+                        })
+                        .collect();
+                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    assert_eq!(bucket.tokens.read(), RETRY);
+                },
+                None,
+            );
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The compiled form: what a policy is when it decides.
+//!
+//! A handful of integers that any language can compute from; `docs/policy.md` has the arithmetic. The
+//! canonical text ([`Compiled::canonical`]) is one line of JSON with its keys in a fixed order, and the
+//! policy's id is that line's SHA-256. Version 1 will always mean what it means today.
+
+mod canonical;
+mod compile;
+#[cfg(feature = "std")]
+mod read;
+mod validate;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+pub use canonical::PolicyId;
+pub(crate) use compile::compile;
+pub(crate) use validate::validate;
+
+use crate::micros::{self, ONE_PPM};
+use crate::{Attempt, Beyond, Crowd, Failure, RetryAfter, Window};
+
+/// The longest table of ceilings a compiled policy may hold.
+pub const MAX_TABLE: usize = 1024;
+
+/// A policy as integers: decides, serialises, and can be recomputed anywhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compiled {
+    pub(crate) attempts: u32,
+    pub(crate) deadline_us: Option<u64>,
+    pub(crate) retry_after: RetryAfterUs,
+    pub(crate) crowd: Option<CrowdUs>,
+    cap_us: u64,
+    low_ppm: u32,
+    high_ppm: u32,
+    shape: Shape,
+    /// The windows of a table, computed once; empty for the other shapes.
+    windows: Box<[Window]>,
+}
+
+/// Where the ceilings come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Shape {
+    /// The ceiling after try n is entry n; the last one repeats.
+    Table(
+        /// The ceilings in microseconds, at least one.
+        Vec<u64>,
+    ),
+    /// The ceiling after try n is `min(top, first + step × (n − 1))`.
+    Line {
+        /// The first ceiling.
+        first_us: u64,
+        /// What each further try adds.
+        step_us: u64,
+        /// Where the line ends.
+        top_us: u64,
+    },
+    /// The window is `[base, min(cap, 3 × the last delay)]`.
+    Decorrelated {
+        /// The low end, and the last delay before there was one.
+        base_us: u64,
+    },
+}
+
+/// [`RetryAfter`] in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RetryAfterUs {
+    pub(crate) spread_us: u64,
+    pub(crate) limit_us: u64,
+    pub(crate) beyond: Beyond,
+}
+
+/// [`Crowd`] in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CrowdUs {
+    pub(crate) slot_us: u64,
+    pub(crate) limit_us: u64,
+}
+
+impl From<RetryAfter> for RetryAfterUs {
+    fn from(rule: RetryAfter) -> Self {
+        Self {
+            spread_us: micros::saturating(rule.spread),
+            limit_us: micros::saturating(rule.limit),
+            beyond: rule.beyond,
+        }
+    }
+}
+
+impl From<Crowd> for CrowdUs {
+    fn from(crowd: Crowd) -> Self {
+        Self { slot_us: micros::saturating(crowd.slot), limit_us: micros::saturating(crowd.limit) }
+    }
+}
+
+impl Compiled {
+    /// How many tries there are, the first included.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The longest delay, `Retry-After` and crowds apart.
+    pub fn cap(&self) -> Duration {
+        Duration::from_micros(self.cap_us)
+    }
+
+    /// Where the ceilings come from.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The policy's own window after this try, before `Retry-After`, crowd and deadline have their say.
+    ///
+    /// `last_delay` matters to decorrelated jitter only; zero means that there was none yet.
+    pub fn window(&self, attempt: Attempt, last_delay: Duration) -> Window {
+        if let Some(repeating) = self.windows.len().checked_sub(1) {
+            let index = usize::try_from(attempt.index()).unwrap_or(usize::MAX).min(repeating);
+            if let Some(window) = self.windows.get(index) {
+                return *window;
+            }
+        }
+        self.computed_window(attempt, last_delay)
+    }
+
+    /// The window with everything this failure has to say about it, deadline apart; `None` if it asks
+    /// for more patience than the policy has.
+    pub fn window_for(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
+        let own = match (self.crowd, failure.crowd()) {
+            (Some(crowd), Some(contenders)) => crowd.window(contenders.get()),
+            _ => self.window(attempt, last_delay),
+        };
+        let Some(asked) = failure.retry_after() else { return Some(own) };
+        self.retry_after.raise(own, micros::saturating_up(asked))
+    }
+
+    #[cold]
+    fn computed_window(&self, attempt: Attempt, last_delay: Duration) -> Window {
+        match self.shape {
+            Shape::Line { first_us, step_us, top_us } => {
+                let grown = u64::from(attempt.index()).saturating_mul(step_us).saturating_add(first_us);
+                around(grown.min(top_us), self.low_ppm, self.high_ppm, self.cap_us)
+            }
+            Shape::Decorrelated { base_us } => {
+                let last_us = micros::saturating(last_delay).max(base_us);
+                Window::new(base_us, (last_us * 3).min(self.cap_us))
+            }
+            // A table has its windows at hand, and at least one of them.
+            Shape::Table(_) => Window::new(0, self.cap_us),
+        }
+    }
+}
+
+impl RetryAfterUs {
+    fn raise(&self, own: Window, asked_us: u64) -> Option<Window> {
+        let floor_us = match self.beyond {
+            _ if asked_us <= self.limit_us => asked_us,
+            Beyond::Wait => asked_us,
+            Beyond::Clip => self.limit_us,
+            Beyond::GiveUp => return None,
+        };
+        Some(own.raised(floor_us, self.spread_us))
+    }
+}
+
+impl CrowdUs {
+    fn window(self, contenders: u32) -> Window {
+        Window::new(0, self.slot_us.saturating_mul(u64::from(contenders)).min(self.limit_us))
+    }
+}
+
+/// The window around a ceiling: its shares, cut at the cap.
+fn around(ceiling_us: u64, low_ppm: u32, high_ppm: u32, cap_us: u64) -> Window {
+    Window::new(share(ceiling_us, low_ppm), share(ceiling_us, high_ppm).min(cap_us))
+}
+
+/// So many millionths of a time, rounded down.
+fn share(us: u64, ppm: u32) -> u64 {
+    let product = u128::from(us) * u128::from(ppm) / u128::from(ONE_PPM);
+    u64::try_from(product).unwrap_or(u64::MAX)
+}

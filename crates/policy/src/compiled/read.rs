@@ -1,0 +1,165 @@
+//! Reading a compiled policy that was stored or sent.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::canonical::VERSION;
+use super::{Compiled, CrowdUs, MAX_TABLE, RetryAfterUs, Shape};
+use crate::micros::MAX_DELAY_US;
+use crate::{Beyond, Invalid};
+
+/// The fields of the canonical text, in its order.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    version: u32,
+    attempts: u32,
+    deadline_us: Option<u64>,
+    cap_us: u64,
+    low_ppm: u32,
+    high_ppm: u32,
+    shape: ShapeForm,
+    retry_after: RetryAfterForm,
+    crowd: Option<CrowdForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum ShapeForm {
+    Table(Vec<u64>),
+    Line { first_us: u64, step_us: u64, top_us: u64 },
+    Decorrelated { base_us: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryAfterForm {
+    spread_us: u64,
+    limit_us: u64,
+    beyond: BeyondForm,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum BeyondForm {
+    Wait,
+    GiveUp,
+    Clip,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CrowdForm {
+    slot_us: u64,
+    limit_us: u64,
+}
+
+impl Serialize for Compiled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Form::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Compiled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Form::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+impl From<&Compiled> for Form {
+    fn from(compiled: &Compiled) -> Self {
+        Self {
+            version: VERSION,
+            attempts: compiled.attempts,
+            deadline_us: compiled.deadline_us,
+            cap_us: compiled.cap_us,
+            low_ppm: compiled.low_ppm,
+            high_ppm: compiled.high_ppm,
+            shape: match compiled.shape.clone() {
+                Shape::Table(ceilings) => ShapeForm::Table(ceilings),
+                Shape::Line { first_us, step_us, top_us } => ShapeForm::Line { first_us, step_us, top_us },
+                Shape::Decorrelated { base_us } => ShapeForm::Decorrelated { base_us },
+            },
+            retry_after: RetryAfterForm {
+                spread_us: compiled.retry_after.spread_us,
+                limit_us: compiled.retry_after.limit_us,
+                beyond: match compiled.retry_after.beyond {
+                    Beyond::Wait => BeyondForm::Wait,
+                    Beyond::GiveUp => BeyondForm::GiveUp,
+                    Beyond::Clip => BeyondForm::Clip,
+                },
+            },
+            crowd: compiled.crowd.map(|crowd| CrowdForm { slot_us: crowd.slot_us, limit_us: crowd.limit_us }),
+        }
+    }
+}
+
+impl TryFrom<Form> for Compiled {
+    type Error = Invalid;
+
+    fn try_from(form: Form) -> Result<Self, Invalid> {
+        form.check()?;
+        let shape = match form.shape {
+            ShapeForm::Table(ceilings) => Shape::Table(ceilings),
+            ShapeForm::Line { first_us, step_us, top_us } => Shape::Line { first_us, step_us, top_us },
+            ShapeForm::Decorrelated { base_us } => Shape::Decorrelated { base_us },
+        };
+        let retry_after = RetryAfterUs {
+            spread_us: form.retry_after.spread_us,
+            limit_us: form.retry_after.limit_us,
+            beyond: match form.retry_after.beyond {
+                BeyondForm::Wait => Beyond::Wait,
+                BeyondForm::GiveUp => Beyond::GiveUp,
+                BeyondForm::Clip => Beyond::Clip,
+            },
+        };
+        let crowd = form.crowd.map(|crowd| CrowdUs { slot_us: crowd.slot_us, limit_us: crowd.limit_us });
+        let scale = (form.cap_us, form.low_ppm, form.high_ppm);
+        Ok(Self::assemble(form.attempts, form.deadline_us, retry_after, crowd, scale, shape))
+    }
+}
+
+impl Form {
+    /// Whatever passes here can decide without overflow, above no cap.
+    fn check(&self) -> Result<(), Invalid> {
+        if self.version != VERSION {
+            return not_compiled(format!(
+                "version {} is not known here; this release reads {VERSION}",
+                self.version
+            ));
+        }
+        if self.attempts == 0 {
+            return Err(Invalid::NoAttempts);
+        }
+        if self.low_ppm > self.high_ppm {
+            return not_compiled("low_ppm is above high_ppm".to_string());
+        }
+        let mut times = Vec::from([self.cap_us, self.retry_after.spread_us, self.retry_after.limit_us]);
+        times.extend(self.deadline_us);
+        times.extend(self.crowd.iter().flat_map(|crowd| [crowd.slot_us, crowd.limit_us]));
+        if times.iter().any(|&us| us > MAX_DELAY_US) {
+            return not_compiled(format!("a time is above {MAX_DELAY_US} us (365 days)"));
+        }
+        let ceilings_fit = match &self.shape {
+            ShapeForm::Table(ceilings) if ceilings.is_empty() || ceilings.len() > MAX_TABLE => {
+                return Err(Invalid::ListLength(ceilings.len()));
+            }
+            ShapeForm::Table(ceilings) => ceilings.iter().all(|&us| us <= self.cap_us),
+            ShapeForm::Line { first_us, step_us, top_us } => {
+                first_us <= top_us && *top_us <= self.cap_us && *step_us <= MAX_DELAY_US
+            }
+            ShapeForm::Decorrelated { base_us } => *base_us <= self.cap_us,
+        };
+        if !ceilings_fit {
+            return not_compiled("a ceiling is above the cap".to_string());
+        }
+        Ok(())
+    }
+}
+
+fn not_compiled(why: alloc::string::String) -> Result<(), Invalid> {
+    Err(Invalid::Compiled(why))
+}

@@ -1,0 +1,236 @@
+//! The one decision.
+
+use core::time::Duration;
+
+use crate::compiled::Compiled;
+use crate::{Attempt, Class, Failure, micros};
+
+/// What has happened to this operation so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SoFar {
+    /// The try that has just failed: how many were made, the first included.
+    pub attempt: Attempt,
+    /// The time since the first try began.
+    pub elapsed: Duration,
+    /// The last delay that was waited; zero if there was none.
+    pub last_delay: Duration,
+    /// Whether the credentials were refreshed already.
+    pub refreshed: bool,
+}
+
+impl SoFar {
+    /// So many tries were made; no time has passed and nothing was refreshed.
+    pub fn after(tries: u32) -> Self {
+        Self { attempt: Attempt::new(tries), ..Self::default() }
+    }
+}
+
+/// What to do about a failed try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Decision {
+    /// Wait so long, then try again.
+    Retry {
+        /// How long to wait.
+        after: Duration,
+    },
+    /// Refresh the credentials, then try again at once.
+    Refresh,
+    /// Do not retry: hand the conflict to somebody who can decide.
+    HandOff,
+    /// Do not retry.
+    GiveUp(Refusal),
+}
+
+/// Why a policy does not grant another try.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The failure will not pass by itself.
+    Permanent,
+    /// All tries are used up.
+    Exhausted,
+    /// The next try would come after the deadline.
+    Deadline,
+    /// The other side asked for a longer wait than the policy's limit.
+    RetryAfter,
+}
+
+impl Refusal {
+    /// The word used in output, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Permanent => "permanent",
+            Self::Exhausted => "exhausted",
+            Self::Deadline => "deadline",
+            Self::RetryAfter => "retry_after",
+        }
+    }
+}
+
+impl Decision {
+    /// The word used in output, logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Retry { .. } => "retry",
+            Self::Refresh => "refresh",
+            Self::HandOff => "hand_off",
+            Self::GiveUp(refusal) => refusal.name(),
+        }
+    }
+
+    /// The wait, if there is to be another try after one.
+    pub const fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Retry { after } => Some(*after),
+            _ => None,
+        }
+    }
+}
+
+impl Compiled {
+    /// Decides whether and when to try again: the only place where a delay is made.
+    ///
+    /// `roll` is a number the caller drew from all of `u32`. The same arguments give the same answer.
+    #[inline]
+    pub fn decide(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Decision {
+        match failure.class() {
+            Class::Permanent => return Decision::GiveUp(Refusal::Permanent),
+            Class::Conflict => return Decision::HandOff,
+            _ => {}
+        }
+        if so_far.attempt.get() >= self.attempts {
+            return Decision::GiveUp(Refusal::Exhausted);
+        }
+        let left_us = self.left_us(so_far.elapsed);
+        if left_us == 0 {
+            return Decision::GiveUp(Refusal::Deadline);
+        }
+        if failure.class() == Class::Unauthorized && !so_far.refreshed {
+            return Decision::Refresh;
+        }
+        let Some(window) = self.window_for(so_far.attempt, so_far.last_delay, failure) else {
+            return Decision::GiveUp(Refusal::RetryAfter);
+        };
+        match window.cut(left_us) {
+            Some(window) => Decision::Retry { after: Duration::from_micros(window.pick(roll)) },
+            None => Decision::GiveUp(Refusal::Deadline),
+        }
+    }
+
+    /// The time left until the deadline; as good as endless without one.
+    fn left_us(&self, elapsed: Duration) -> u64 {
+        self.deadline_us.map_or(u64::MAX, |deadline| deadline.saturating_sub(micros::saturating(elapsed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Beyond, Crowd, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn constant(jitter: Jitter) -> PolicyBuilder {
+        Policy::builder(Growth::constant(SECOND)).cap(SECOND * 10).jitter(jitter).attempts(3)
+    }
+
+    fn window(policy: &Policy, so_far: &SoFar, failure: &Failure) -> (Duration, Duration) {
+        let at = |roll| policy.decide(so_far, failure, roll).delay().expect("a retry");
+        (at(0), at(u32::MAX))
+    }
+
+    #[test]
+    fn permanent_and_conflict_are_never_retried() {
+        let policy = constant(Jitter::None).build().unwrap();
+        let decide = |class| policy.decide(&SoFar::default(), &Failure::new(class), 0);
+        assert_eq!(decide(Class::Permanent), Decision::GiveUp(Refusal::Permanent));
+        assert_eq!(decide(Class::Conflict), Decision::HandOff);
+    }
+
+    #[test]
+    fn attempts_count_the_first_try() {
+        let policy = constant(Jitter::None).build().unwrap();
+        let decide = |tries| policy.decide(&SoFar::after(tries), &Failure::transient(), 0);
+        assert_eq!(decide(2), Decision::Retry { after: SECOND });
+        assert_eq!(decide(3), Decision::GiveUp(Refusal::Exhausted));
+        assert_eq!(decide(u32::MAX), Decision::GiveUp(Refusal::Exhausted));
+    }
+
+    #[test]
+    fn the_first_401_refreshes_and_the_second_backs_off() {
+        let policy = constant(Jitter::None).build().unwrap();
+        let unauthorized = Failure::new(Class::Unauthorized);
+        assert_eq!(policy.decide(&SoFar::default(), &unauthorized, 0), Decision::Refresh);
+        let refreshed = SoFar { refreshed: true, ..SoFar::after(2) };
+        assert_eq!(policy.decide(&refreshed, &unauthorized, 0), Decision::Retry { after: SECOND });
+        assert_eq!(policy.decide(&SoFar::after(3), &unauthorized, 0), Decision::GiveUp(Refusal::Exhausted));
+    }
+
+    #[test]
+    fn the_deadline_cuts_the_window_and_refuses_what_does_not_fit() {
+        let policy = constant(Jitter::Equal).deadline(SECOND * 5).build().unwrap();
+        let at = |elapsed| SoFar { elapsed, ..SoFar::default() };
+        let transient = Failure::transient();
+        let half = SECOND / 2;
+        assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
+        assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 4), &transient), (half, SECOND * 3 / 4));
+        let too_late = policy.decide(&at(SECOND * 5 - half + Duration::from_micros(1)), &transient, 0);
+        assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
+        assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
+    }
+
+    #[test]
+    fn retry_after_is_a_floor_with_a_spread_exempt_from_the_cap() {
+        let spread = RetryAfter { spread: SECOND * 5, ..RetryAfter::default() };
+        let policy = constant(Jitter::Full).retry_after(spread).build().unwrap();
+        let after = |wait| window(&policy, &SoFar::default(), &Failure::transient().with_retry_after(wait));
+        assert_eq!(after(SECOND * 120), (SECOND * 120, SECOND * 125));
+        assert_eq!(after(Duration::ZERO), (Duration::ZERO, SECOND * 5));
+    }
+
+    #[test]
+    fn a_retry_after_inside_the_own_window_cuts_it_from_below() {
+        let policy = constant(Jitter::Full).build().unwrap();
+        let failure = Failure::transient().with_retry_after(SECOND / 2);
+        assert_eq!(window(&policy, &SoFar::default(), &failure), (SECOND / 2, SECOND));
+    }
+
+    #[test]
+    fn beyond_its_limit_retry_after_is_waited_refused_or_clipped() {
+        let decide = |beyond| {
+            let rule = RetryAfter { limit: SECOND * 60, beyond, ..RetryAfter::default() };
+            let policy = constant(Jitter::None).retry_after(rule).build().unwrap();
+            policy.decide(&SoFar::default(), &Failure::transient().with_retry_after(SECOND * 90), 0)
+        };
+        assert_eq!(decide(Beyond::Wait), Decision::Retry { after: SECOND * 90 });
+        assert_eq!(decide(Beyond::GiveUp), Decision::GiveUp(Refusal::RetryAfter));
+        assert_eq!(decide(Beyond::Clip), Decision::Retry { after: SECOND * 60 });
+    }
+
+    #[test]
+    fn a_known_crowd_replaces_the_own_window_and_retry_after_outranks_both() {
+        let crowd = Crowd { slot: Duration::from_millis(15), limit: SECOND };
+        let policy = constant(Jitter::None).crowd(crowd).build().unwrap();
+        let contended = Failure::new(Class::Contended);
+        let at = |failure: &Failure| window(&policy, &SoFar::default(), failure);
+        assert_eq!(at(&contended), (SECOND, SECOND));
+        assert_eq!(at(&contended.with_crowd(0)), (SECOND, SECOND), "nobody knows");
+        assert_eq!(at(&contended.with_crowd(10)), (Duration::ZERO, Duration::from_millis(150)));
+        assert_eq!(at(&contended.with_crowd(u32::MAX)), (Duration::ZERO, SECOND));
+        let told = contended.with_crowd(10).with_retry_after(SECOND * 2);
+        assert_eq!(at(&told), (SECOND * 2, SECOND * 2));
+    }
+
+    #[test]
+    fn decorrelated_grows_from_the_last_delay() {
+        let policy = constant(Jitter::Decorrelated).build().unwrap();
+        let after = |last_delay| {
+            let so_far = SoFar { last_delay, ..SoFar::default() };
+            window(&policy, &so_far, &Failure::transient())
+        };
+        assert_eq!(after(Duration::ZERO), (SECOND, SECOND * 3));
+        assert_eq!(after(SECOND * 2), (SECOND, SECOND * 6));
+        assert_eq!(after(Duration::MAX), (SECOND, SECOND * 10));
+    }
+}

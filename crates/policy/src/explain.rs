@@ -1,0 +1,211 @@
+//! What a policy will do, computed rather than believed.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::compiled::Shape;
+use crate::{Attempt, Policy, Window};
+
+/// What a policy will do: every wait it can grant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explanation {
+    /// The waits, one after each try but the last.
+    pub waits: Vec<Wait>,
+    /// Whether there are more waits than are listed.
+    pub more: bool,
+}
+
+/// The wait after one try, calls taken to fail at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The try it follows.
+    pub attempt: Attempt,
+    /// The range it is drawn from; with decorrelated jitter, the widest it can be.
+    pub window: Window,
+    /// Its mean, in microseconds.
+    pub mean_us: u64,
+    /// The least time waited so far, this wait included.
+    pub total_low_us: u64,
+    /// The most time waited so far, this wait included.
+    pub total_high_us: u64,
+}
+
+impl Explanation {
+    /// The most waits that are listed.
+    pub const MAX_WAITS: u32 = 100;
+
+    /// The range of all waits together, in microseconds.
+    pub fn total_us(&self) -> (u64, u64) {
+        self.waits.last().map_or((0, 0), |wait| (wait.total_low_us, wait.total_high_us))
+    }
+
+    /// The mean of all waits together, in microseconds.
+    pub fn total_mean_us(&self) -> u64 {
+        self.waits.iter().map(|wait| wait.mean_us).sum()
+    }
+}
+
+impl Policy {
+    /// Every wait this policy can grant to an operation that keeps failing, its deadline apart.
+    ///
+    /// Exact to the microsecond, but for the mean of a decorrelated wait whose window has met the cap:
+    /// that is integrated numerically, to about one part in a thousand.
+    pub fn explain(&self) -> Explanation {
+        let waits = self.attempts().saturating_sub(1);
+        let listed = waits.min(Explanation::MAX_WAITS);
+        let mut means = Means::of(self);
+        let mut explanation = Explanation { waits: Vec::new(), more: waits > listed };
+        let mut widest_last = Duration::ZERO;
+        for attempt in (1..=listed).map(Attempt::new) {
+            let window = self.window(attempt, widest_last);
+            widest_last = window.high();
+            let (low, high) = explanation.total_us();
+            explanation.waits.push(Wait {
+                attempt,
+                window,
+                mean_us: means.next(window),
+                total_low_us: low + window.low_us(),
+                total_high_us: high + window.high_us(),
+            });
+        }
+        explanation
+    }
+}
+
+/// Works out the mean of one wait after the other.
+enum Means {
+    /// Every value of a window is as likely as any other.
+    Middle,
+    /// A decorrelated window depends on the delay before it.
+    Walk(Walk),
+}
+
+impl Means {
+    fn of(policy: &Policy) -> Self {
+        match policy.shape() {
+            Shape::Decorrelated { base_us } => Self::Walk(Walk::new(*base_us, policy.cap())),
+            _ => Self::Middle,
+        }
+    }
+
+    fn next(&mut self, window: Window) -> u64 {
+        match self {
+            Self::Middle => window.mean_us(),
+            Self::Walk(walk) => walk.step(),
+        }
+    }
+}
+
+/// The distribution of a decorrelated delay, as a histogram between base and cap.
+struct Walk {
+    base: f64,
+    cap: f64,
+    bins: Vec<f64>,
+    /// The exact mean, as long as no delay can have met the cap.
+    free: Option<f64>,
+    widest: f64,
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive and far below 2^53"
+)]
+impl Walk {
+    const BINS: usize = 4096;
+
+    fn new(base_us: u64, cap: Duration) -> Self {
+        let (base, cap) = (base_us as f64, cap.as_micros() as f64);
+        let mut bins = alloc::vec![0.0; Self::BINS];
+        if let Some(first) = bins.first_mut() {
+            *first = 1.0;
+        }
+        Self { base, cap, bins, free: Some(base), widest: base }
+    }
+
+    fn step(&mut self) -> u64 {
+        self.widest *= 3.0;
+        self.free =
+            self.free.filter(|_| self.widest <= self.cap).map(|mean| f64::midpoint(self.base, 3.0 * mean));
+        self.spread();
+        (self.free.unwrap_or_else(|| self.binned_mean()) + 0.5) as u64
+    }
+
+    /// Each bin's mass goes evenly over `[base, min(cap, 3 × its middle)]`.
+    fn spread(&mut self) {
+        let bins = Self::BINS as f64;
+        let width = ((self.cap - self.base) / bins).max(f64::MIN_POSITIVE);
+        let starts_at_base = self.widest <= self.base * 3.0;
+        let mut next = alloc::vec![0.0; Self::BINS];
+        for (index, mass) in self.bins.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
+            let middle = if starts_at_base { self.base } else { self.base + (index as f64 + 0.5) * width };
+            let reach = (((3.0 * middle).min(self.cap) - self.base) / width).clamp(1.0, bins);
+            let whole = reach as usize;
+            for bin in next.iter_mut().take(whole) {
+                *bin += mass / reach;
+            }
+            if let Some(bin) = next.get_mut(whole) {
+                *bin += mass * (reach - whole as f64) / reach;
+            }
+        }
+        self.bins = next;
+    }
+
+    fn binned_mean(&self) -> f64 {
+        let width = (self.cap - self.base) / Self::BINS as f64;
+        let weighted = |(index, mass): (usize, &f64)| mass * (self.base + (index as f64 + 0.5) * width);
+        self.bins.iter().enumerate().map(weighted).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Growth, Jitter};
+
+    fn totals_ms(name: &str) -> (u64, u64, u64) {
+        let explanation = Policy::preset(name).unwrap().explain();
+        let (low, high) = explanation.total_us();
+        (low / 1000, high / 1000, explanation.total_mean_us() / 1000)
+    }
+
+    #[test]
+    fn the_presets_wait_as_long_as_arithmetic_says() {
+        assert_eq!(totals_ms("proposal"), (630, 945, 787));
+        assert_eq!(totals_ms("lock"), (5850, 6650, 6250));
+        assert_eq!(totals_ms("standard"), (7500, 22_500, 15_000));
+        assert_eq!(totals_ms("step"), (110_700, 129_300, 120_000));
+    }
+
+    #[test]
+    fn one_try_has_no_wait_and_endless_tries_are_not_listed_for_ever() {
+        let policy = Policy::builder(Growth::constant(Duration::from_secs(1)));
+        assert_eq!(policy.clone().attempts(1).build().unwrap().explain().waits, []);
+        let endless = policy.attempts(Policy::UNLIMITED).build().unwrap().explain();
+        assert_eq!((endless.waits.len(), endless.more), (100, true));
+    }
+
+    #[test]
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn decorrelated_means_agree_with_a_million_walks() {
+        let policy = Policy::builder(Growth::constant(Duration::from_millis(5)))
+            .jitter(Jitter::Decorrelated)
+            .cap(Duration::from_millis(500))
+            .attempts(9)
+            .build()
+            .unwrap();
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut sums = [0.0; 8];
+        let walks = 200_000;
+        for _ in 0..walks {
+            for (sum, delay) in sums.iter_mut().zip(policy.schedule(|| rng.u32(..))) {
+                *sum += delay.as_micros() as f64;
+            }
+        }
+        for (wait, sum) in policy.explain().waits.iter().zip(sums) {
+            let (computed, drawn) = (wait.mean_us as f64, sum / f64::from(walks));
+            assert!((computed / drawn - 1.0).abs() < 0.01, "try {}: {computed} vs {drawn}", wait.attempt);
+        }
+    }
+}

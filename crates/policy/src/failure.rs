@@ -1,0 +1,74 @@
+//! What went wrong with the last try.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use crate::Class;
+
+/// What went wrong with the last try, as far as the next one is concerned.
+///
+/// ```
+/// use holdoff_policy::{Class, Failure};
+/// use std::time::Duration;
+///
+/// let failure = Failure::new(Class::RateLimited).with_retry_after(Duration::from_secs(120));
+/// assert_eq!(failure.retry_after(), Some(Duration::from_secs(120)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    class: Class,
+    retry_after: Option<Duration>,
+    crowd: Option<NonZeroU32>,
+}
+
+impl Failure {
+    /// A failure of this class about which nothing else is known.
+    pub const fn new(class: Class) -> Self {
+        Self { class, retry_after: None, crowd: None }
+    }
+
+    /// A failure that may pass by itself.
+    pub const fn transient() -> Self {
+        Self::new(Class::Transient)
+    }
+
+    /// A failure that will not pass by itself.
+    pub const fn permanent() -> Self {
+        Self::new(Class::Permanent)
+    }
+
+    /// The other side asked to be left alone for this long (`Retry-After`).
+    #[must_use]
+    pub const fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// This many are contending, this caller included; 0 means that nobody knows.
+    #[must_use]
+    pub const fn with_crowd(mut self, contenders: u32) -> Self {
+        self.crowd = NonZeroU32::new(contenders);
+        self
+    }
+
+    /// The kind of failure.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// How long the other side asked to be left alone.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// How many contend, if known.
+    pub const fn crowd(&self) -> Option<NonZeroU32> {
+        self.crowd
+    }
+}
+
+impl From<Class> for Failure {
+    fn from(class: Class) -> Self {
+        Self::new(class)
+    }
+}

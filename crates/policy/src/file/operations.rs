@@ -1,0 +1,76 @@
+//! `default`, `[operations]` and `[namespaces.NAME]`
+
+use toml::de::DeTable;
+
+use super::reader::{Reader, Value};
+use crate::{Operation, PolicySet, Scope};
+
+pub(super) const NAMESPACE_KEYS: &[&str] = &["default", "operations"];
+pub(super) const OPERATION_KEYS: &[&str] = &["policy", "timeout", "lease"];
+
+/// Reads the `default` and the `operations` of the file or of a namespace.
+pub(super) fn read_scope(reader: &mut Reader<'_>, table: &DeTable<'_>, set: &PolicySet) -> Scope {
+    let mut scope = Scope::default();
+    if let Some(value) = table.get("default") {
+        scope.default = policy_name(reader, value, "default", set);
+    }
+    let Some(operations) = reader.table_in(table, "operations") else { return scope };
+    for (name, value) in operations {
+        if name.get_ref().is_empty() {
+            reader
+                .problem(name.span(), "an operation has an empty name")
+                .expected("a name such as \"user.login\"");
+        } else if let Some(operation) = read_operation(reader, name.get_ref(), value, set) {
+            scope.operations.insert(name.get_ref().to_string(), operation);
+        }
+    }
+    scope
+}
+
+pub(super) fn read_namespaces(reader: &mut Reader<'_>, namespaces: &DeTable<'_>, set: &mut PolicySet) {
+    for (name, value) in namespaces {
+        let name = name.get_ref();
+        let Some(table) = reader.table(value, &format!("namespace `{name}`")) else { continue };
+        reader.refuse_unknown_keys(&format!("in [namespaces.{name}]"), table, NAMESPACE_KEYS);
+        let scope = read_scope(reader, table, set);
+        *set.namespace_mut(name.as_ref()) = scope;
+    }
+}
+
+fn read_operation(
+    reader: &mut Reader<'_>,
+    name: &str,
+    value: &Value<'_>,
+    set: &PolicySet,
+) -> Option<Operation> {
+    let what = format!("operation \"{name}\"");
+    let Some(table) = value.get_ref().as_table() else {
+        return policy_name(reader, value, &what, set).map(Operation::new);
+    };
+    reader.refuse_unknown_keys(&format!("in {what}"), table, OPERATION_KEYS);
+    let Some(policy) = table.get("policy") else {
+        reader.problem(value.span(), format!("{what} has no `policy`")).expected("{ policy = \"standard\" }");
+        return None;
+    };
+    let mut operation = Operation::new(policy_name(reader, policy, "policy", set)?);
+    if let Some(timeout) = table.get("timeout") {
+        operation.timeout = Some(reader.duration(timeout, "timeout")?);
+    }
+    if let Some(lease) = table.get("lease") {
+        operation.lease = Some(reader.duration(lease, "lease")?);
+    }
+    Some(operation)
+}
+
+fn policy_name(reader: &mut Reader<'_>, value: &Value<'_>, what: &str, set: &PolicySet) -> Option<String> {
+    let name = reader.string(value, what, "the name of a policy in quotes")?;
+    if set.policy(name).is_some() {
+        return Some(name.to_owned());
+    }
+    let known: Vec<_> = set.policies().keys().map(String::as_str).collect();
+    reader
+        .problem(value.span(), format!("there is no policy `{name}`"))
+        .expected(format!("one of {}", known.join(", ")))
+        .nearest(name, known);
+    None
+}

@@ -1,0 +1,149 @@
+//! What is wrong with a policy file, and where.
+
+use std::fmt;
+use std::ops::Range;
+
+/// One thing that is wrong with a policy file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, from 1, in characters.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub expected: Option<String>,
+    /// The nearest word that would be right.
+    pub suggestion: Option<String>,
+    /// The line itself.
+    pub excerpt: String,
+    /// How many characters of it are meant.
+    pub length: usize,
+}
+
+impl Problem {
+    pub(super) fn at(text: &str, span: &Range<usize>, message: String) -> Self {
+        let start = floor_char_boundary(text, span.start);
+        let before = text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let excerpt = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let column = text.get(line_start..start).unwrap_or_default().chars().count();
+        let meant = text.get(start..floor_char_boundary(text, span.end).max(start)).unwrap_or_default();
+        let length = meant.lines().next().unwrap_or_default().chars().count().max(1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: column + 1,
+            message,
+            expected: None,
+            suggestion: None,
+            excerpt: excerpt.to_owned(),
+            length,
+        }
+    }
+
+    pub(super) fn expected(&mut self, what: impl Into<String>) -> &mut Self {
+        self.expected = Some(what.into());
+        self
+    }
+
+    /// Suggests the known word that is nearest to what was written, if one is near.
+    pub(super) fn nearest<'w>(
+        &mut self,
+        written: &str,
+        known: impl IntoIterator<Item = &'w str>,
+    ) -> &mut Self {
+        // Twice as many words as letters could be meant by a long scribble; nobody is helped by a guess.
+        let short = written.chars().take(64).collect::<String>().to_lowercase();
+        let near = known.into_iter().map(|word| (strsim::jaro_winkler(&short, &word.to_lowercase()), word));
+        let best =
+            near.filter(|(likeness, _)| *likeness > 0.75).max_by(|left, right| left.0.total_cmp(&right.0));
+        self.suggestion = best.map(|(_, word)| word.to_owned());
+        self
+    }
+
+    fn help(&self) -> Option<String> {
+        match (&self.suggestion, &self.expected) {
+            (Some(word), _) => Some(format!("did you mean `{word}`?")),
+            (None, Some(expected)) => Some(format!("expected {expected}")),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The largest boundary of a character at or below this byte.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Everything that is wrong with a policy file. Nothing of the file is in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problems {
+    problems: Vec<Problem>,
+    file: String,
+}
+
+impl Problems {
+    /// The most problems that are reported at once.
+    pub const MOST: usize = 50;
+
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems.truncate(Self::MOST);
+        Self { problems, file: "holdoff.toml".to_owned() }
+    }
+
+    /// Names the file they are in.
+    #[must_use]
+    pub fn in_file(mut self, file: impl Into<String>) -> Self {
+        self.file = file.into();
+        self
+    }
+
+    /// The problems, in the order of the file.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.problems.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n\n")?;
+            }
+            write_problem(f, &self.file, problem)?;
+        }
+        Ok(())
+    }
+}
+
+/// ```text
+/// holdoff.toml:2:1: unknown key `atempts` in [policies.x]
+///   |
+/// 2 | atempts = 3
+///   | ^^^^^^^ did you mean `attempts`?
+/// ```
+fn write_problem(f: &mut fmt::Formatter<'_>, file: &str, problem: &Problem) -> fmt::Result {
+    let Problem { line, column, message, excerpt, length, .. } = problem;
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    let indent: String =
+        excerpt.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    writeln!(f, "{file}:{line}:{column}: {message}")?;
+    writeln!(f, "{margin} |")?;
+    writeln!(f, "{number} | {excerpt}")?;
+    write!(f, "{margin} | {indent}{}", "^".repeat(*length))?;
+    problem.help().map_or(Ok(()), |help| write!(f, " {help}"))
+}

@@ -1,0 +1,97 @@
+//! Decides when to try again.
+//!
+//! Everything that contends asks one question, *when may I try again?*, and one function answers it:
+//! [`Policy::decide`]. A policy is validated once, compiled into a small table of integers
+//! ([`Compiled`]), and from then on a decision is a lookup and one multiplication.
+//!
+//! ```
+//! use holdoff_policy::{Decision, Failure, Growth, Jitter, Policy, SoFar};
+//! use std::time::Duration;
+//!
+//! let policy = Policy::builder(Growth::exponential(Duration::from_millis(100), 2.0))
+//!     .cap(Duration::from_secs(10))
+//!     .jitter(Jitter::Full)
+//!     .attempts(5)
+//!     .build()?;
+//!
+//! // The second try has failed; somebody drew the roll.
+//! let so_far = SoFar::after(2);
+//! let decision = policy.decide(&so_far, &Failure::transient(), u32::MAX);
+//! assert_eq!(decision, Decision::Retry { after: Duration::from_millis(200) });
+//! # Ok::<(), holdoff_policy::Invalid>(())
+//! ```
+//!
+//! # Invariants
+//!
+//! - **Pure.** No clock, no random numbers, no I/O. Time comes in as durations, chance as a `roll: u32`
+//!   the caller drew. The same input gives the same delay, on every machine and in every language that
+//!   computes from the compiled form.
+//! - **No float, no overflow, no panic** at run time, for any attempt up to `u32::MAX` and any input.
+//! - **The cap holds.** No delay exceeds it, because the *window* is cut at the cap, not the sample: no
+//!   value gathers the cut-off mass. `Retry-After` and `crowd` have limits of their own.
+//! - **One place.** A delay is made in [`decide`](Compiled::decide) and nowhere else; schedules, explanations and
+//!   the breaker ask it.
+//!
+//! # Deliberately absent
+//!
+//! Sleeping, retrying, HTTP, SQL. Those live in the crates that ask.
+//!
+//! Without the feature `std` the crate is `no_std` + `alloc`; `std` adds the policy file
+//! ([`PolicySet::from_toml`]), HTTP dates in `Retry-After`, and the table for [`std::io::ErrorKind`].
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+mod attempt;
+mod breaker;
+mod budget;
+mod class;
+mod classes;
+mod compiled;
+mod crowd;
+mod decide;
+mod explain;
+mod failure;
+#[cfg(feature = "std")]
+mod file;
+mod glob;
+mod growth;
+mod invalid;
+mod jitter;
+mod lint;
+mod micros;
+mod policy;
+mod preset;
+mod retry_after;
+mod schedule;
+mod set;
+mod window;
+
+pub use attempt::Attempt;
+pub use breaker::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
+pub use budget::{Budget, BudgetOptions};
+pub use class::Class;
+pub use classes::{ClassMap, ClassRow, Grpc, Replay};
+pub use compiled::{Compiled, MAX_TABLE, PolicyId, Shape};
+pub use crowd::Crowd;
+pub use decide::{Decision, Refusal, SoFar};
+pub use explain::{Explanation, Wait};
+pub use failure::Failure;
+#[cfg(feature = "schema")]
+pub use file::schema;
+#[cfg(feature = "std")]
+pub use file::{Problem, Problems, format_duration, parse_duration};
+pub use growth::Growth;
+pub use invalid::Invalid;
+pub use jitter::Jitter;
+pub use lint::{Finding, Severity, lint, lint_policy};
+pub use micros::MAX_DELAY;
+pub use policy::{Policy, PolicyBuilder};
+pub use preset::PRESETS;
+#[cfg(feature = "std")]
+pub use retry_after::retry_after_from_headers;
+pub use retry_after::{Beyond, RetryAfter, retry_after_seconds};
+pub use schedule::Schedule;
+pub use set::{Operation, PolicySet, Scope};
+pub use window::Window;

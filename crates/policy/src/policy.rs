@@ -1,0 +1,266 @@
+//! A policy: declared, validated, compiled.
+
+use core::ops::Deref;
+use core::time::Duration;
+
+use crate::compiled::{Compiled, compile, validate};
+use crate::{Crowd, Growth, Invalid, Jitter, RetryAfter};
+
+/// When to try again, and how often.
+///
+/// Built by [`Policy::builder`], taken from a [preset](Policy::preset), or read from a file by
+/// [`PolicySet`](crate::PolicySet). It decides through its compiled form, to which it dereferences:
+/// `policy.decide(…)`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    spec: Spec,
+    compiled: Compiled,
+}
+
+/// What was declared.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Spec {
+    pub(crate) growth: Growth,
+    pub(crate) jitter: Jitter,
+    pub(crate) cap: Duration,
+    pub(crate) attempts: u32,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) retry_after: RetryAfter,
+    pub(crate) crowd: Option<Crowd>,
+}
+
+impl Policy {
+    /// The number of tries where none is given.
+    pub const DEFAULT_ATTEMPTS: u32 = 5;
+
+    /// The cap of a growing policy where none is given.
+    pub const DEFAULT_CAP: Duration = Duration::from_secs(30);
+
+    /// As many tries as it takes: `u32::MAX` of them. Set a deadline too, or mean it.
+    pub const UNLIMITED: u32 = u32::MAX;
+
+    /// Starts a policy that grows like this, with full jitter and five tries.
+    pub fn builder(growth: Growth) -> PolicyBuilder {
+        PolicyBuilder {
+            growth,
+            jitter: Jitter::Full,
+            cap: None,
+            attempts: Self::DEFAULT_ATTEMPTS,
+            deadline: None,
+            retry_after: RetryAfter::default(),
+            crowd: None,
+        }
+    }
+
+    /// Compiles what is known to be valid.
+    pub(crate) fn from_valid(spec: Spec) -> Self {
+        let compiled = compile(&spec);
+        Self { spec, compiled }
+    }
+
+    /// What this policy is when it decides.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    /// How the ceiling grows.
+    pub fn growth(&self) -> &Growth {
+        &self.spec.growth
+    }
+
+    /// How a ceiling becomes a window.
+    pub fn jitter(&self) -> Jitter {
+        self.spec.jitter
+    }
+
+    /// The time the whole operation may take.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.spec.deadline
+    }
+
+    /// What it makes of `Retry-After`.
+    pub fn retry_after(&self) -> RetryAfter {
+        self.spec.retry_after
+    }
+
+    /// How it spreads a known crowd.
+    pub fn crowd(&self) -> Option<Crowd> {
+        self.spec.crowd
+    }
+
+    /// A builder that starts from this policy.
+    pub fn to_builder(&self) -> PolicyBuilder {
+        let Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self.spec.clone();
+        PolicyBuilder { growth, jitter, cap: Some(cap), attempts, deadline, retry_after, crowd }
+    }
+}
+
+impl Default for Policy {
+    /// The preset `standard`.
+    fn default() -> Self {
+        Self::standard()
+    }
+}
+
+impl Deref for Policy {
+    type Target = Compiled;
+
+    fn deref(&self) -> &Compiled {
+        &self.compiled
+    }
+}
+
+/// Builds a [`Policy`]; [`build`](Self::build) checks everything at once.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct PolicyBuilder {
+    growth: Growth,
+    jitter: Jitter,
+    cap: Option<Duration>,
+    attempts: u32,
+    deadline: Option<Duration>,
+    retry_after: RetryAfter,
+    crowd: Option<Crowd>,
+}
+
+impl PolicyBuilder {
+    /// How the ceiling grows.
+    pub fn growth(mut self, growth: Growth) -> Self {
+        self.growth = growth;
+        self
+    }
+
+    /// How a ceiling becomes a window.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// No delay exceeds this, `Retry-After` and crowds apart.
+    ///
+    /// Without it: [`Policy::DEFAULT_CAP`] for what grows; for a constant or a list, the widest window
+    /// they can have, so that nothing is cut.
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = Some(cap);
+        self
+    }
+
+    /// How many tries there are, the first included.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// The time the whole operation may take, all tries and waits together.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// What to make of `Retry-After`.
+    pub fn retry_after(mut self, rule: RetryAfter) -> Self {
+        self.retry_after = rule;
+        self
+    }
+
+    /// How to spread when it is known how many contend.
+    pub fn crowd(mut self, crowd: Crowd) -> Self {
+        self.crowd = Some(crowd);
+        self
+    }
+
+    /// Validates and compiles.
+    pub fn build(self) -> Result<Policy, Invalid> {
+        let spec = self.into_spec();
+        validate(&spec)?;
+        Ok(Policy::from_valid(spec))
+    }
+
+    pub(crate) fn into_spec(self) -> Spec {
+        let cap = self.cap.unwrap_or_else(|| default_cap(&self.growth, self.jitter));
+        let Self { growth, jitter, attempts, deadline, retry_after, crowd, .. } = self;
+        Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd }
+    }
+}
+
+/// What cannot grow needs no cap: the default is the top of its widest window.
+pub(crate) fn default_cap(growth: &Growth, jitter: Jitter) -> Duration {
+    let Some(top) = growth.natural_top() else { return Policy::DEFAULT_CAP };
+    let widest = match jitter {
+        Jitter::Proportional(p) => 1.0 + p,
+        Jitter::Scaled { high, .. } => high.max(1.0),
+        Jitter::Additive(f) => 1.0 + f,
+        Jitter::Decorrelated => 3.0,
+        Jitter::None | Jitter::Full | Jitter::Equal => 1.0,
+    };
+    let in_range = (0.0..=Jitter::MAX_SHARE).contains(&widest);
+    let us = if in_range { scaled_us(top, widest) } else { 0 };
+    Duration::from_micros(us.max(crate::micros::saturating(top)))
+}
+
+/// So much of a time, at most [`MAX_DELAY`](crate::MAX_DELAY).
+fn scaled_us(time: Duration, share: f64) -> u64 {
+    let ppm = u128::from(crate::jitter::to_ppm(share));
+    let us = u128::from(crate::micros::saturating(time)) * ppm / u128::from(crate::micros::ONE_PPM);
+    u64::try_from(us).unwrap_or(u64::MAX).min(crate::micros::MAX_DELAY_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Attempt;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn invalid(builder: PolicyBuilder) -> Invalid {
+        builder.build().expect_err("must be refused")
+    }
+
+    fn exponential() -> PolicyBuilder {
+        Policy::builder(Growth::exponential(SECOND, 2.0))
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        assert_eq!(invalid(exponential().attempts(0)), Invalid::NoAttempts);
+        for factor in [0.0, -1.0, 0.99, f64::NAN, f64::INFINITY, 1000.1] {
+            let refused = invalid(Policy::builder(Growth::exponential(SECOND, factor)));
+            assert!(matches!(refused, Invalid::Factor(_)), "{factor}: {refused}");
+        }
+        let base_above_cap = Invalid::BaseAboveCap { base: SECOND, cap: SECOND / 2 };
+        assert_eq!(invalid(exponential().cap(SECOND / 2)), base_above_cap);
+        for p in [-0.1, 1.1, f64::NAN] {
+            assert!(matches!(invalid(exponential().jitter(Jitter::Proportional(p))), Invalid::Share { .. }));
+        }
+        let swapped = Jitter::Scaled { low: 1.5, high: 0.5 };
+        assert_eq!(invalid(exponential().jitter(swapped)), Invalid::Swapped { low: 1.5, high: 0.5 });
+        assert_eq!(invalid(Policy::builder(Growth::list([]))), Invalid::ListLength(0));
+        assert_eq!(invalid(Policy::builder(Growth::exponential(Duration::ZERO, 2.0))), Invalid::Zero("base"));
+        let fine = Duration::from_nanos(1500);
+        assert_eq!(invalid(exponential().deadline(fine)), Invalid::TooFine { what: "deadline", value: fine });
+        let century = Duration::from_secs(100 * 365 * 86_400);
+        assert_eq!(invalid(exponential().cap(century)), Invalid::TooLong { what: "cap", value: century });
+        let crawl = Growth::exponential(Duration::from_millis(1), 1.001);
+        assert_eq!(invalid(Policy::builder(crawl)), Invalid::TooSlow { factor: 1.001 });
+    }
+
+    #[test]
+    fn what_cannot_grow_is_not_cut_without_a_cap() {
+        let policy =
+            Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Proportional(0.1)).build().unwrap();
+        let window = policy.window(Attempt::FIRST, Duration::ZERO);
+        assert_eq!((window.low(), window.high()), (SECOND * 9 / 10, SECOND * 11 / 10));
+    }
+
+    #[test]
+    fn an_immediate_retry_can_be_declared() {
+        let policy = Policy::builder(Growth::constant(Duration::ZERO)).build().unwrap();
+        assert_eq!(policy.window(Attempt::FIRST, Duration::ZERO).high(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_rebuilt_policy_is_the_same() {
+        let policy = exponential().jitter(Jitter::Additive(0.5)).build().unwrap();
+        assert_eq!(policy.to_builder().build().unwrap(), policy);
+    }
+}

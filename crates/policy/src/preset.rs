@@ -1,0 +1,108 @@
+//! The presets: policies with names, ready to use.
+
+use core::time::Duration;
+
+use crate::{Beyond, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
+
+/// The presets' names and what each is for, in the order they are listed.
+pub const PRESETS: [(&str, &str); 10] = [
+    ("standard", "calls to a service, nobody watching the clock"),
+    ("aggressive", "a person is waiting for this call"),
+    ("conservative", "calls from batteries, or to something fragile"),
+    ("background", "sync and batch jobs that may take a minute"),
+    ("step", "steps of durable work, retried over crashes"),
+    ("proposal", "votes lost to a rival, over a local network"),
+    ("lock", "waiting for a lock that is held for a second or so"),
+    ("lock-aggressive", "waiting for a lock that is held very briefly"),
+    ("lock-conservative", "waiting for a lock behind a busy API server"),
+    ("notification", "telling somebody that something failed"),
+];
+
+impl Policy {
+    /// The preset of this name, if there is one.
+    ///
+    /// ```
+    /// use holdoff_policy::{Policy, PRESETS};
+    ///
+    /// assert_eq!(Policy::preset("proposal").map(|policy| policy.attempts()), Some(7));
+    /// assert!(PRESETS.iter().all(|(name, _)| Policy::preset(name).is_some()));
+    /// ```
+    pub fn preset(name: &str) -> Option<Self> {
+        Some(Self::from_valid(preset(name)?.into_spec()))
+    }
+
+    /// The policy to use when nothing else was said: the preset `standard`.
+    pub fn standard() -> Self {
+        Self::from_valid(call(1000, 30, 5).into_spec())
+    }
+}
+
+fn preset(name: &str) -> Option<PolicyBuilder> {
+    Some(match name {
+        "standard" => call(1000, 30, 5),
+        "aggressive" => call(500, 10, 5),
+        "conservative" => call(2000, 30, 5),
+        "background" => call(2000, 60, 7),
+        "step" => step(),
+        "proposal" => proposal(),
+        "lock" => lock(100, 2.0, 1000, 0.1),
+        "lock-aggressive" => lock(50, 3.0, 500, 0.2),
+        "lock-conservative" => lock(200, 1.5, 5000, 0.1),
+        "notification" => notification(),
+        _ => return None,
+    })
+}
+
+fn call(base_ms: u64, cap_secs: u64, attempts: u32) -> PolicyBuilder {
+    Policy::builder(Growth::exponential(Duration::from_millis(base_ms), 2.0))
+        .jitter(Jitter::Scaled { low: 0.5, high: 1.5 })
+        .cap(Duration::from_secs(cap_secs))
+        .retry_after(RetryAfter { spread: Duration::from_secs(5), ..RetryAfter::default() })
+        .attempts(attempts)
+}
+
+fn step() -> PolicyBuilder {
+    let minute = Duration::from_secs(60);
+    Policy::builder(Growth::list([1, 2, 4, 8, 16, 32, 60].map(Duration::from_secs)))
+        .jitter(Jitter::Proportional(0.1))
+        .cap(minute)
+        .retry_after(RetryAfter { limit: minute, beyond: Beyond::Clip, ..RetryAfter::default() })
+        .attempts(8)
+}
+
+fn proposal() -> PolicyBuilder {
+    let base = Duration::from_millis(10);
+    Policy::builder(Growth::Exponential { base, factor: 2.0, max_exponent: Some(6) })
+        .jitter(Jitter::Additive(0.5))
+        .cap(Duration::from_secs(1))
+        .attempts(7)
+}
+
+fn lock(base_ms: u64, factor: f64, cap_ms: u64, p: f64) -> PolicyBuilder {
+    Policy::builder(Growth::exponential(Duration::from_millis(base_ms), factor))
+        .jitter(Jitter::Proportional(p))
+        .cap(Duration::from_millis(cap_ms))
+        .attempts(10)
+}
+
+fn notification() -> PolicyBuilder {
+    Policy::builder(Growth::exponential(Duration::from_secs(30), 2.0))
+        .jitter(Jitter::Proportional(0.1))
+        .cap(Duration::from_secs(300))
+        .attempts(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_valid() {
+        for (name, _) in PRESETS {
+            let valid = preset(name).map(PolicyBuilder::build);
+            assert_eq!(valid, Policy::preset(name).map(Ok), "{name}");
+        }
+        assert_eq!(Policy::preset("standard"), Some(Policy::standard()));
+        assert_eq!(Policy::preset("nonsense"), None);
+    }
+}

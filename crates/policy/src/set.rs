@@ -1,0 +1,239 @@
+//! The policies of a program, and which operation uses which.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt::Write;
+use core::time::Duration;
+
+use crate::{ClassMap, PRESETS, Policy, PolicyId, glob};
+
+/// Named policies, and which operation uses which.
+///
+/// Usually read from `holdoff.toml` by [`PolicySet::from_toml`]. The presets are always there, unless a
+/// policy of the same name takes their place.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PolicySet {
+    policies: BTreeMap<String, Arc<Policy>>,
+    /// The names that were defined here, rather than being presets.
+    own: BTreeSet<String>,
+    root: Scope,
+    namespaces: BTreeMap<String, Scope>,
+    classes: ClassMap,
+    /// Decides should a name lead nowhere.
+    fallback: Arc<Policy>,
+}
+
+/// The operations of one namespace, or of all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scope {
+    /// The policy of every operation without one of its own.
+    pub default: Option<String>,
+    /// Operations by exact name or by pattern.
+    pub operations: BTreeMap<String, Operation>,
+}
+
+/// What is known of an operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// The name of its policy.
+    pub policy: String,
+    /// How long its caller is willing to wait, if said.
+    pub timeout: Option<Duration>,
+    /// The lease that is held while it retries, if said.
+    pub lease: Option<Duration>,
+}
+
+impl Operation {
+    /// An operation with this policy, about which nothing else is known.
+    pub fn new(policy: impl Into<String>) -> Self {
+        Self { policy: policy.into(), timeout: None, lease: None }
+    }
+}
+
+impl Default for PolicySet {
+    /// The presets alone; every operation uses `standard`.
+    fn default() -> Self {
+        let preset = |name: &str| Some((name.to_owned(), Arc::new(Policy::preset(name)?)));
+        Self {
+            policies: PRESETS.iter().filter_map(|(name, _)| preset(name)).collect(),
+            own: BTreeSet::new(),
+            root: Scope::default(),
+            namespaces: BTreeMap::new(),
+            classes: ClassMap::default(),
+            fallback: Arc::new(Policy::standard()),
+        }
+    }
+}
+
+impl PolicySet {
+    /// The policy of an operation about which nothing was said.
+    pub const DEFAULT_POLICY: &'static str = "standard";
+
+    /// The namespace of whoever names none.
+    pub const DEFAULT_NAMESPACE: &'static str = "default";
+
+    /// Adds a policy, or takes a preset's place.
+    pub fn define(&mut self, name: impl Into<String>, policy: Policy) {
+        let name = name.into();
+        self.policies.insert(name.clone(), Arc::new(policy));
+        self.own.insert(name);
+    }
+
+    /// The operations of every namespace.
+    pub fn root(&self) -> &Scope {
+        &self.root
+    }
+
+    /// The operations of every namespace, to be changed.
+    pub fn root_mut(&mut self) -> &mut Scope {
+        &mut self.root
+    }
+
+    /// The namespaces with operations of their own.
+    pub fn namespaces(&self) -> &BTreeMap<String, Scope> {
+        &self.namespaces
+    }
+
+    /// The operations of one namespace, to be changed.
+    pub fn namespace_mut(&mut self, name: impl Into<String>) -> &mut Scope {
+        self.namespaces.entry(name.into()).or_default()
+    }
+
+    /// The tables of failure classes.
+    pub fn classes(&self) -> &ClassMap {
+        &self.classes
+    }
+
+    /// The tables of failure classes, to be changed.
+    pub fn classes_mut(&mut self) -> &mut ClassMap {
+        &mut self.classes
+    }
+
+    /// The policy of this name.
+    pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.policies.get(name)
+    }
+
+    /// All policies by name, presets included.
+    pub fn policies(&self) -> &BTreeMap<String, Arc<Policy>> {
+        &self.policies
+    }
+
+    /// Whether the policy of this name was defined here, rather than being a preset.
+    pub fn is_own(&self, name: &str) -> bool {
+        self.own.contains(name)
+    }
+
+    /// The policy this operation uses, and its name.
+    ///
+    /// An exact name comes before a pattern, and of two patterns the one that spells out more; the
+    /// namespace's own operations come before everybody's; defaults come last.
+    pub fn policy_for(&self, namespace: &str, operation: &str) -> (&str, &Arc<Policy>) {
+        let scope = self.namespaces.get(namespace);
+        let named = scope
+            .and_then(|scope| scope.find(operation))
+            .or_else(|| self.root.find(operation))
+            .map(|found| found.policy.as_str())
+            .or_else(|| scope?.default.as_deref())
+            .or(self.root.default.as_deref())
+            .unwrap_or(Self::DEFAULT_POLICY);
+        let found = self.policies.get_key_value(named);
+        found.map_or((Self::DEFAULT_POLICY, &self.fallback), |(name, policy)| (name.as_str(), policy))
+    }
+
+    /// The set's name by content: equal sets have equal ids.
+    pub fn id(&self) -> PolicyId {
+        let mut text = String::new();
+        for (name, policy) in &self.policies {
+            let _ = writeln!(text, "policy {name:?} {}", policy.id());
+        }
+        self.root.write(&mut text, "");
+        for (namespace, scope) in &self.namespaces {
+            scope.write(&mut text, namespace);
+        }
+        for (kind, code, class) in self.classes.overrides() {
+            let _ = writeln!(text, "class {kind} {code:?} {class}");
+        }
+        PolicyId::of(&text)
+    }
+}
+
+impl Scope {
+    /// The operation of this name, or the pattern that says most about it.
+    pub fn find(&self, operation: &str) -> Option<&Operation> {
+        if let Some(exact) = self.operations.get(operation) {
+            return Some(exact);
+        }
+        let matching = self.operations.iter().filter(|(pattern, _)| glob::matches(pattern, operation));
+        // Equally specific patterns: the first in byte order; the lint speaks up about them.
+        matching.rev().max_by_key(|(pattern, _)| glob::specificity(pattern)).map(|(_, found)| found)
+    }
+
+    fn write(&self, text: &mut String, namespace: &str) {
+        if let Some(default) = &self.default {
+            let _ = writeln!(text, "default {namespace:?} {default:?}");
+        }
+        for (name, Operation { policy, timeout, lease }) in &self.operations {
+            let _ = writeln!(text, "operation {namespace:?} {name:?} {policy:?} {timeout:?} {lease:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn set() -> PolicySet {
+        let mut set = PolicySet::default();
+        let root = set.root_mut();
+        root.default = Some("background".to_owned());
+        for (name, policy) in
+            [("user.login", "aggressive"), ("user.*", "conservative"), ("*", "step"), ("u*", "lock")]
+        {
+            root.operations.insert(name.to_owned(), Operation::new(policy));
+        }
+        let eu = set.namespace_mut("eu");
+        eu.default = Some("notification".to_owned());
+        eu.operations.insert("user.l*".to_owned(), Operation::new("proposal"));
+        set
+    }
+
+    #[test]
+    fn the_most_specific_wins() {
+        let set = set();
+        let name = |namespace, operation| set.policy_for(namespace, operation).0.to_owned();
+        assert_eq!(name("default", "user.login"), "aggressive");
+        assert_eq!(name("default", "user.logout"), "conservative");
+        assert_eq!(name("default", "upload"), "lock");
+        assert_eq!(name("default", "anything"), "step");
+        assert_eq!(name("eu", "user.login"), "proposal", "the namespace's own come first");
+        assert_eq!(name("eu", "user.rename"), "conservative");
+    }
+
+    #[test]
+    fn defaults_come_last() {
+        let mut set = set();
+        set.root_mut().operations.clear();
+        assert_eq!(set.policy_for("default", "x").0, "background");
+        assert_eq!(set.policy_for("eu", "x").0, "notification");
+        assert_eq!(PolicySet::default().policy_for("default", "x").0, "standard");
+    }
+
+    #[test]
+    fn every_preset_is_in_the_default_set() {
+        assert_eq!(PolicySet::default().policies().len(), PRESETS.len());
+    }
+
+    #[test]
+    fn the_id_follows_the_content() {
+        assert_eq!(set().id(), set().id());
+        assert_ne!(set().id(), PolicySet::default().id());
+        let mut renamed = set();
+        renamed.root_mut().default = Some("step".to_owned());
+        assert_ne!(renamed.id(), set().id());
+        assert_eq!(set().id().to_string().len(), 64);
+    }
+}

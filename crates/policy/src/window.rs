@@ -1,0 +1,96 @@
+//! The range a delay is drawn from.
+
+use core::time::Duration;
+
+use crate::micros;
+
+/// The range a delay is drawn from, both ends included, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Window {
+    low_us: u64,
+    high_us: u64,
+}
+
+impl Window {
+    /// A window; should the ends be swapped or beyond [`MAX_DELAY`](crate::MAX_DELAY), they are brought into range.
+    pub(crate) const fn new(low_us: u64, high_us: u64) -> Self {
+        let high_us = if high_us > micros::MAX_DELAY_US { micros::MAX_DELAY_US } else { high_us };
+        let low_us = if low_us > high_us { high_us } else { low_us };
+        Self { low_us, high_us }
+    }
+
+    /// The shortest delay.
+    pub const fn low(&self) -> Duration {
+        Duration::from_micros(self.low_us)
+    }
+
+    /// The longest delay.
+    pub const fn high(&self) -> Duration {
+        Duration::from_micros(self.high_us)
+    }
+
+    /// The shortest delay in microseconds.
+    pub const fn low_us(&self) -> u64 {
+        self.low_us
+    }
+
+    /// The longest delay in microseconds.
+    pub const fn high_us(&self) -> u64 {
+        self.high_us
+    }
+
+    /// The mean delay in microseconds, rounded down.
+    pub const fn mean_us(&self) -> u64 {
+        u64::midpoint(self.low_us, self.high_us)
+    }
+
+    /// The delay this roll picks, in microseconds.
+    ///
+    /// The roll, written twice, is a 64-bit fraction of the window: 0 picks the low end, `u32::MAX` the
+    /// high end, and every value between is picked by equally many rolls, give or take one.
+    pub(crate) const fn pick(&self, roll: u32) -> u64 {
+        let fraction = ((roll as u64) << 32) | roll as u64;
+        let values = (self.high_us - self.low_us) + 1;
+        self.low_us + ((fraction as u128 * values as u128) >> 64) as u64
+    }
+
+    /// This window with both ends raised: the low end to `floor`, the high end to `floor + spread`.
+    pub(crate) const fn raised(&self, floor_us: u64, spread_us: u64) -> Self {
+        let low = if self.low_us > floor_us { self.low_us } else { floor_us };
+        let spread_end = floor_us + spread_us;
+        let high = if self.high_us > spread_end { self.high_us } else { spread_end };
+        Self { low_us: low, high_us: high }
+    }
+
+    /// This window without what lies beyond `limit`; `None` if nothing is left.
+    pub(crate) const fn cut(&self, limit_us: u64) -> Option<Self> {
+        if self.low_us > limit_us {
+            return None;
+        }
+        let high_us = if self.high_us > limit_us { limit_us } else { self.high_us };
+        Some(Self { low_us: self.low_us, high_us })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_are_picked_by_the_smallest_and_the_largest_roll() {
+        for (low, high) in [(0, 0), (0, 1), (500_000, 1_500_000), (0, micros::MAX_DELAY_US)] {
+            let window = Window::new(low, high);
+            assert_eq!(window.pick(0), low);
+            assert_eq!(window.pick(u32::MAX), high);
+        }
+    }
+
+    #[test]
+    fn a_small_window_is_shared_out_evenly() {
+        let window = Window::new(0, 3);
+        let quarter = 1 << 30;
+        for value in 0..4_u32 {
+            assert_eq!(window.pick(value * quarter + 10), u64::from(value));
+        }
+    }
+}
