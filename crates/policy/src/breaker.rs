@@ -123,13 +123,11 @@ impl Breaker {
     pub fn admit(&mut self, now: Duration) -> Admission {
         match self.state {
             State::Closed => {}
-            State::Open { until } if now < until => return Admission::Refused { retry_in: until - now },
+            State::Open { until } if now < until => return refused(until, now),
             State::Open { .. } => {
-                self.enter(State::HalfOpen { succeeded: 0, next_probe: self.probe_after(now) })
+                self.enter(State::HalfOpen { succeeded: 0, next_probe: self.probe_after(now) });
             }
-            State::HalfOpen { next_probe, .. } if now < next_probe => {
-                return Admission::Refused { retry_in: next_probe - now };
-            }
+            State::HalfOpen { next_probe, .. } if now < next_probe => return refused(next_probe, now),
             // The probe before this one was never reported: its caller is gone. Send another.
             State::HalfOpen { succeeded, .. } => {
                 self.state = State::HalfOpen { succeeded, next_probe: self.probe_after(now) };
@@ -186,6 +184,10 @@ impl Breaker {
         self.era += 1;
         self.state = state;
     }
+}
+
+fn refused(until: Duration, now: Duration) -> Admission {
+    Admission::Refused { retry_in: until.saturating_sub(now) }
 }
 
 /// Calls and failures of the recent past, in slices of a tenth of the window.

@@ -188,7 +188,9 @@ mod tests {
                             })
                         })
                         .collect();
-                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    for thread in threads {
+                        thread.join().unwrap();
+                    }
                     let had = u32::try_from(granted.load(Ordering::SeqCst)).unwrap() * RETRY;
                     assert_eq!(had + bucket.tokens.read(), 3 * RETRY);
                 },
@@ -208,7 +210,9 @@ mod tests {
                             thread::spawn(move || bucket.refund())
                         })
                         .collect();
-                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                    for thread in threads {
+                        thread.join().unwrap();
+                    }
                     assert_eq!(bucket.tokens.read(), RETRY);
                 },
                 None,

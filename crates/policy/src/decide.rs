@@ -113,7 +113,7 @@ impl Compiled {
             return Decision::GiveUp(Refusal::RetryAfter);
         };
         match window.cut(left_us) {
-            Some(window) => Decision::Retry { after: Duration::from_micros(window.pick(roll)) },
+            Some(window) => Decision::Retry { after: window.pick(roll) },
             None => Decision::GiveUp(Refusal::Deadline),
         }
     }
@@ -175,7 +175,7 @@ mod tests {
         let half = SECOND / 2;
         assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
         assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 4), &transient), (half, SECOND * 3 / 4));
-        let too_late = policy.decide(&at(SECOND * 5 - half + Duration::from_micros(1)), &transient, 0);
+        let too_late = policy.decide(&at(SECOND * 4 + half + Duration::from_micros(1)), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
         assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
     }

@@ -137,18 +137,26 @@ impl Walk {
         let bins = Self::BINS as f64;
         let width = ((self.cap - self.base) / bins).max(f64::MIN_POSITIVE);
         let starts_at_base = self.widest <= self.base * 3.0;
-        let mut next = alloc::vec![0.0; Self::BINS];
+        // All ranges begin at the base: note each where it ends, then add up from the far end.
+        let mut ends = alloc::vec![0.0; Self::BINS + 1];
+        let mut next = alloc::vec![0.0; Self::BINS + 1];
         for (index, mass) in self.bins.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
             let middle = if starts_at_base { self.base } else { self.base + (index as f64 + 0.5) * width };
             let reach = (((3.0 * middle).min(self.cap) - self.base) / width).clamp(1.0, bins);
             let whole = reach as usize;
-            for bin in next.iter_mut().take(whole) {
-                *bin += mass / reach;
+            if let Some(end) = ends.get_mut(whole) {
+                *end += mass / reach;
             }
             if let Some(bin) = next.get_mut(whole) {
                 *bin += mass * (reach - whole as f64) / reach;
             }
         }
+        let mut density = 0.0;
+        for (bin, end) in next.iter_mut().zip(&ends).rev() {
+            *bin += density;
+            density += end;
+        }
+        next.truncate(Self::BINS);
         self.bins = next;
     }
 

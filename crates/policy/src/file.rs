@@ -5,6 +5,8 @@
 
 mod classes;
 mod duration;
+mod growth;
+mod jitter;
 mod operations;
 mod policies;
 mod problem;

@@ -83,7 +83,7 @@ pub fn lint(set: &PolicySet) -> Vec<Finding> {
         }
     }
     findings.extend(two_caps(set));
-    findings.sort_by(|left, right| right.severity.cmp(&left.severity));
+    findings.sort_by_key(|finding| core::cmp::Reverse(finding.severity));
     findings
 }
 

@@ -44,14 +44,14 @@ impl Window {
         u64::midpoint(self.low_us, self.high_us)
     }
 
-    /// The delay this roll picks, in microseconds.
+    /// The delay this roll picks.
     ///
     /// The roll, written twice, is a 64-bit fraction of the window: 0 picks the low end, `u32::MAX` the
     /// high end, and every value between is picked by equally many rolls, give or take one.
-    pub(crate) const fn pick(&self, roll: u32) -> u64 {
+    pub const fn pick(&self, roll: u32) -> Duration {
         let fraction = ((roll as u64) << 32) | roll as u64;
         let values = (self.high_us - self.low_us) + 1;
-        self.low_us + ((fraction as u128 * values as u128) >> 64) as u64
+        Duration::from_micros(self.low_us + ((fraction as u128 * values as u128) >> 64) as u64)
     }
 
     /// This window with both ends raised: the low end to `floor`, the high end to `floor + spread`.
@@ -80,8 +80,8 @@ mod tests {
     fn the_ends_are_picked_by_the_smallest_and_the_largest_roll() {
         for (low, high) in [(0, 0), (0, 1), (500_000, 1_500_000), (0, micros::MAX_DELAY_US)] {
             let window = Window::new(low, high);
-            assert_eq!(window.pick(0), low);
-            assert_eq!(window.pick(u32::MAX), high);
+            assert_eq!(window.pick(0), window.low());
+            assert_eq!(window.pick(u32::MAX), window.high());
         }
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let window = Window::new(0, 3);
         let quarter = 1 << 30;
         for value in 0..4_u32 {
-            assert_eq!(window.pick(value * quarter + 10), u64::from(value));
+            assert_eq!(window.pick(value * quarter + 10), Duration::from_micros(u64::from(value)));
         }
     }
 }

@@ -1,0 +1,113 @@
+//! Any policy, any history, any failure.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use std::time::Duration;
+
+use holdoff_policy::{
+    Attempt, Beyond, Class, Crowd, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicyBuilder, RetryAfter,
+    SoFar,
+};
+use proptest::prelude::*;
+
+/// Mostly sensible times, sometimes very short or very long ones.
+pub fn time() -> impl Strategy<Value = Duration> {
+    let us = prop_oneof![
+        4 => 1_000..120_000_000_u64,
+        1 => 0..1_000_u64,
+        1 => 120_000_000..=31_536_000_000_000_u64,
+    ];
+    us.prop_map(Duration::from_micros)
+}
+
+pub fn growth() -> impl Strategy<Value = Growth> {
+    let exponent = proptest::option::of(0..40_u32);
+    prop_oneof![
+        3 => (time(), 1.0..10.0_f64, exponent)
+            .prop_map(|(base, factor, max_exponent)| Growth::Exponential { base, factor, max_exponent }),
+        1 => (time(), time()).prop_map(|(base, step)| Growth::Linear { base, step }),
+        1 => time().prop_map(|base| Growth::Fibonacci { base }),
+        1 => time().prop_map(|delay| Growth::Constant { delay }),
+        1 => prop::collection::vec(time(), 1..12).prop_map(|delays| Growth::List { delays }),
+    ]
+}
+
+pub fn jitter() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        Just(Jitter::Full),
+        Just(Jitter::Equal),
+        Just(Jitter::Decorrelated),
+        (0.0..=1.0_f64).prop_map(Jitter::Proportional),
+        (0.0..=3.0_f64, 0.0..=3.0_f64).prop_map(|(a, b)| Jitter::Scaled { low: a.min(b), high: a.max(b) }),
+        (0.0..=5.0_f64).prop_map(Jitter::Additive),
+    ]
+}
+
+pub fn retry_after() -> impl Strategy<Value = RetryAfter> {
+    let beyond = prop_oneof![Just(Beyond::Wait), Just(Beyond::GiveUp), Just(Beyond::Clip)];
+    (time(), time(), beyond).prop_map(|(spread, limit, beyond)| RetryAfter { spread, limit, beyond })
+}
+
+fn crowd() -> impl Strategy<Value = Crowd> {
+    (time(), time()).prop_map(|(slot, limit)| Crowd { slot, limit })
+}
+
+/// A builder that may or may not build.
+pub fn builder() -> impl Strategy<Value = PolicyBuilder> {
+    let attempts = prop_oneof![3 => 1..20_u32, 1 => 0..=u32::MAX];
+    let limits = (proptest::option::of(time()), attempts, proptest::option::of(time()));
+    let rules = (retry_after(), proptest::option::of(crowd()));
+    (growth(), jitter(), limits, rules).prop_map(
+        |(growth, jitter, (cap, attempts, deadline), (rule, crowd))| {
+            let mut builder = Policy::builder(growth).jitter(jitter).attempts(attempts).retry_after(rule);
+            if let Some(cap) = cap {
+                builder = builder.cap(cap);
+            }
+            if let Some(deadline) = deadline {
+                builder = builder.deadline(deadline);
+            }
+            if let Some(crowd) = crowd {
+                builder = builder.crowd(crowd);
+            }
+            builder
+        },
+    )
+}
+
+/// Any policy that validates.
+pub fn policy() -> impl Strategy<Value = Policy> {
+    builder().prop_filter_map("must validate", |builder| builder.build().ok())
+}
+
+/// Any policy that validates, with every try granted.
+pub fn patient_policy() -> impl Strategy<Value = Policy> {
+    policy().prop_filter_map("must validate", |policy| {
+        policy.to_builder().attempts(Policy::UNLIMITED).build().ok()
+    })
+}
+
+pub fn attempt() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => 1..40_u32, 1 => 0..=u32::MAX, 1 => Just(u32::MAX)]
+}
+
+pub fn so_far() -> impl Strategy<Value = SoFar> {
+    let elapsed = prop_oneof![2 => Just(Duration::ZERO), 1 => time(), 1 => Just(Duration::MAX)];
+    let last = prop_oneof![1 => Just(Duration::ZERO), 3 => time(), 1 => Just(Duration::MAX)];
+    (attempt(), elapsed, last, any::<bool>()).prop_map(|(attempt, elapsed, last_delay, refreshed)| SoFar {
+        attempt: Attempt::new(attempt),
+        elapsed,
+        last_delay,
+        refreshed,
+    })
+}
+
+pub fn failure() -> impl Strategy<Value = Failure> {
+    let class = prop::sample::select(Class::ALL.to_vec());
+    let wait = prop_oneof![4 => time(), 1 => Just(Duration::MAX), 1 => Just(MAX_DELAY)];
+    let crowd = prop_oneof![2 => Just(0), 2 => 1..10_000_u32, 1 => Just(u32::MAX)];
+    (class, proptest::option::of(wait), crowd).prop_map(|(class, wait, crowd)| {
+        let failure = Failure::new(class).with_crowd(crowd);
+        wait.map_or(failure, |wait| failure.with_retry_after(wait))
+    })
+}
