@@ -16,6 +16,8 @@ pub struct SoFar {
     pub last_delay: Duration,
     /// Whether the credentials were refreshed already.
     pub refreshed: bool,
+    /// The caller's own deadline, counted like `elapsed`; the earlier of it and the policy's holds.
+    pub deadline: Option<Duration>,
 }
 
 impl SoFar {
@@ -102,7 +104,7 @@ impl Compiled {
         if so_far.attempt.get() >= self.attempts {
             return Decision::GiveUp(Refusal::Exhausted);
         }
-        let left_us = self.left_us(so_far.elapsed);
+        let left_us = self.left_us(so_far);
         if left_us == 0 {
             return Decision::GiveUp(Refusal::Deadline);
         }
@@ -119,8 +121,14 @@ impl Compiled {
     }
 
     /// The time left until the deadline; as good as endless without one.
-    fn left_us(&self, elapsed: Duration) -> u64 {
-        self.deadline_us.map_or(u64::MAX, |deadline| deadline.saturating_sub(micros::saturating(elapsed)))
+    fn left_us(&self, so_far: &SoFar) -> u64 {
+        let own = self.deadline_us.unwrap_or(u64::MAX);
+        let deadline = so_far.deadline.map_or(own, |callers| micros::saturating(callers).min(own));
+        if deadline == u64::MAX {
+            deadline
+        } else {
+            deadline.saturating_sub(micros::saturating(so_far.elapsed))
+        }
     }
 }
 
@@ -178,6 +186,17 @@ mod tests {
         let too_late = policy.decide(&at(SECOND * 4 + half + Duration::from_micros(1)), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
         assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
+    }
+
+    #[test]
+    fn the_callers_deadline_counts_if_it_is_earlier() {
+        let policy = constant(Jitter::None).deadline(SECOND * 5).build().unwrap();
+        let decide = |deadline| {
+            let so_far = SoFar { elapsed: SECOND * 4, deadline: Some(deadline), ..SoFar::default() };
+            policy.decide(&so_far, &Failure::transient(), 0)
+        };
+        assert_eq!(decide(SECOND * 4), Decision::GiveUp(Refusal::Deadline));
+        assert_eq!(decide(SECOND * 9), Decision::Retry { after: SECOND });
     }
 
     #[test]

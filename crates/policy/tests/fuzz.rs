@@ -189,6 +189,7 @@ fn the_policy_builder() {
             elapsed: time(rng),
             last_delay: time(rng),
             refreshed: rng.bool(),
+            deadline: rng.bool().then(|| time(rng)),
         };
         let failure =
             Failure::new(Class::ALL[rng.usize(0..8)]).with_retry_after(time(rng)).with_crowd(rng.u32(..));

@@ -94,12 +94,16 @@ pub fn attempt() -> impl Strategy<Value = u32> {
 pub fn so_far() -> impl Strategy<Value = SoFar> {
     let elapsed = prop_oneof![2 => Just(Duration::ZERO), 1 => time(), 1 => Just(Duration::MAX)];
     let last = prop_oneof![1 => Just(Duration::ZERO), 3 => time(), 1 => Just(Duration::MAX)];
-    (attempt(), elapsed, last, any::<bool>()).prop_map(|(attempt, elapsed, last_delay, refreshed)| SoFar {
-        attempt: Attempt::new(attempt),
-        elapsed,
-        last_delay,
-        refreshed,
-    })
+    let deadline = proptest::option::of(time());
+    (attempt(), elapsed, last, any::<bool>(), deadline).prop_map(
+        |(attempt, elapsed, last_delay, refreshed, deadline)| SoFar {
+            attempt: Attempt::new(attempt),
+            elapsed,
+            last_delay,
+            refreshed,
+            deadline,
+        },
+    )
 }
 
 pub fn failure() -> impl Strategy<Value = Failure> {

@@ -1,0 +1,155 @@
+//! The blocking executor: the same course, without an async runtime.
+//!
+//! ```
+//! use holdoff_policy::Policy;
+//! use holdoff_retry::blocking;
+//!
+//! let policy = Policy::preset("proposal").unwrap();
+//! let text = blocking::retry(&policy, || Ok::<_, std::io::Error>("read"))?;
+//! assert_eq!(text, "read");
+//! # Ok::<(), holdoff_retry::Failed<std::io::Error>>(())
+//! ```
+
+use std::any::type_name;
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use holdoff_policy::Policy;
+
+use crate::classify::Classifier;
+use crate::course::{Course, Next};
+use crate::retry::Hook;
+use crate::{Classify, Failed, Report, Retry, Retrying};
+
+/// Calls until it succeeds or the policy says stop, sleeping on this thread in between.
+pub fn retry<T, E: Classify>(policy: &Policy, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>> {
+    Retry::new(policy).run_blocking(call)
+}
+
+impl<'a, C, H> Retry<'a, C, H> {
+    /// Calls until it succeeds or there is no further try, sleeping on this thread in between.
+    ///
+    /// An attempt cannot be cut off here: give the call a timeout of its own.
+    pub fn run_blocking<T, E>(self, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>>
+    where
+        C: Classifier<E>,
+        H: Hook<E>,
+    {
+        self.run_blocking_reporting(call).map(|report| report.value)
+    }
+
+    /// Like [`run_blocking`](Self::run_blocking), and a success says how many attempts it took.
+    pub fn run_blocking_reporting<T, E>(
+        self,
+        mut call: impl FnMut() -> Result<T, E>,
+    ) -> Result<Report<T>, Failed<E>>
+    where
+        C: Classifier<E>,
+        H: Hook<E>,
+    {
+        let Self { options, classifier, mut hook, blocking_refresher: refresher, .. } = self;
+        let mut course = Course::new(options);
+        let mut last = None;
+        loop {
+            if let Err(stopped) = course.begin_attempt() {
+                return Err(Failed {
+                    stopped,
+                    error: last,
+                    attempts: course.made(),
+                    elapsed: course.elapsed(),
+                });
+            }
+            course.start_clock();
+            let credentials = refresher.map(Refresher::generation);
+            let error = match call() {
+                Ok(value) => {
+                    course.succeeded();
+                    return Ok(Report { value, attempts: course.made(), elapsed: course.elapsed() });
+                }
+                Err(error) => error,
+            };
+            let failure = classifier.failure(&error);
+            let delay = match course.failed(&failure, type_name::<E>()) {
+                Next::Stop(stopped) => {
+                    let (attempts, elapsed) = (course.made(), course.elapsed());
+                    return Err(Failed { stopped, error: Some(error), attempts, elapsed });
+                }
+                Next::Wait(delay) => Some(delay),
+                Next::Refresh => None,
+            };
+            let (class, retry_after) = (failure.class(), failure.retry_after());
+            let retrying =
+                Retrying { attempt: course.made(), delay: delay.unwrap_or_default(), class, retry_after };
+            hook.retrying(&retrying, Some(&error));
+            match (delay, refresher.zip(credentials)) {
+                (Some(delay), _) => sleep(delay),
+                // Whether it worked shows at the next attempt.
+                (None, Some((refresher, seen))) => drop(refresher.refresh(seen)),
+                (None, None) => {}
+            }
+            last = Some(error);
+        }
+    }
+
+    /// Refreshes the credentials when they are first refused, then tries again at once.
+    pub fn refresh_blocking(mut self, refresher: &'a Refresher) -> Self {
+        self.blocking_refresher = Some(refresher);
+        self.options.can_refresh = true;
+        self
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the blocking executor")]
+fn sleep(delay: Duration) {
+    if !delay.is_zero() {
+        std::thread::sleep(delay);
+    }
+}
+
+type RefreshFn = dyn Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+
+/// Refreshes one credential, once for all threads that find it refused.
+pub struct Refresher {
+    refresh: Box<RefreshFn>,
+    generation: AtomicU64,
+    rounds: AtomicU64,
+    gate: Mutex<()>,
+}
+
+impl Refresher {
+    /// Refreshes by calling this.
+    pub fn new(
+        refresh: impl Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        let (generation, rounds) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { refresh: Box::new(refresh), generation, rounds, gate: Mutex::new(()) }
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Refreshes what was refused in generation `seen`, unless somebody has done so or is doing so.
+    fn refresh(&self, seen: u64) -> bool {
+        let rounds = self.rounds.load(Ordering::Acquire);
+        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.generation() > seen {
+            return true;
+        }
+        if self.rounds.load(Ordering::Acquire) > rounds {
+            return false;
+        }
+        let refreshed = (self.refresh)().is_ok();
+        self.generation.fetch_add(u64::from(refreshed), Ordering::AcqRel);
+        self.rounds.fetch_add(1, Ordering::AcqRel);
+        refreshed
+    }
+}
+
+impl std::fmt::Debug for Refresher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refresher").field("generation", &self.generation()).finish_non_exhaustive()
+    }
+}

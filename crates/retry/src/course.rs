@@ -1,0 +1,178 @@
+//! The course of one operation: what has happened, and what comes next.
+//!
+//! The loop of every executor is the same and lives here, without waiting: an executor makes an attempt,
+//! tells the course how it went, and does what the course says.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use holdoff_policy::{Class, Decision, Failure, SoFar, Ticket};
+
+use crate::Stopped;
+use crate::clock::{self, Instant};
+use crate::metrics;
+use crate::retry::Options;
+
+/// What an executor does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Wait so long, then make another attempt.
+    Wait(Duration),
+    /// Refresh the credentials, then make another attempt.
+    Refresh,
+    /// Stop.
+    Stop(Stopped),
+}
+
+/// One operation under way.
+pub(crate) struct Course<'a> {
+    options: Options<'a>,
+    so_far: SoFar,
+    started: Option<Instant>,
+    rolls: Option<Rng>,
+    ticket: Option<Ticket>,
+    made: u32,
+}
+
+impl<'a> Course<'a> {
+    pub(crate) fn new(options: Options<'a>) -> Self {
+        let so_far = SoFar { deadline: options.deadline, ..SoFar::default() };
+        let mut course = Self { options, so_far, started: None, rolls: None, ticket: None, made: 0 };
+        if course.options.is_timed() {
+            course.start_clock();
+        }
+        course
+    }
+
+    /// Starts the clock unless it runs. Without a deadline that is left to the first attempt that has to
+    /// wait for something: reading a clock costs more than all the rest of a first try that succeeds.
+    pub(crate) fn start_clock(&mut self) {
+        if self.started.is_none() {
+            self.started = Some(clock::now());
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| clock::now().saturating_duration_since(started))
+    }
+
+    /// How many attempts were made.
+    pub(crate) fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// How long the coming attempt may take, if anything limits it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn attempt_limit(&self) -> Option<Duration> {
+        let deadline =
+            self.options.earliest_deadline().map(|deadline| deadline.saturating_sub(self.elapsed()));
+        [self.options.attempt_timeout, deadline].into_iter().flatten().min()
+    }
+
+    /// Asks leave for the coming attempt.
+    pub(crate) fn begin_attempt(&mut self) -> Result<(), Stopped> {
+        if let Some(breaker) = self.options.breaker {
+            self.ticket = Some(breaker.admit().map_err(|retry_in| Stopped::BreakerOpen { retry_in })?);
+        }
+        self.made = self.so_far.attempt.get();
+        Ok(())
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.record_health(true);
+        if let Some(budget) = self.options.budget {
+            budget.refund();
+        }
+        if let Some(operation) = self.options.operation {
+            metrics::succeeded(operation, self.made);
+        } else if self.made > 1 {
+            metrics::succeeded(metrics::UNNAMED, self.made);
+        }
+    }
+
+    /// Decides what comes after a failed attempt.
+    #[cold]
+    pub(crate) fn failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
+        self.start_clock();
+        self.so_far.elapsed = self.elapsed();
+        self.record_health(!matches!(failure.class(), Class::Transient | Class::Timeout));
+        let next = self.next(failure);
+        self.report(failure, error_type, next);
+        if let Next::Wait(delay) = next {
+            self.so_far.last_delay = delay;
+        }
+        self.so_far.refreshed |= next == Next::Refresh;
+        self.so_far.attempt = self.so_far.attempt.next();
+        next
+    }
+
+    fn next(&mut self, failure: &Failure) -> Next {
+        let roll = self.roll();
+        let next = match self.options.policy.decide(&self.so_far, failure, roll) {
+            Decision::Retry { after } => Next::Wait(after),
+            Decision::Refresh if self.options.can_refresh => Next::Refresh,
+            Decision::Refresh => Next::Stop(Stopped::Unauthorized),
+            Decision::HandOff => Next::Stop(Stopped::Conflict),
+            Decision::GiveUp(refusal) => Next::Stop(Stopped::Refused(refusal)),
+            // What a later policy may decide and this executor does not know, it does not do.
+            _ => Next::Stop(Stopped::Cancelled),
+        };
+        let is_retry = !matches!(next, Next::Stop(_));
+        let has_budget = |budget: &holdoff_policy::Budget| budget.withdraw();
+        if is_retry && !self.options.budget.is_none_or(has_budget) {
+            return Next::Stop(Stopped::Budget);
+        }
+        next
+    }
+
+    fn record_health(&mut self, healthy: bool) {
+        if let (Some(breaker), Some(ticket)) = (self.options.breaker, self.ticket.take()) {
+            let roll = if healthy { 0 } else { self.roll() };
+            breaker.record(ticket, healthy, roll);
+        }
+    }
+
+    /// One stream of rolls a call, begun when the first one is needed.
+    fn roll(&mut self) -> u32 {
+        let seed = self.options.seed;
+        self.rolls.get_or_insert_with(|| seed.map_or_else(Rng::new, Rng::with_seed)).u32(..)
+    }
+
+    fn report(&self, failure: &Failure, error_type: &'static str, next: Next) {
+        let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
+        let operation_id = self.options.operation_id;
+        let attempt = self.made;
+        let class = failure.class().name();
+        match next {
+            Next::Stop(stopped) => {
+                let reason = stopped.name();
+                tracing::warn!(operation, operation_id, attempt, class, error_type, reason, "gave up");
+                metrics::stopped(operation, stopped);
+            }
+            Next::Wait(delay) => {
+                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+                tracing::debug!(
+                    operation,
+                    operation_id,
+                    attempt,
+                    class,
+                    error_type,
+                    delay_ms,
+                    "trying again"
+                );
+                metrics::retried(operation, attempt, failure, delay);
+            }
+            Next::Refresh => {
+                tracing::debug!(
+                    operation,
+                    operation_id,
+                    attempt,
+                    class,
+                    error_type,
+                    "refreshing credentials"
+                );
+                metrics::retried(operation, attempt, failure, Duration::ZERO);
+            }
+        }
+    }
+}

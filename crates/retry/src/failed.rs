@@ -1,0 +1,165 @@
+//! How a retried call ended.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use holdoff_policy::Refusal;
+
+/// A call that did not succeed: the last error, and why there was no further try.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed<E> {
+    pub(crate) stopped: Stopped,
+    pub(crate) error: Option<E>,
+    pub(crate) attempts: u32,
+    pub(crate) elapsed: Duration,
+}
+
+impl<E> Failed<E> {
+    /// Why there was no further try.
+    pub fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    /// The last attempt's error; `None` if it was cut off by a timeout, or if none was made.
+    pub fn error(&self) -> Option<&E> {
+        self.error.as_ref()
+    }
+
+    /// The last attempt's error, for the caller to keep.
+    pub fn into_error(self) -> Option<E> {
+        self.error
+    }
+
+    /// How many attempts were made.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// How long it all took, from the first attempt's first wait on.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+}
+
+impl<E> fmt::Display for Failed<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tries = if self.attempts == 1 { "try" } else { "tries" };
+        write!(f, "gave up after {} {tries} in {:?}: {}", self.attempts, self.elapsed, self.stopped)
+    }
+}
+
+impl<E: Error + 'static> Error for Failed<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.as_ref().map(|error| error as &(dyn Error + 'static))
+    }
+}
+
+/// Why an executor stopped without success.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// The policy did not grant another try.
+    Refused(Refusal),
+    /// The call conflicts with what is there: somebody must decide.
+    Conflict,
+    /// The credentials were refused and there is nothing to refresh them with.
+    Unauthorized,
+    /// The shared budget of retries is used up.
+    Budget,
+    /// The breaker is open: what is called is down.
+    BreakerOpen {
+        /// How long until it lets somebody try.
+        retry_in: Duration,
+    },
+    /// The caller's token was cancelled.
+    Cancelled,
+}
+
+impl Stopped {
+    /// The word used in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.name(),
+            Self::Conflict => "conflict",
+            Self::Unauthorized => "unauthorized",
+            Self::Budget => "budget",
+            Self::BreakerOpen { .. } => "breaker_open",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Refusal::Permanent) => f.write_str("the failure will not pass by itself"),
+            Self::Refused(Refusal::Exhausted) => f.write_str("all tries are used up"),
+            Self::Refused(Refusal::Deadline) => f.write_str("the next try would come after the deadline"),
+            Self::Refused(Refusal::RetryAfter) => {
+                f.write_str("the other side asked for a longer wait than the policy's limit")
+            }
+            Self::Refused(refusal) => f.write_str(refusal.name()),
+            Self::Conflict => f.write_str("it conflicts with what is there; somebody must decide"),
+            Self::Unauthorized => {
+                f.write_str("the credentials were refused and there is nothing to refresh them with")
+            }
+            Self::Budget => f.write_str("the budget of retries is used up"),
+            Self::BreakerOpen { retry_in } => {
+                write!(f, "the breaker is open; it lets somebody try in {retry_in:?}")
+            }
+            Self::Cancelled => f.write_str("it was cancelled"),
+        }
+    }
+}
+
+/// A success, and what it took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report<T> {
+    /// What the call returned.
+    pub value: T,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How long it all took.
+    pub elapsed: Duration,
+}
+
+/// How a judged call ended: with whatever it returned last, good or bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended<O> {
+    /// What the last attempt returned; `None` if it was cut off, or if none was made.
+    pub outcome: Option<O>,
+    /// Why there was no further try; `None` if the last attempt was good.
+    pub stopped: Option<Stopped>,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How long it all took.
+    pub elapsed: Duration,
+}
+
+impl<O> Ended<O> {
+    /// What was returned last, good or bad; a failure if nothing was.
+    pub fn into_outcome(self) -> Result<O, Failed<Infallible>> {
+        let Self { outcome, stopped, attempts, elapsed } = self;
+        let stopped = stopped.unwrap_or(Stopped::Cancelled);
+        outcome.ok_or(Failed { stopped, error: None, attempts, elapsed })
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<T, E> Ended<Result<T, E>> {
+    /// The success with its report, or the failure.
+    pub(crate) fn into_result(self) -> Result<Report<T>, Failed<E>> {
+        let Self { outcome, stopped, attempts, elapsed } = self;
+        match (outcome, stopped) {
+            (Some(Ok(value)), None) => Ok(Report { value, attempts, elapsed }),
+            (outcome, stopped) => Err(Failed {
+                stopped: stopped.unwrap_or(Stopped::Cancelled),
+                error: outcome.and_then(Result::err),
+                attempts,
+                elapsed,
+            }),
+        }
+    }
+}

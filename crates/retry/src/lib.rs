@@ -1,0 +1,61 @@
+//! Tries again inside a process.
+//!
+//! ```
+//! use holdoff_policy::Policy;
+//! use holdoff_retry::retry;
+//!
+//! # async fn fetch() -> Result<String, std::io::Error> { Ok("fetched".to_owned()) }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let page = retry(&Policy::standard(), || fetch()).await?;
+//! # assert_eq!(page, "fetched");
+//! # Ok(()) }
+//! ```
+//!
+//! [`retry()`] is the whole lesson. [`Retry`] adds what a service needs: an operation name, a budget and
+//! a breaker shared with everybody who calls the same thing, a refresher for expired credentials, a
+//! deadline, a timeout for each attempt, hooks and cancellation. [`blocking`] does the same without an
+//! async runtime, and [`requeue_after`] only says when to come back, for controllers that must not sleep.
+//!
+//! # Invariants
+//!
+//! - Whether and when to try again is decided by [`Policy::decide`](holdoff_policy::Compiled::decide),
+//!   and only there; the executors carry it out.
+//! - Dropping the future stops everything: no task is spawned, no timer stays behind.
+//! - A zero delay takes no timer. A successful first try takes no clock, no lock and no allocation.
+//! - Errors and payloads are never logged, only an error's type and class.
+//!
+//! # Deliberately absent
+//!
+//! Retrying over a crash. That is what durable work is for.
+
+#[cfg(feature = "tokio")]
+mod asynchronous;
+pub mod blocking;
+mod breaker;
+mod classify;
+mod clock;
+mod course;
+mod failed;
+#[cfg(feature = "tower")]
+mod layer;
+pub mod metrics;
+#[cfg(feature = "reqwest")]
+mod middleware;
+#[cfg(feature = "tokio")]
+mod refresh;
+mod requeue;
+mod retry;
+
+pub use breaker::SharedBreaker;
+pub use classify::{ByTrait, Classifier, Classify};
+pub use failed::{Ended, Failed, Report, Stopped};
+#[cfg(feature = "tower")]
+pub use layer::{RetryLayer, RetryService};
+#[cfg(feature = "reqwest")]
+pub use middleware::{OperationName, RetryMiddleware};
+#[cfg(feature = "tokio")]
+pub use refresh::{RefreshFailed, Refresher};
+pub use requeue::{Requeue, requeue_after};
+#[cfg(feature = "tokio")]
+pub use retry::retry;
+pub use retry::{Hook, NoHook, Retry, Retrying};

@@ -1,0 +1,177 @@
+//! A reqwest middleware.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use holdoff_policy::{Budget, Class, ClassMap, Failure, Policy, PolicySet, Replay, retry_after_from_headers};
+use http::Extensions;
+use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::{Request, Response};
+use reqwest_middleware::{Error, Middleware, Next, Result};
+
+use crate::{Refresher, Retry, SharedBreaker, clock};
+
+/// Retries the requests of a reqwest client.
+///
+/// - What may already have happened is repeated only if that is safe: an idempotent method, or an
+///   `Idempotency-Key` header.
+/// - `Retry-After` is understood in both forms.
+/// - A streaming body is never buffered: such a request is sent once.
+/// - When there is no further try, the last response or error is passed on as it is.
+///
+/// ```
+/// use holdoff_policy::Policy;
+/// use holdoff_retry::RetryMiddleware;
+///
+/// let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new())
+///     .with(RetryMiddleware::new(Policy::standard()))
+///     .build();
+/// # drop(client);
+/// ```
+#[derive(Clone, Debug)]
+pub struct RetryMiddleware {
+    policies: Policies,
+    budget: Option<Arc<Budget>>,
+    breaker: Option<Arc<SharedBreaker>>,
+    refresher: Option<Arc<Refresher>>,
+}
+
+#[derive(Clone, Debug)]
+enum Policies {
+    One(Arc<Policy>),
+    Set(Arc<PolicySet>, String),
+}
+
+/// Names a request's operation: put it into the request's extensions.
+///
+/// ```
+/// # fn send(client: &reqwest_middleware::ClientWithMiddleware) {
+/// use holdoff_retry::OperationName;
+///
+/// let request = client.get("http://127.0.0.1/user").with_extension(OperationName("user.read".into()));
+/// # drop(request); }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OperationName(pub Cow<'static, str>);
+
+impl RetryMiddleware {
+    /// Retries every request by this policy.
+    pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
+        Self { policies: Policies::One(policy.into()), budget: None, breaker: None, refresher: None }
+    }
+
+    /// Retries each request by the policy that the set has for its [`OperationName`].
+    pub fn from_set(set: Arc<PolicySet>, namespace: impl Into<String>) -> Self {
+        let policies = Policies::Set(set, namespace.into());
+        Self { policies, budget: None, breaker: None, refresher: None }
+    }
+
+    /// Shares a budget of retries.
+    #[must_use]
+    pub fn budget(mut self, budget: Arc<Budget>) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Shares a breaker; while it is open, requests fail without being sent.
+    #[must_use]
+    pub fn breaker(mut self, breaker: Arc<SharedBreaker>) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// Refreshes the credentials when they are first refused. Whatever puts them into the request must
+    /// come after this middleware.
+    #[must_use]
+    pub fn refresh(mut self, refresher: Arc<Refresher>) -> Self {
+        self.refresher = Some(refresher);
+        self
+    }
+
+    fn policy(&self, operation: &str) -> &Policy {
+        match &self.policies {
+            Policies::One(policy) => policy,
+            Policies::Set(set, namespace) => set.policy_for(namespace, operation).1,
+        }
+    }
+
+    fn judge(&self, result: &Result<Response>, replay: Replay) -> Option<Failure> {
+        let built_in = ClassMap::default();
+        let classes = match &self.policies {
+            Policies::One(_) => &built_in,
+            Policies::Set(set, _) => set.classes(),
+        };
+        match result {
+            Ok(response) => {
+                let failure = Failure::new(classes.http(response.status().as_u16(), replay)?);
+                let asked = retry_after(response.headers());
+                Some(asked.map_or(failure, |wait| failure.with_retry_after(wait)))
+            }
+            Err(Error::Reqwest(error)) => Some(Failure::new(class_of(error, replay))),
+            Err(Error::Middleware(_)) => Some(Failure::permanent()),
+        }
+    }
+}
+
+/// A body that could be cloned before and now cannot.
+fn unrepeatable() -> std::io::Error {
+    std::io::Error::other("the request's body cannot be sent again")
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
+}
+
+fn class_of(error: &reqwest::Error, replay: Replay) -> Class {
+    if error.is_builder() || error.is_redirect() || error.is_decode() {
+        return Class::Permanent;
+    }
+    // Without a connection nothing was sent, so nothing can have happened.
+    if error.is_connect() {
+        return Class::Transient;
+    }
+    match replay {
+        Replay::Unsafe => Class::Permanent,
+        Replay::Safe if error.is_timeout() => Class::Timeout,
+        Replay::Safe => Class::Transient,
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for RetryMiddleware {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        if request.try_clone().is_none() {
+            return next.run(request, extensions).await;
+        }
+        let replay = Replay::of(request.method().as_str(), request.headers().contains_key("idempotency-key"));
+        let name = extensions.get::<OperationName>().cloned();
+        let operation = name.as_ref().map_or("", |name| name.0.as_ref());
+        let mut retry = Retry::new(self.policy(operation));
+        retry.options.operation = name.as_ref().map(|name| name.0.as_ref());
+        retry.options.budget = self.budget.as_deref();
+        retry.options.breaker = self.breaker.as_deref();
+        retry.options.can_refresh = self.refresher.is_some();
+        retry.refresher = self.refresher.as_deref();
+        let original = extensions.clone();
+        let attempt = || {
+            let (request, next) = (request.try_clone(), next.clone());
+            let mut extensions = original.clone();
+            async move {
+                match request {
+                    Some(request) => (next.run(request, &mut extensions).await, extensions),
+                    None => (Err(Error::middleware(unrepeatable())), extensions),
+                }
+            }
+        };
+        let ended = retry.run_judged(attempt, |(result, _)| self.judge(result, replay)).await;
+        let (result, last) = ended.into_outcome().map_err(Error::middleware)?;
+        *extensions = last;
+        result
+    }
+}

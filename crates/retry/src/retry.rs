@@ -1,0 +1,265 @@
+//! How to retry: the builder of every executor.
+
+#[cfg(feature = "tokio")]
+use std::future::Future;
+use std::time::Duration;
+
+use holdoff_policy::{Budget, Class, Policy, PolicySet};
+
+use crate::SharedBreaker;
+use crate::classify::ByTrait;
+
+/// Calls until it succeeds or the policy says stop.
+///
+/// The error says itself what kind of failure it is, by [`Classify`](crate::Classify).
+///
+/// ```
+/// use holdoff_policy::Policy;
+/// use holdoff_retry::retry;
+/// use std::io::{Error, ErrorKind};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let policy = Policy::preset("proposal").unwrap();
+/// let mut calls = 0;
+/// let answer = retry(&policy, || {
+///     calls += 1;
+///     let answer = if calls < 3 { Err(Error::from(ErrorKind::ConnectionReset)) } else { Ok(calls) };
+///     async move { answer }
+/// });
+/// assert_eq!(answer.await.unwrap(), 3);
+/// # }
+/// ```
+#[cfg(feature = "tokio")]
+pub async fn retry<T, E, F, Fut>(policy: &Policy, call: F) -> Result<T, crate::Failed<E>>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+    E: crate::Classify,
+{
+    Retry::new(policy).run(call).await
+}
+
+/// A retry with everything a service needs around it.
+///
+/// ```
+/// use holdoff_policy::{Budget, Failure, Policy};
+/// use holdoff_retry::Retry;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # async fn charge() -> Result<u32, &'static str> { Ok(7) }
+/// static BUDGET: std::sync::LazyLock<Budget> = std::sync::LazyLock::new(Budget::default);
+///
+/// let policy = Policy::standard();
+/// let receipt = Retry::new(&policy)
+///     .operation("card.charge")
+///     .budget(&BUDGET)
+///     .deadline(Duration::from_secs(20))
+///     .attempt_timeout(Duration::from_secs(5))
+///     .classify(|error: &&str| if *error == "busy" { Failure::transient() } else { Failure::permanent() })
+///     .on_retry(|retrying, error: Option<&&str>| println!("{error:?}, again in {:?}", retrying.delay))
+///     .run(|| charge())
+///     .await;
+/// assert_eq!(receipt, Ok(7));
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a retry does nothing until it is run"]
+pub struct Retry<'a, C = ByTrait, H = NoHook> {
+    pub(crate) options: Options<'a>,
+    #[cfg(feature = "tokio")]
+    pub(crate) cancel: Option<&'a tokio_util::sync::CancellationToken>,
+    #[cfg(feature = "tokio")]
+    pub(crate) refresher: Option<&'a crate::Refresher>,
+    pub(crate) blocking_refresher: Option<&'a crate::blocking::Refresher>,
+    pub(crate) classifier: C,
+    pub(crate) hook: H,
+}
+
+/// What the course of an operation depends on.
+#[derive(Clone)]
+pub(crate) struct Options<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) operation: Option<&'a str>,
+    pub(crate) operation_id: Option<&'a str>,
+    pub(crate) budget: Option<&'a Budget>,
+    pub(crate) breaker: Option<&'a SharedBreaker>,
+    pub(crate) deadline: Option<Duration>,
+    #[cfg(feature = "tokio")]
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) can_refresh: bool,
+    pub(crate) seed: Option<u64>,
+}
+
+impl Options<'_> {
+    pub(crate) fn earliest_deadline(&self) -> Option<Duration> {
+        [self.deadline, self.policy.deadline()].into_iter().flatten().min()
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.earliest_deadline().is_some()
+    }
+}
+
+impl<'a> Retry<'a> {
+    /// Retries by this policy.
+    pub fn new(policy: &'a Policy) -> Self {
+        let options = Options {
+            policy,
+            operation: None,
+            operation_id: None,
+            budget: None,
+            breaker: None,
+            deadline: None,
+            #[cfg(feature = "tokio")]
+            attempt_timeout: None,
+            can_refresh: false,
+            seed: None,
+        };
+        Self {
+            options,
+            #[cfg(feature = "tokio")]
+            cancel: None,
+            #[cfg(feature = "tokio")]
+            refresher: None,
+            blocking_refresher: None,
+            classifier: ByTrait,
+            hook: NoHook,
+        }
+    }
+
+    /// Retries this operation by the policy that the set has for it.
+    ///
+    /// ```
+    /// use holdoff_policy::PolicySet;
+    /// use holdoff_retry::Retry;
+    ///
+    /// let set = PolicySet::from_toml("[operations]\n\"user.*\" = \"aggressive\"")?;
+    /// let retry = Retry::for_operation(&set, PolicySet::DEFAULT_NAMESPACE, "user.login");
+    /// # drop(retry);
+    /// # Ok::<(), holdoff_policy::Problems>(())
+    /// ```
+    pub fn for_operation(set: &'a PolicySet, namespace: &str, operation: &'a str) -> Self {
+        Self::new(set.policy_for(namespace, operation).1).operation(operation)
+    }
+}
+
+impl<'a, C, H> Retry<'a, C, H> {
+    /// Names the operation, for metrics and logs. Keep to a few names: no ids, no user input.
+    pub fn operation(mut self, name: &'a str) -> Self {
+        self.options.operation = Some(name);
+        self
+    }
+
+    /// Tells this call from others of the same operation, for logs only.
+    pub fn operation_id(mut self, id: &'a str) -> Self {
+        self.options.operation_id = Some(id);
+        self
+    }
+
+    /// Shares a budget of retries with everybody who calls the same thing.
+    pub fn budget(mut self, budget: &'a Budget) -> Self {
+        self.options.budget = Some(budget);
+        self
+    }
+
+    /// Shares a breaker with everybody who calls the same thing.
+    pub fn breaker(mut self, breaker: &'a SharedBreaker) -> Self {
+        self.options.breaker = Some(breaker);
+        self
+    }
+
+    /// Bounds the whole operation; the policy's own deadline holds too.
+    ///
+    /// An attempt still under way at the deadline is dropped (async) or left to finish (blocking).
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.options.deadline = Some(deadline);
+        self
+    }
+
+    /// Draws the chance from this seed, so that a test sees the same delays every time.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.options.seed = Some(seed);
+        self
+    }
+
+    /// Judges errors by a closure instead of [`Classify`](crate::Classify).
+    pub fn classify<E, G: Fn(&E) -> holdoff_policy::Failure>(self, classifier: G) -> Retry<'a, G, H> {
+        self.with_parts(|_, hook| (classifier, hook))
+    }
+
+    /// Calls the closure before each wait, with what is about to happen and the error that caused it.
+    pub fn on_retry<E, G: FnMut(&Retrying, Option<&E>)>(self, hook: G) -> Retry<'a, C, G> {
+        self.with_parts(|classifier, _| (classifier, hook))
+    }
+
+    fn with_parts<D, I>(self, change: impl FnOnce(C, H) -> (D, I)) -> Retry<'a, D, I> {
+        let (classifier, hook) = change(self.classifier, self.hook);
+        Retry {
+            options: self.options,
+            #[cfg(feature = "tokio")]
+            cancel: self.cancel,
+            #[cfg(feature = "tokio")]
+            refresher: self.refresher,
+            blocking_refresher: self.blocking_refresher,
+            classifier,
+            hook,
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<'a, C, H> Retry<'a, C, H> {
+    /// Cuts each attempt off after this time; that counts as a timeout, and its outcome is unknown.
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.options.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// Stops when the token is cancelled, also in the middle of an attempt or a wait.
+    pub fn cancel(mut self, token: &'a tokio_util::sync::CancellationToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+
+    /// Refreshes the credentials when they are first refused, then tries again at once.
+    pub fn refresh(mut self, refresher: &'a crate::Refresher) -> Self {
+        self.refresher = Some(refresher);
+        self.options.can_refresh = true;
+        self
+    }
+}
+
+/// What is about to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Retrying {
+    /// The attempt that failed, from 1.
+    pub attempt: u32,
+    /// How long it will be until the next one.
+    pub delay: Duration,
+    /// The kind of failure.
+    pub class: Class,
+    /// How long the other side asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+/// Is told before each wait.
+pub trait Hook<E> {
+    /// Another attempt will be made.
+    fn retrying(&mut self, retrying: &Retrying, error: Option<&E>);
+}
+
+/// Nobody is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHook;
+
+impl<E> Hook<E> for NoHook {
+    fn retrying(&mut self, _: &Retrying, _: Option<&E>) {}
+}
+
+impl<E, F: FnMut(&Retrying, Option<&E>)> Hook<E> for F {
+    fn retrying(&mut self, retrying: &Retrying, error: Option<&E>) {
+        self(retrying, error);
+    }
+}
