@@ -1,0 +1,23 @@
+//! The event kernel: virtual time, chance, machines and the links between them.
+//!
+//! It knows nothing of retries. The scenarios use its [`EventQueue`] and [`Chance`]; simulation tests of
+//! distributed programs use [`World`], which adds crashes, wrong clocks and a network that loses,
+//! duplicates, delays, reorders and partitions, and counts what it did.
+
+mod chance;
+mod faults;
+mod latency;
+mod link;
+mod node;
+mod queue;
+mod skew;
+mod world;
+
+pub use chance::{Chance, mix};
+pub use faults::Faults;
+pub use latency::Latency;
+pub use link::Link;
+pub use node::{Around, Node, NodeId};
+pub use queue::EventQueue;
+pub use skew::Skew;
+pub use world::{Incident, Step, World};

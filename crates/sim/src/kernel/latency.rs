@@ -1,0 +1,57 @@
+//! How long something takes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Chance;
+use crate::Micros;
+
+/// A distribution of times: a hop over the network, the service of a request.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Latency {
+    /// Always the same.
+    Constant(Micros),
+    /// Anything between two times, equally likely.
+    Uniform {
+        /// The shortest.
+        low: Micros,
+        /// The longest.
+        high: Micros,
+    },
+    /// The absolute value of a normal draw.
+    Normal {
+        /// The mean.
+        mean: Micros,
+        /// The standard deviation.
+        sd: Micros,
+    },
+    /// Memoryless.
+    Exponential {
+        /// The mean.
+        mean: Micros,
+    },
+}
+
+impl Latency {
+    /// `|Normal(mean, sd)|` in milliseconds.
+    pub const fn normal_ms(mean_ms: u64, sd_ms: u64) -> Self {
+        Self::Normal { mean: Micros::from_millis(mean_ms), sd: Micros::from_millis(sd_ms) }
+    }
+
+    /// One draw, in whole microseconds.
+    #[inline]
+    pub fn draw_us(&self, chance: &mut Chance) -> u64 {
+        match *self {
+            Self::Constant(time) => time.0,
+            Self::Uniform { low, high } => chance.between(low.0, high.0),
+            Self::Normal { mean, sd } => whole(chance.normal(mean.as_f64(), sd.as_f64()).abs()),
+            Self::Exponential { mean } => whole(chance.exponential(mean.as_f64())),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; the cast saturates")]
+fn whole(us: f64) -> u64 {
+    (us + 0.5) as u64
+}

@@ -1,0 +1,65 @@
+//! Virtual time as parameters write it.
+
+use std::fmt;
+
+use holdoff_policy::{format_duration, parse_duration};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::time::Duration;
+
+/// A span of virtual time in microseconds; in files and tables a text such as `"10ms"`.
+///
+/// ```
+/// use holdoff_sim::Micros;
+///
+/// assert_eq!(Micros::from_millis(10).to_string(), "10ms");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Micros(pub u64);
+
+impl Micros {
+    /// So many milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms.saturating_mul(1000))
+    }
+
+    /// So many seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+
+    /// The same span as the standard library has it.
+    pub const fn duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+
+    /// The span as a number to calculate with.
+    #[expect(clippy::cast_precision_loss, reason = "what is lost beyond 285 years does not matter")]
+    pub const fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+}
+
+impl From<Duration> for Micros {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format_duration(self.duration()))
+    }
+}
+
+impl Serialize for Micros {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Micros {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Self::from).map_err(|why| de::Error::custom(format!("duration {text:?}: {why}")))
+    }
+}

@@ -1,0 +1,39 @@
+//! What a run of any scenario comes to.
+
+use crate::{Histogram, Series};
+
+/// What a run of any scenario comes to: a time, a number of calls, and the scenario's own figures.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Measured {
+    /// When it was over.
+    pub time_us: u64,
+    /// How many calls it took.
+    pub calls: u64,
+    /// The scenario's own figures, by name; every run of a scenario has the same names.
+    pub figures: Vec<(&'static str, f64)>,
+    /// Calls over time.
+    pub calls_over_time: Series,
+    /// The delays between tries.
+    pub delays: Histogram,
+}
+
+impl Measured {
+    pub(super) fn new(time_us: u64, calls: u64) -> Self {
+        Self { time_us, calls, ..Self::default() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]
+    pub(super) fn figure(self, name: &'static str, count: u64) -> Self {
+        self.number(name, count as f64)
+    }
+
+    pub(super) fn number(mut self, name: &'static str, value: f64) -> Self {
+        self.figures.push((name, value));
+        self
+    }
+
+    pub(super) fn plots(self, calls_over_time: Series, delays: Histogram) -> Self {
+        Self { calls_over_time, delays, ..self }
+    }
+}

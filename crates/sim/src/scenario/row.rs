@@ -1,0 +1,247 @@
+//! One versioned row, many writers.
+//!
+//! The classic experiment on backoff. Each of N clients must update one row of a store once. A client
+//! reads the row and its version, then writes on the condition that the version is still the same. If it
+//! is not, somebody else was faster: the client backs off as its strategy says, then reads again. Every
+//! message takes a hop there and an answer a hop back; the store itself takes no time. All clients start
+//! at time 0, when the first reads leave.
+//!
+//! The run's time is that of the last client's answer; its calls are the writes, failed ones included.
+//!
+//! A refused write may say how many clients still contend (have not succeeded yet, the refused one
+//! included). A strategy without a crowd rule does not listen. The count can be made wrong by a factor,
+//! and stale by one observation: then a client learns with its second refusal what was true at its first,
+//! and knows nothing at its first.
+
+use holdoff_policy::{Attempt, Class, Failure, SoFar};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use super::Measured;
+use crate::kernel::{Chance, EventQueue, Latency};
+use crate::strategy::{Next, Strategy};
+use crate::{Histogram, Series};
+
+/// The experiment's parameters.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Params {
+    /// How many clients there are.
+    pub clients: u32,
+    /// How long a message or an answer travels.
+    pub hop: Latency,
+    /// Whether a refused write says how many contend.
+    pub crowd_known: bool,
+    /// What the true count is multiplied by before it is told; at least one contender is always told.
+    pub crowd_error: f64,
+    /// Whether a client is told what was true at its refusal before.
+    pub crowd_stale: bool,
+}
+
+impl Default for Params {
+    /// A hundred clients, hops of |Normal(10, 2)| ms, the count told and true.
+    fn default() -> Self {
+        let hop = Latency::normal_ms(10, 2);
+        Self { clients: 100, hop, crowd_known: true, crowd_error: 1.0, crowd_stale: false }
+    }
+}
+
+/// What one run showed.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// When the last client had its answer.
+    pub time_us: u64,
+    /// Writes, failed ones included.
+    pub writes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Clients that gave up.
+    pub gave_up: u64,
+    /// Reads and writes by the time they reached the store.
+    pub calls_over_time: Series,
+    /// The delays between a refusal and the next read.
+    pub delays: Histogram,
+    /// Events the kernel handled.
+    pub events: u64,
+    /// The memory that clients and events took, at its peak.
+    pub peak_bytes: usize,
+}
+
+impl Outcome {
+    pub(super) fn measured(self) -> Measured {
+        Measured::new(self.time_us, self.writes)
+            .figure("reads", self.reads)
+            .figure("gave_up", self.gave_up)
+            .plots(self.calls_over_time, self.delays)
+    }
+}
+
+/// A message reaches the store, or its answer the client.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    Read(u32),
+    ReadAnswer(u32),
+    Write(u32),
+    WriteAnswer(u32),
+}
+
+/// A client fits into half a cache line, so that a million of them are cheap.
+#[derive(Clone, Debug)]
+struct Client {
+    chance: Chance,
+    last_delay_us: u64,
+    tries: u32,
+    /// The version read last.
+    version: u32,
+    /// How many contended when the last write was refused; 0 if it was not.
+    contenders: u32,
+    /// The same for the write before.
+    contenders_before: u32,
+}
+
+struct Experiment<'a> {
+    params: &'a Params,
+    strategy: &'a Strategy,
+    queue: EventQueue<Arrival>,
+    clients: Vec<Client>,
+    version: u32,
+    contending: u32,
+    outcome: Outcome,
+}
+
+/// Runs the experiment once.
+pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
+    let mut experiment = Experiment::new(params, strategy, seed);
+    experiment.start();
+    while let Some((now_us, arrival)) = experiment.queue.pop() {
+        experiment.outcome.events += 1;
+        experiment.handle(now_us, arrival);
+    }
+    experiment.finish()
+}
+
+impl<'a> Experiment<'a> {
+    fn new(params: &'a Params, strategy: &'a Strategy, seed: u64) -> Self {
+        let client = |number| Client {
+            chance: Chance::of(seed, u64::from(number)),
+            last_delay_us: 0,
+            tries: 0,
+            version: 0,
+            contenders: 0,
+            contenders_before: 0,
+        };
+        let outcome = Outcome {
+            time_us: 0,
+            writes: 0,
+            reads: 0,
+            gave_up: 0,
+            calls_over_time: Series::default(),
+            delays: Histogram::default(),
+            events: 0,
+            peak_bytes: 0,
+        };
+        Self {
+            params,
+            strategy,
+            queue: EventQueue::with_capacity(params.clients as usize),
+            clients: (0..params.clients).map(client).collect(),
+            version: 0,
+            contending: params.clients,
+            outcome,
+        }
+    }
+
+    fn start(&mut self) {
+        for number in 0..self.params.clients {
+            self.travel(number, 0, Arrival::Read(number));
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        // Neither grows after the start: a client has one event pending at most.
+        self.outcome.peak_bytes = self.queue.bytes() + self.clients.capacity() * size_of::<Client>();
+        self.outcome
+    }
+
+    fn handle(&mut self, now_us: u64, arrival: Arrival) {
+        match arrival {
+            Arrival::Read(number) => {
+                self.outcome.reads += 1;
+                self.outcome.calls_over_time.count(now_us);
+                self.answer_read(number);
+            }
+            Arrival::ReadAnswer(number) => self.travel(number, 0, Arrival::Write(number)),
+            Arrival::Write(number) => {
+                self.outcome.writes += 1;
+                self.outcome.calls_over_time.count(now_us);
+                self.answer_write(number);
+            }
+            Arrival::WriteAnswer(number) => self.conclude(number, now_us),
+        }
+    }
+
+    fn answer_read(&mut self, number: u32) {
+        let Some(client) = self.clients.get_mut(number as usize) else { return };
+        client.version = self.version;
+        self.travel(number, 0, Arrival::ReadAnswer(number));
+    }
+
+    fn answer_write(&mut self, number: u32) {
+        let Some(client) = self.clients.get_mut(number as usize) else { return };
+        client.tries = client.tries.saturating_add(1);
+        client.contenders_before = client.contenders;
+        if client.version == self.version {
+            self.version = self.version.wrapping_add(1);
+            self.contending -= 1;
+            client.contenders = 0;
+        } else {
+            client.contenders = self.contending;
+        }
+        self.travel(number, 0, Arrival::WriteAnswer(number));
+    }
+
+    /// The client learns whether its write succeeded, and backs off if not.
+    fn conclude(&mut self, number: u32, now_us: u64) {
+        self.outcome.time_us = now_us;
+        let Some(client) = self.clients.get_mut(number as usize) else { return };
+        if client.contenders == 0 {
+            return;
+        }
+        let failure = Failure::new(Class::Contended).with_crowd(told(self.params, client));
+        let so_far = SoFar {
+            attempt: Attempt::new(client.tries),
+            elapsed: Duration::from_micros(now_us),
+            last_delay: Duration::from_micros(client.last_delay_us),
+            ..SoFar::default()
+        };
+        match self.strategy.next(&so_far, &failure, client.chance.roll()) {
+            Next::Wait(delay_us) => {
+                client.last_delay_us = delay_us;
+                self.outcome.delays.count(delay_us);
+                self.travel(number, delay_us, Arrival::Read(number));
+            }
+            Next::GiveUp(_) => {
+                self.outcome.gave_up += 1;
+                self.contending -= 1;
+            }
+        }
+    }
+
+    /// Lets a message leave after a delay and arrive a hop later.
+    fn travel(&mut self, number: u32, delay_us: u64, arrival: Arrival) {
+        let Some(client) = self.clients.get_mut(number as usize) else { return };
+        let hop_us = self.params.hop.draw_us(&mut client.chance);
+        self.queue.push_after(delay_us.saturating_add(hop_us), arrival);
+    }
+}
+
+/// How many contend as far as this client is told; 0 if nobody tells it.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn told(params: &Params, client: &Client) -> u32 {
+    let contenders = if params.crowd_stale { client.contenders_before } else { client.contenders };
+    if !params.crowd_known || contenders == 0 {
+        return 0;
+    }
+    (f64::from(contenders) * params.crowd_error + 0.5).max(1.0) as u32
+}

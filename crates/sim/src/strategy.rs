@@ -1,0 +1,251 @@
+//! What decides the next try.
+//!
+//! Either a real [`Policy`], through the very `decide` that production runs, or one of the classics that
+//! the literature compares. The classics live in the lab only: they break the product's rules. They clamp
+//! the *sample* at the cap, so that many clients end up waiting exactly the cap and the herd is back; and
+//! they know no deadline, no last try and no `Retry-After`.
+
+use holdoff_policy::{Crowd, Decision, Failure, Growth, Invalid, Jitter, Policy, Refusal, RetryAfter, SoFar};
+use std::time::Duration;
+
+use crate::Micros;
+
+/// What decides the next try, under the name the tables show.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Strategy {
+    name: String,
+    rule: Rule,
+}
+
+/// What decides.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The real thing.
+    Policy(Box<Policy>),
+    /// A classic, in the lab only.
+    Classic(Classic),
+}
+
+/// A textbook strategy. `v = min(cap, base × 2ⁿ)`, n being the failures so far, the first one 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Classic {
+    /// Which one.
+    pub kind: ClassicKind,
+    /// The base of the growth.
+    pub base: Micros,
+    /// Where samples are clamped.
+    pub cap: Micros,
+}
+
+/// The textbook strategies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClassicKind {
+    /// Again at once.
+    None,
+    /// Exactly `v`.
+    Exponential,
+    /// `U[0, v]`.
+    Full,
+    /// `v/2 + U[0, v/2]`.
+    Equal,
+    /// `min(cap, U[base, 3 × the previous delay])`.
+    Decorrelated,
+}
+
+/// What a client does about a failed try.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Wait so many microseconds, then try again.
+    Wait(u64),
+    /// Stop, for this reason.
+    GiveUp(Refusal),
+}
+
+/// The lab's own strategies and what each is for; presets can be named beside them.
+pub const LAB_STRATEGIES: [(&str, &str); 9] = [
+    ("none", "again at once"),
+    ("exponential", "doubling from 5 ms to 2 s, no jitter"),
+    ("full", "doubling with full jitter"),
+    ("equal", "doubling with equal jitter"),
+    ("decorrelated", "up to three times the previous delay, clamped"),
+    ("crowd", "full jitter; spread by the number of contenders where it is known"),
+    ("fixed", "every 100 ms"),
+    ("told", "waits as long as Retry-After says, to the moment"),
+    ("told-spread", "waits as long as Retry-After says, and up to five seconds more"),
+];
+
+impl Strategy {
+    /// A real policy under a name.
+    pub fn policy(name: impl Into<String>, policy: Policy) -> Self {
+        Self { name: name.into(), rule: Rule::Policy(Box::new(policy)) }
+    }
+
+    /// A classic under its own name, with base 5 ms and cap 2 s.
+    pub fn classic(kind: ClassicKind) -> Self {
+        let (base, cap) = (Micros::from_millis(5), Micros::from_secs(2));
+        Self { name: kind.name().to_owned(), rule: Rule::Classic(Classic { kind, base, cap }) }
+    }
+
+    /// The strategy of this name: one of the [lab's](LAB_STRATEGIES), or a preset.
+    pub fn named(name: &str) -> Option<Self> {
+        if let Some(kind) = ClassicKind::ALL.into_iter().find(|kind| kind.name() == name) {
+            return Some(Self::classic(kind));
+        }
+        let lab = match name {
+            "crowd" => crowd(Crowd::new(Duration::from_millis(15))),
+            "fixed" => fixed(),
+            "told" => told(Duration::ZERO),
+            "told-spread" => told(Duration::from_secs(5)),
+            _ => return Policy::preset(name).map(|preset| Self::policy(name, preset)),
+        };
+        lab.ok().map(|policy| Self::policy(name, policy))
+    }
+
+    /// The crowd-aware strategy with this slot and limit.
+    pub fn crowd(crowd_rule: Crowd) -> Result<Self, Invalid> {
+        crowd(crowd_rule).map(|policy| Self::policy("crowd", policy))
+    }
+
+    /// The name the tables show.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What decides.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// The same strategy, stopping after so many tries; classics become that only in their policies' place.
+    #[must_use]
+    pub fn with_attempts(&self, attempts: u32) -> Self {
+        let Rule::Policy(policy) = &self.rule else { return self.clone() };
+        let limited = policy.to_builder().attempts(attempts.max(1)).build();
+        limited.map_or_else(|_| self.clone(), |policy| Self::policy(self.name.clone(), policy))
+    }
+
+    /// Decides about a failed try.
+    #[inline]
+    pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Next {
+        match &self.rule {
+            Rule::Policy(policy) => match policy.decide(so_far, failure, roll) {
+                Decision::Retry { after } => Next::Wait(Micros::from(after).0),
+                Decision::Refresh => Next::Wait(0),
+                Decision::GiveUp(refusal) => Next::GiveUp(refusal),
+                _ => Next::GiveUp(Refusal::Permanent),
+            },
+            Rule::Classic(classic) => classic.next(so_far, roll),
+        }
+    }
+}
+
+impl ClassicKind {
+    /// Every classic.
+    pub const ALL: [Self; 5] = [Self::None, Self::Exponential, Self::Full, Self::Equal, Self::Decorrelated];
+
+    /// The word used in tables and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Exponential => "exponential",
+            Self::Full => "full",
+            Self::Equal => "equal",
+            Self::Decorrelated => "decorrelated",
+        }
+    }
+}
+
+impl Classic {
+    fn next(&self, so_far: &SoFar, roll: u32) -> Next {
+        let failures = so_far.attempt.get();
+        let v = self.base.0.checked_shl(failures.min(40)).unwrap_or(u64::MAX).min(self.cap.0);
+        let wait_us = match self.kind {
+            ClassicKind::None => 0,
+            ClassicKind::Exponential => v,
+            ClassicKind::Full => pick(0, v, roll),
+            ClassicKind::Equal => v / 2 + pick(0, v / 2, roll),
+            ClassicKind::Decorrelated => {
+                let previous = Micros::from(so_far.last_delay).0.max(self.base.0);
+                pick(self.base.0, previous.saturating_mul(3), roll).min(self.cap.0)
+            }
+        };
+        let end = so_far.elapsed.saturating_add(Duration::from_micros(wait_us));
+        match so_far.deadline {
+            Some(deadline) if end > deadline => Next::GiveUp(Refusal::Deadline),
+            _ => Next::Wait(wait_us),
+        }
+    }
+}
+
+/// The value of `[low, high]` that this roll picks.
+fn pick(low: u64, high: u64, roll: u32) -> u64 {
+    let values = u128::from(high.saturating_sub(low)) + 1;
+    low.saturating_add(u64::try_from((u128::from(roll) * values) >> 32).unwrap_or(u64::MAX))
+}
+
+/// Where the count is not known, it is full jitter like the classic.
+fn crowd(rule: Crowd) -> Result<Policy, Invalid> {
+    Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
+        .cap(Duration::from_secs(2))
+        .jitter(Jitter::Full)
+        .crowd(rule)
+        .attempts(Policy::UNLIMITED)
+        .build()
+}
+
+fn fixed() -> Result<Policy, Invalid> {
+    Policy::builder(Growth::constant(Duration::from_millis(100)))
+        .jitter(Jitter::None)
+        .attempts(Policy::UNLIMITED)
+        .build()
+}
+
+fn told(spread: Duration) -> Result<Policy, Invalid> {
+    Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
+        .cap(Duration::from_secs(2))
+        .retry_after(RetryAfter { spread, ..RetryAfter::default() })
+        .attempts(Policy::UNLIMITED)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(name: &str, so_far: &SoFar) -> (Next, Next) {
+        let strategy = Strategy::named(name).unwrap();
+        let at = |roll| strategy.next(so_far, &Failure::transient(), roll);
+        (at(0), at(u32::MAX))
+    }
+
+    #[test]
+    fn the_classics_are_as_the_textbook_has_them() {
+        let third = SoFar::after(3);
+        let wait = |low, high| (Next::Wait(low), Next::Wait(high));
+        assert_eq!(ends("none", &third), wait(0, 0));
+        assert_eq!(ends("exponential", &SoFar::after(1)), wait(10_000, 10_000));
+        assert_eq!(ends("exponential", &third), wait(40_000, 40_000));
+        assert_eq!(ends("exponential", &SoFar::after(u32::MAX)), wait(2_000_000, 2_000_000));
+        assert_eq!(ends("full", &third), wait(0, 40_000));
+        assert_eq!(ends("equal", &third), wait(20_000, 40_000));
+        assert_eq!(ends("decorrelated", &SoFar::after(1)), wait(5_000, 15_000));
+        let long = SoFar { last_delay: Duration::from_secs(1), ..third };
+        assert_eq!(ends("decorrelated", &long), wait(5_000, 2_000_000));
+    }
+
+    #[test]
+    fn every_name_is_known() {
+        for (name, _) in LAB_STRATEGIES.iter().chain(&holdoff_policy::PRESETS) {
+            assert_eq!(Strategy::named(name).unwrap().name(), *name);
+        }
+        assert_eq!(Strategy::named("nonsense"), None);
+    }
+
+    #[test]
+    fn without_a_count_the_crowd_waits_like_full_jitter() {
+        for tries in [1, 2, 5, 9, 100] {
+            assert_eq!(ends("crowd", &SoFar::after(tries)), ends("full", &SoFar::after(tries)));
+        }
+    }
+}
