@@ -1,6 +1,105 @@
 //! The scenarios: each a model in words, its parameters, and what a run of it shows.
+//!
+//! Every scenario is a function of its parameters, a strategy and a seed. Chance is drawn from one stream
+//! an actor, so that the same seed puts every strategy into the same situation (common random numbers).
 
+pub mod limit;
 mod measured;
+pub mod outage;
 pub mod row;
+pub mod storm;
+
+use serde::{Deserialize, Serialize};
 
 pub use measured::Measured;
+
+use crate::Strategy;
+
+/// A scenario with its parameters.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Scenario {
+    /// N clients each update one versioned row once.
+    Row(row::Params),
+    /// N contenders want one lock at the same time.
+    Storm(storm::Params),
+    /// A fleet meets a rate limit.
+    Limit(limit::Params),
+    /// A dependency fails for a while, under layers that retry.
+    Outage(outage::Params),
+}
+
+impl Scenario {
+    /// The scenarios' names and what each shows.
+    pub const ALL: [(&'static str, &'static str); 4] = [
+        ("row", "N clients each update one versioned row once"),
+        ("storm", "N contenders want one lock at the same time"),
+        ("limit", "a fleet meets a rate limit that answers 429 and Retry-After"),
+        ("outage", "a dependency fails for a while, under layers that retry"),
+    ];
+
+    /// The scenario of this name with its default parameters.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "row" => Self::Row(row::Params::default()),
+            "storm" => Self::Storm(storm::Params::default()),
+            "limit" => Self::Limit(limit::Params::default()),
+            "outage" => Self::Outage(outage::Params::default()),
+            _ => return None,
+        })
+    }
+
+    /// The word used in tables and on the command line.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Row(_) => "row",
+            Self::Storm(_) => "storm",
+            Self::Limit(_) => "limit",
+            Self::Outage(_) => "outage",
+        }
+    }
+
+    /// The strategies that tell the scenario's story.
+    pub const fn usual_strategies(&self) -> &'static [&'static str] {
+        match self {
+            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "crowd"],
+            Self::Storm(_) => &["fixed", "lock"],
+            Self::Limit(_) => &["full", "told", "told-spread"],
+            Self::Outage(_) => &["standard"],
+        }
+    }
+
+    /// How many clients there are.
+    pub const fn clients(&self) -> u32 {
+        match self {
+            Self::Row(params) => params.clients,
+            Self::Storm(params) => params.clients,
+            Self::Limit(params) => params.clients,
+            Self::Outage(params) => params.clients,
+        }
+    }
+
+    /// The same scenario with so many clients.
+    #[must_use]
+    pub fn with_clients(mut self, number: u32) -> Self {
+        let clients = match &mut self {
+            Self::Row(params) => &mut params.clients,
+            Self::Storm(params) => &mut params.clients,
+            Self::Limit(params) => &mut params.clients,
+            Self::Outage(params) => &mut params.clients,
+        };
+        *clients = number;
+        self
+    }
+
+    /// Runs it once.
+    pub fn run(&self, strategy: &Strategy, seed: u64) -> Measured {
+        match self {
+            Self::Row(params) => row::run(params, strategy, seed).measured(),
+            Self::Storm(params) => storm::run(params, strategy, seed).measured(),
+            Self::Limit(params) => limit::run(params, strategy, seed).measured(),
+            Self::Outage(params) => outage::run(params, strategy, seed).measured(),
+        }
+    }
+}

@@ -117,13 +117,6 @@ impl Strategy {
         &self.rule
     }
 
-    /// The same strategy, stopping after so many tries; classics become that only in their policies' place.
-    #[must_use]
-    pub fn with_attempts(&self, attempts: u32) -> Self {
-        let Rule::Policy(policy) = &self.rule else { return self.clone() };
-        let limited = policy.to_builder().attempts(attempts.max(1)).build();
-        limited.map_or_else(|_| self.clone(), |policy| Self::policy(self.name.clone(), policy))
-    }
 
     /// Decides about a failed try.
     #[inline]

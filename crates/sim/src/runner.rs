@@ -1,0 +1,173 @@
+//! Many runs, side by side.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use serde::Serialize;
+
+use crate::kernel::mix;
+use crate::scenario::{Measured, Scenario};
+use crate::{Histogram, Series, Strategy, Summary};
+
+/// What to run: every strategy with every number of clients, so many times each.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The scenario; its own number of clients is replaced by each of `clients`.
+    pub scenario: Scenario,
+    /// What to compare.
+    pub strategies: Vec<Strategy>,
+    /// How many clients, one row of results a strategy for each.
+    pub clients: Vec<u32>,
+    /// How many runs make a row.
+    pub runs: u32,
+    /// What all chance follows from.
+    pub seed: u64,
+    /// How many threads share the runs. It changes nothing but the time they take.
+    pub threads: usize,
+}
+
+/// One strategy's results with one number of clients.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Row {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// The strategy's name.
+    pub policy: String,
+    /// How many clients there were.
+    pub clients: u32,
+    /// How many runs were made.
+    pub runs: u32,
+    /// The scenario's time, in milliseconds.
+    pub time_ms: Summary,
+    /// The scenario's calls.
+    pub calls: Summary,
+    /// The scenario's own figures.
+    #[serde(flatten)]
+    pub figures: BTreeMap<&'static str, Summary>,
+    /// Calls over time, all runs added up.
+    pub calls_over_time: Series,
+    /// The delays between tries, all runs added up.
+    pub delays: Histogram,
+}
+
+/// Runs a plan; `progress` hears how many runs of how many are done, from any thread.
+///
+/// Rows come by number of clients, then by strategy, as the plan lists them. A run's seed follows from
+/// the plan's, the number of clients and the run's number, not from the strategy: every strategy meets
+/// the same situations.
+///
+/// ```
+/// use holdoff_sim::{Plan, Strategy, run, scenario::Scenario};
+///
+/// let plan = Plan {
+///     scenario: Scenario::named("row").unwrap(),
+///     strategies: vec![Strategy::named("full").unwrap(), Strategy::named("crowd").unwrap()],
+///     clients: vec![100],
+///     runs: 20,
+///     seed: 1,
+///     threads: 2,
+/// };
+/// let rows = run(&plan, &|_done, _total| {});
+/// assert!(rows[1].calls.mean < rows[0].calls.mean);
+/// ```
+pub fn run(plan: &Plan, progress: &(dyn Fn(usize, usize) + Sync)) -> Vec<Row> {
+    let tallies: Vec<Tally<'_>> = (plan.clients.iter())
+        .flat_map(|clients| plan.strategies.iter().map(|strategy| Tally::new(plan, *clients, strategy)))
+        .collect();
+    let runs = plan.runs as usize;
+    let total = tallies.len() * runs;
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            let Some(tally) = job.checked_div(runs).and_then(|row| tallies.get(row)) else { return };
+            tally.run(job % runs);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+        }
+    };
+    thread::scope(|scope| {
+        let others = plan.threads.clamp(1, total.max(1)) - 1;
+        for _ in 0..others {
+            scope.spawn(work);
+        }
+        work();
+    });
+    tallies.into_iter().map(Tally::into_row).collect()
+}
+
+/// A row in the making.
+struct Tally<'a> {
+    scenario: Scenario,
+    strategy: &'a Strategy,
+    seed: u64,
+    collected: Mutex<Collected>,
+}
+
+/// What can be added up in any order is; the rest waits in its run's place.
+struct Collected {
+    runs: Vec<Measured>,
+    calls_over_time: Series,
+    delays: Histogram,
+}
+
+impl<'a> Tally<'a> {
+    fn new(plan: &Plan, clients: u32, strategy: &'a Strategy) -> Self {
+        let runs = vec![Measured::default(); plan.runs as usize];
+        let collected = Collected { runs, calls_over_time: Series::default(), delays: Histogram::default() };
+        Self {
+            scenario: plan.scenario.clone().with_clients(clients),
+            strategy,
+            seed: mix(plan.seed, u64::from(clients)),
+            collected: Mutex::new(collected),
+        }
+    }
+
+    fn run(&self, number: usize) {
+        let mut measured = self.scenario.run(self.strategy, mix(self.seed, number as u64));
+        let series = std::mem::take(&mut measured.calls_over_time);
+        let delays = std::mem::take(&mut measured.delays);
+        let mut collected = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        collected.calls_over_time.add(&series);
+        collected.delays.add(&delays);
+        if let Some(place) = collected.runs.get_mut(number) {
+            *place = measured;
+        }
+    }
+
+    fn into_row(self) -> Row {
+        let Collected { runs, calls_over_time, delays } =
+            self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Row {
+            scenario: self.scenario.name(),
+            policy: self.strategy.name().to_owned(),
+            clients: self.scenario.clients(),
+            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+            time_ms: summary(&runs, |run| number(run.time_us) / 1000.0),
+            calls: summary(&runs, |run| number(run.calls)),
+            figures: figures(&runs),
+            calls_over_time,
+            delays,
+        }
+    }
+}
+
+fn figures(runs: &[Measured]) -> BTreeMap<&'static str, Summary> {
+    let names = runs.first().map(|run| run.figures.as_slice()).unwrap_or_default();
+    let place = |(place, (name, _)): (usize, &(&'static str, f64))| {
+        (*name, summary(runs, |run| run.figures.get(place).map_or(0.0, |(_, value)| *value)))
+    };
+    names.iter().enumerate().map(place).collect()
+}
+
+fn summary(runs: &[Measured], figure: impl Fn(&Measured) -> f64) -> Summary {
+    let samples: Vec<f64> = runs.iter().map(figure).collect();
+    Summary::of(&samples)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times and counts of a simulation stay far below 2^52")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
