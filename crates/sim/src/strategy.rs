@@ -117,7 +117,6 @@ impl Strategy {
         &self.rule
     }
 
-
     /// Decides about a failed try.
     #[inline]
     pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Next {
@@ -194,9 +193,10 @@ fn fixed() -> Result<Policy, Invalid> {
         .build()
 }
 
+/// Its own window stays below what servers ask for, so that what is told decides.
 fn told(spread: Duration) -> Result<Policy, Invalid> {
     Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
-        .cap(Duration::from_secs(2))
+        .cap(Duration::from_millis(640))
         .retry_after(RetryAfter { spread, ..RetryAfter::default() })
         .attempts(Policy::UNLIMITED)
         .build()

@@ -1,0 +1,114 @@
+//! The classic results come out, with room for chance.
+
+use std::time::Duration;
+
+use holdoff_policy::Crowd;
+use holdoff_sim::scenario::{Scenario, row};
+use holdoff_sim::{Plan, Row, Strategy, run};
+
+const SEED: u64 = 20_240;
+
+fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<Row> {
+    let strategies = names.iter().map(|name| Strategy::named(name).unwrap()).collect();
+    let scenario = Scenario::Row(params);
+    run(&Plan { scenario, strategies, clients: vec![clients], runs, seed: SEED, threads: 2 }, &|_, _| {})
+}
+
+/// Mean time and mean writes of the first row as shares of the second's.
+fn shares(own: &Row, others: &Row) -> (f64, f64) {
+    (own.time_ms.mean / others.time_ms.mean, own.calls.mean / others.calls.mean)
+}
+
+#[test]
+fn no_backoff_is_quick_and_wasteful() {
+    let rows = compare(row::Params::default(), &["none", "full"], 100, 100);
+    let (none, full) = (&rows[0], &rows[1]);
+    assert!((1_900.0..2_200.0).contains(&none.time_ms.mean), "seed {SEED}: {:?}", none.time_ms);
+    assert!(none.calls.mean > 2_000.0, "seed {SEED}: {:?}", none.calls);
+    let (_, writes) = shares(full, none);
+    assert!((0.28..0.40).contains(&writes), "seed {SEED}: {writes}");
+}
+
+#[test]
+fn exponential_without_jitter_is_slowest_by_far() {
+    let names = ["exponential", "none", "full", "equal", "decorrelated"];
+    let rows = compare(row::Params::default(), &names, 100, 40);
+    for other in &rows[1..] {
+        let (time, _) = shares(&rows[0], other);
+        assert!(time > 8.0, "seed {SEED}: only {time} times the time of {}", other.policy);
+    }
+}
+
+#[test]
+fn a_known_crowd_wins_on_both_axes() {
+    for clients in [10, 50, 100] {
+        let rows = compare(row::Params::default(), &["crowd", "full", "decorrelated"], clients, 400);
+        for other in &rows[1..] {
+            let (time, writes) = shares(&rows[0], other);
+            assert!(time < 1.0 && writes < 1.0, "seed {SEED}, {clients}: {time} {writes} of {}", other.policy);
+        }
+        let (time, writes) = shares(&rows[0], &rows[1]);
+        let wins_clearly = time <= 0.70 && writes <= 0.55;
+        assert!(clients != 100 || wins_clearly, "seed {SEED}: {time} {writes}");
+    }
+}
+
+#[test]
+fn a_count_wrong_by_two_still_wins_one_axis_and_loses_none() {
+    for clients in [10, 50, 100] {
+        let full = &compare(row::Params::default(), &["full"], clients, 400)[0];
+        for crowd_error in [0.5, 2.0] {
+            let params = row::Params { crowd_error, ..row::Params::default() };
+            let (time, writes) = shares(&compare(params, &["crowd"], clients, 400)[0], full);
+            let is_good = time.min(writes) < 1.0 && time.max(writes) < 1.1;
+            assert!(is_good, "seed {SEED}, {clients} clients, {crowd_error}: {time} {writes}");
+        }
+    }
+}
+
+#[test]
+fn a_stale_count_is_almost_as_good() {
+    let params = row::Params { crowd_stale: true, ..row::Params::default() };
+    let stale = &compare(params, &["crowd"], 100, 200)[0];
+    let full = &compare(row::Params::default(), &["full"], 100, 200)[0];
+    let (time, writes) = shares(stale, full);
+    assert!(time < 1.0 && writes < 1.0, "seed {SEED}: {time} {writes}");
+}
+
+#[test]
+fn an_unknown_count_is_full_jitter() {
+    let params = row::Params { crowd_known: false, ..row::Params::default() };
+    let rows = compare(params, &["crowd", "full"], 100, 200);
+    let (time, writes) = shares(&rows[0], &rows[1]);
+    assert!((0.95..1.05).contains(&time) && (0.98..1.02).contains(&writes), "seed {SEED}: {time} {writes}");
+}
+
+#[test]
+fn everybody_is_served_once() {
+    for name in ["none", "exponential", "full", "equal", "decorrelated", "crowd"] {
+        let strategy = Strategy::named(name).unwrap();
+        let outcome = row::run(&row::Params::default(), &strategy, SEED);
+        assert_eq!(outcome.gave_up, 0);
+        assert_eq!(outcome.reads, outcome.writes);
+        assert_eq!(outcome.delays.total(), outcome.writes - 100, "every write but the last of each waits");
+        assert_eq!(outcome.calls_over_time.total(), outcome.reads + outcome.writes);
+        assert_eq!(outcome.events, 4 * outcome.writes);
+    }
+}
+
+#[test]
+fn who_runs_out_of_tries_is_counted() {
+    let strategy = Strategy::named("proposal").unwrap();
+    let outcome = row::run(&row::Params::default(), &strategy, SEED);
+    assert!(outcome.gave_up > 0);
+    assert!(outcome.writes <= 100 * 7);
+}
+
+#[test]
+fn a_large_crowd_costs_as_much_a_client_as_a_small_one() {
+    let crowd = Crowd { slot: Duration::from_millis(15), limit: holdoff_policy::MAX_DELAY };
+    let strategy = Strategy::crowd(crowd).unwrap();
+    let outcome = row::run(&row::Params { clients: 20_000, ..row::Params::default() }, &strategy, SEED);
+    assert!((60_000..100_000).contains(&outcome.writes), "{}", outcome.writes);
+    assert!(outcome.peak_bytes <= 20_000 * 150, "{}", outcome.peak_bytes);
+}

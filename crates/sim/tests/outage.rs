@@ -1,0 +1,77 @@
+//! What retries do to an outage, and what bounds them.
+
+use holdoff_sim::scenario::outage::{BreakerRule, BudgetRule, Params, run};
+use holdoff_sim::{Micros, Strategy};
+
+const SEEDS: u64 = 12;
+
+fn standard() -> Strategy {
+    Strategy::named("standard").unwrap()
+}
+
+/// The outage begins at once and outlasts the run: everything fails.
+fn all_fails(layers: u32, budget: Option<BudgetRule>) -> Params {
+    let horizon = Micros::from_secs(60);
+    Params { layers, budget, outage_start: Micros(0), outage_length: horizon, horizon, ..Params::default() }
+}
+
+#[test]
+fn stacked_layers_multiply() {
+    let full = Strategy::named("full").unwrap();
+    for (layers, power) in [(1, 4), (2, 16), (3, 64)] {
+        let outcome = run(&all_fails(layers, None), &full, 1);
+        assert_eq!(outcome.most_calls_per_request, power);
+        // The last requests have not made all their calls when the run ends.
+        let power = f64::from(power);
+        assert!((power * 0.95..=power).contains(&outcome.amplification), "{}", outcome.amplification);
+        assert_eq!(outcome.goodput, 0.0);
+    }
+}
+
+#[test]
+fn a_budget_bounds_what_stacked_layers_make() {
+    let full = Strategy::named("full").unwrap();
+    let outcome = run(&all_fails(3, Some(BudgetRule::default())), &full, 1);
+    // Nothing succeeds, so nothing is earned: only the saved-up retries of the three layers are made.
+    assert!(outcome.calls <= outcome.requests + 30, "{} calls", outcome.calls);
+    assert!(outcome.amplification < 1.01, "{}", outcome.amplification);
+    assert!(outcome.refused_by_budget > 0);
+}
+
+#[test]
+fn without_help_it_never_recovers() {
+    for seed in 0..SEEDS {
+        let outcome = run(&Params::default(), &standard(), seed);
+        assert!(!outcome.has_recovered, "seed {seed}");
+        assert!(outcome.goodput < 0.2, "seed {seed}: {}", outcome.goodput);
+    }
+}
+
+#[test]
+fn without_an_outage_the_same_load_is_carried() {
+    for seed in 0..SEEDS {
+        let calm = Params { outage_length: Micros(0), ..Params::default() };
+        let outcome = run(&calm, &standard(), seed);
+        assert!(outcome.has_recovered && outcome.goodput > 0.99, "seed {seed}: {}", outcome.goodput);
+    }
+}
+
+#[test]
+fn with_a_budget_it_recovers() {
+    for seed in 0..SEEDS {
+        let helped = Params { budget: Some(BudgetRule::default()), ..Params::default() };
+        let outcome = run(&helped, &standard(), seed);
+        assert!(outcome.has_recovered, "seed {seed}");
+        assert!(outcome.amplification < 1.3, "seed {seed}: {}", outcome.amplification);
+    }
+}
+
+#[test]
+fn with_a_breaker_it_recovers() {
+    for seed in 0..SEEDS {
+        let helped = Params { breaker: Some(BreakerRule::default()), ..Params::default() };
+        let outcome = run(&helped, &standard(), seed);
+        assert!(outcome.has_recovered, "seed {seed}");
+        assert!(outcome.refused_by_breaker > 0, "seed {seed}");
+    }
+}

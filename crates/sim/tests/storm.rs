@@ -1,0 +1,106 @@
+//! A hundred signals on three processes, and a fleet at a rate limit.
+
+use holdoff_sim::scenario::{limit, storm};
+use holdoff_sim::{Micros, Strategy};
+
+fn named(name: &str) -> Strategy {
+    Strategy::named(name).unwrap()
+}
+
+#[test]
+fn jitter_lowers_the_peak() {
+    for seed in 0..20 {
+        let [fixed, lock] = ["fixed", "lock"].map(|name| storm::run(&storm::Params::default(), &named(name), seed));
+        assert!(lock.peak_retries_per_ms * 2 < fixed.peak_retries_per_ms, "seed {seed}: {lock:?} {fixed:?}");
+        assert!(lock.calls * 2 < fixed.calls, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_probe_lets_one_work_serve_all() {
+    for seed in 0..20 {
+        let outcome = storm::run(&storm::Params::default(), &named("lock"), seed);
+        assert_eq!((outcome.worked, outcome.found_done), (1, 99), "seed {seed}");
+        assert_eq!((outcome.timed_out, outcome.exhausted), (0, 0), "seed {seed}");
+        assert!(outcome.time_us < 3_000_000, "seed {seed}: {}", outcome.time_us);
+    }
+}
+
+#[test]
+fn without_the_probe_all_must_hold_it_in_turn() {
+    let brief = Micros::from_millis(20);
+    for seed in 0..10 {
+        let params = storm::Params { probe: false, hold: brief, ..storm::Params::default() };
+        let patient = storm::run(&params, &named("full"), seed);
+        assert_eq!(patient.worked, 100, "seed {seed}");
+        assert!(patient.time_us >= 100 * brief.0, "seed {seed}");
+        let limited = storm::run(&params, &named("lock"), seed);
+        assert_eq!(limited.worked + limited.exhausted, 100, "seed {seed}");
+        let long = storm::Params { hold: Micros::from_secs(1), ..params };
+        let late = storm::run(&long, &named("fixed"), seed);
+        assert!(late.timed_out > 0, "seed {seed}");
+        assert_eq!(late.worked + late.timed_out, 100, "seed {seed}");
+    }
+}
+
+#[test]
+fn queueing_in_front_sends_one_contender_a_process() {
+    for seed in 0..20 {
+        let params = storm::Params { queue_in_process: true, ..storm::Params::default() };
+        let outcome = storm::run(&params, &named("lock"), seed);
+        assert_eq!((outcome.worked, outcome.found_done), (1, 99), "seed {seed}");
+        assert!(outcome.peak_calls_per_ms <= 6, "seed {seed}: {}", outcome.peak_calls_per_ms);
+        let open = storm::run(&storm::Params::default(), &named("lock"), seed);
+        assert!(outcome.calls * 4 < open.calls, "seed {seed}: {} {}", outcome.calls, open.calls);
+    }
+}
+
+#[test]
+fn a_queue_that_loses_patience_is_counted() {
+    let params = storm::Params {
+        queue_in_process: true,
+        probe: false,
+        patience: Micros::from_secs(5),
+        ..storm::Params::default()
+    };
+    let outcome = storm::run(&params, &named("fixed"), 1);
+    assert_eq!(outcome.worked + outcome.timed_out, 100);
+    assert!(outcome.worked >= 4 && outcome.timed_out > 80, "{outcome:?}");
+}
+
+#[test]
+fn obeying_to_the_moment_wastes_and_spreading_does_not() {
+    for seed in 0..10 {
+        let [told, spread, deaf] = ["told", "told-spread", "full"]
+            .map(|name| limit::run(&limit::Params::default(), &named(name), seed));
+        assert!(spread.wasted * 4 < told.wasted, "seed {seed}: {} {}", spread.wasted, told.wasted);
+        assert!(spread.wasted * 4 < deaf.wasted, "seed {seed}: {} {}", spread.wasted, deaf.wasted);
+        assert!(spread.time_us < told.time_us, "seed {seed}: {} {}", spread.time_us, told.time_us);
+        for outcome in [told, spread, deaf] {
+            assert_eq!((outcome.calls - outcome.wasted, outcome.unserved), (500, 0), "seed {seed}");
+            // The bucket admits no faster than it fills.
+            assert!(outcome.time_us >= 4_700_000, "seed {seed}: {}", outcome.time_us);
+        }
+    }
+}
+
+#[test]
+fn a_header_nobody_looks_at_changes_nothing() {
+    let silent = limit::Params { retry_after: Micros(0), ..limit::Params::default() };
+    let ignored = limit::Params { honour: false, ..limit::Params::default() };
+    let strategy = named("told-spread");
+    assert_eq!(limit::run(&silent, &strategy, 3), limit::run(&ignored, &strategy, 3));
+}
+
+#[test]
+fn a_limit_that_never_admits_ends_at_the_horizon() {
+    let closed = limit::Params {
+        rate_per_sec: 0,
+        burst: 0,
+        horizon: Micros::from_secs(5),
+        clients: 3,
+        ..limit::Params::default()
+    };
+    let outcome = limit::run(&closed, &named("full"), 1);
+    assert_eq!((outcome.unserved, outcome.time_us), (3, 5_000_000));
+}
