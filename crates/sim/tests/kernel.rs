@@ -1,0 +1,343 @@
+//! The kernel's laws.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdoff_sim::kernel::{Around, EventQueue, Incident, Link, Node, NodeId, Skew, Step, World};
+use proptest::prelude::*;
+
+const NODES: u32 = 4;
+
+fn cases() -> ProptestConfig {
+    ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Push { after_us: u64 },
+    PushAt { at_us: u64 },
+    Pop,
+    PopUntil { limit_us: u64 },
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let delay = prop_oneof![0..4_u64, 0..100_u64, 0..100_000_u64, 0..(1_u64 << 40), any::<u64>()];
+    prop_oneof![
+        3 => delay.prop_map(|after_us| Operation::Push { after_us }),
+        1 => (0..200_000_u64).prop_map(|at_us| Operation::PushAt { at_us }),
+        2 => Just(Operation::Pop),
+        1 => (0..200_000_u64).prop_map(|limit_us| Operation::PopUntil { limit_us }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Against a sorted map of (time, insertion): nothing is lost, invented or out of order.
+    #[test]
+    fn the_queue_is_a_stable_priority_queue(operations in prop::collection::vec(operation(), 1..400)) {
+        let mut queue = EventQueue::new();
+        let mut model = BTreeMap::new();
+        let mut now_us = 0_u64;
+        for (number, operation) in operations.into_iter().enumerate() {
+            let limit_us = match operation {
+                Operation::Push { after_us } => {
+                    queue.push_after(after_us, number);
+                    model.insert((now_us.saturating_add(after_us), number), ());
+                    continue;
+                }
+                Operation::PushAt { at_us } => {
+                    queue.push(at_us, number);
+                    model.insert((at_us.max(now_us), number), ());
+                    continue;
+                }
+                Operation::Pop => u64::MAX,
+                Operation::PopUntil { limit_us } => limit_us,
+            };
+            let due = model.first_key_value().map(|(key, ())| *key).filter(|(at_us, _)| *at_us <= limit_us);
+            prop_assert_eq!(queue.next_at_us(), model.first_key_value().map(|((at_us, _), ())| *at_us));
+            prop_assert_eq!(queue.pop_until(limit_us), due);
+            if let Some(due) = due {
+                prop_assert!(due.0 >= now_us, "time went back");
+                now_us = due.0;
+                model.remove(&due);
+            }
+            prop_assert_eq!((queue.len(), queue.now_us()), (model.len(), now_us));
+        }
+        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        prop_assert_eq!(rest, model.into_keys().collect::<Vec<_>>());
+        prop_assert!(queue.is_empty());
+    }
+}
+
+/// What a message says about itself, so that its receiver can judge it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Letter {
+    number: u64,
+    /// The receiver's incarnation when it was sent.
+    addressed: u32,
+}
+
+/// Writes everything down where a crash cannot reach it.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Diary {
+    boots: u32,
+    letters: Vec<(NodeId, Letter)>,
+    wrong_timers: u32,
+    wrong_letters: u32,
+    timers: u32,
+}
+
+/// Knows which incarnation it is, and that is all: the memory a crash drops.
+struct Writer {
+    boot: u32,
+}
+
+impl Node for Writer {
+    type Message = Letter;
+    type Timer = u32;
+    type Disk = Diary;
+
+    fn start(disk: &mut Diary, around: &mut Around<'_, Self>) -> Self {
+        disk.boots += 1;
+        around.remind(20_000, disk.boots);
+        Self { boot: disk.boots }
+    }
+
+    fn receive(&mut self, disk: &mut Diary, from: NodeId, letter: Letter, _: &mut Around<'_, Self>) {
+        disk.wrong_letters += u32::from(letter.addressed != self.boot);
+        disk.letters.push((from, letter));
+    }
+
+    fn wake(&mut self, disk: &mut Diary, boot: u32, _: &mut Around<'_, Self>) {
+        disk.wrong_timers += u32::from(boot != self.boot);
+        disk.timers += 1;
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Send { from: NodeId, to: NodeId },
+    Befall(Incident),
+    Steps(u32),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let node = || 0..NODES;
+    prop_oneof![
+        8 => (node(), node()).prop_map(|(from, to)| Action::Send { from, to }),
+        1 => node().prop_map(|node| Action::Befall(Incident::Crash(node))),
+        1 => node().prop_map(|node| Action::Befall(Incident::Restart(node))),
+        1 => (node(), node()).prop_map(|(from, to)| Action::Befall(Incident::Cut { from, to })),
+        1 => (node(), node()).prop_map(|(from, to)| Action::Befall(Incident::Mend { from, to })),
+        1 => Just(Action::Befall(Incident::Heal)),
+        3 => (1..10_u32).prop_map(Action::Steps),
+    ]
+}
+
+/// What an onlooker counted without asking the world's counters.
+#[derive(Default, Debug)]
+struct Onlooker {
+    sent: BTreeMap<(NodeId, NodeId), Vec<u64>>,
+    crashed: u64,
+    restarted: u64,
+    delivered: u64,
+    over_cut_links: u64,
+    time_went_back: bool,
+}
+
+struct Scene {
+    world: World<Writer>,
+    seen: Onlooker,
+    next_number: u64,
+}
+
+impl Scene {
+    fn new(seed: u64, link: Link) -> Self {
+        Self { world: World::new(seed, NODES, link), seen: Onlooker::default(), next_number: 1 }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Send { from, to } => self.send(from, to),
+            Action::Befall(incident) => {
+                let is_up = |node| self.world.node(node).is_some();
+                match incident {
+                    Incident::Crash(node) => self.seen.crashed += u64::from(is_up(node)),
+                    Incident::Restart(node) => self.seen.restarted += u64::from(!is_up(node)),
+                    _ => {}
+                }
+                self.world.befall(incident);
+            }
+            Action::Steps(steps) => (0..steps).for_each(|_| {
+                self.step();
+            }),
+        }
+    }
+
+    fn send(&mut self, from: NodeId, to: NodeId) {
+        let letter = Letter { number: self.next_number, addressed: self.world.incarnation(to) };
+        if self.world.act(from, |_, _, around| around.send(to, letter)).is_some() {
+            self.seen.sent.entry((from, to)).or_default().push(self.next_number);
+            self.next_number += 1;
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        let before_us = self.world.now_us();
+        let Some(step) = self.world.step() else { return false };
+        self.seen.time_went_back |= self.world.now_us() < before_us;
+        if let Step::Delivered { from, to } = step {
+            self.seen.delivered += 1;
+            self.seen.over_cut_links += u64::from(self.world.is_cut(from, to));
+        }
+        true
+    }
+
+    fn drain(&mut self) {
+        while self.step() {}
+    }
+
+    fn letters(&self, to: NodeId) -> &[(NodeId, Letter)] {
+        &self.world.disk(to).unwrap().letters
+    }
+
+    /// Deliveries after a letter that was sent later over the same link, counted from the diaries.
+    fn reordered(&self) -> u64 {
+        let mut latest: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();
+        let mut reordered = 0;
+        for to in 0..NODES {
+            for (from, letter) in self.letters(to) {
+                let latest = latest.entry((*from, to)).or_default();
+                reordered += u64::from(letter.number < *latest);
+                *latest = letter.number.max(*latest);
+            }
+        }
+        reordered
+    }
+}
+
+fn rough() -> Link {
+    Link { loss: 0.2, duplication: 0.2, delay: 0.2, ..Link::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn whatever_befalls_the_world_its_counters_are_true(
+        seed in any::<u64>(),
+        actions in prop::collection::vec(action(), 1..200),
+    ) {
+        let mut scene = Scene::new(seed, rough());
+        actions.into_iter().for_each(|action| scene.perform(action));
+        scene.drain();
+        let (seen, faults) = (&scene.seen, *scene.world.faults());
+        prop_assert!(!seen.time_went_back);
+        prop_assert_eq!(seen.over_cut_links, 0, "a partition means no delivery");
+        prop_assert_eq!((faults.crashed, faults.restarted), (seen.crashed, seen.restarted));
+        prop_assert_eq!(faults.sent, scene.next_number - 1);
+        let diaries = || (0..NODES).map(|node| scene.world.disk(node).unwrap());
+        prop_assert_eq!(faults.delivered, seen.delivered);
+        prop_assert_eq!(faults.delivered, diaries().map(|diary| diary.letters.len() as u64).sum::<u64>());
+        prop_assert_eq!(faults.reordered, scene.reordered());
+        prop_assert_eq!(diaries().map(|diary| diary.wrong_letters + diary.wrong_timers).sum::<u32>(), 0);
+        let boots: u32 = diaries().map(|diary| diary.boots).sum();
+        let timers: u32 = diaries().map(|diary| diary.timers).sum();
+        prop_assert_eq!(u64::from(boots - timers), faults.timers_outlived);
+        let (came, went) = (faults.sent + faults.duplicated, faults.delivered);
+        let dropped = faults.lost + faults.partitioned + faults.unreachable + faults.outlived;
+        prop_assert_eq!(came, went + dropped, "every copy has one fate");
+    }
+
+    /// Without crashes and cuts, what vanished was lost and what came twice was duplicated.
+    #[test]
+    fn losses_and_copies_can_be_counted_from_outside(seed in any::<u64>(), letters in 1..150_u32) {
+        let mut scene = Scene::new(seed, rough());
+        for letter in 0..letters {
+            scene.send(letter % NODES, (letter / NODES) % NODES);
+            scene.perform(Action::Steps(letter % 2));
+        }
+        scene.drain();
+        let arrived: Vec<u64> =
+            (0..NODES).flat_map(|to| scene.letters(to)).map(|(_, letter)| letter.number).collect();
+        let distinct: BTreeSet<u64> = arrived.iter().copied().collect();
+        let faults = scene.world.faults();
+        prop_assert_eq!(faults.lost, u64::from(letters) - distinct.len() as u64);
+        prop_assert_eq!(faults.duplicated, (arrived.len() - distinct.len()) as u64);
+        for to in 0..NODES {
+            for (from, letter) in scene.letters(to) {
+                prop_assert!(scene.seen.sent[&(*from, to)].contains(&letter.number), "invented");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_world(
+        seed in any::<u64>(),
+        actions in prop::collection::vec(action(), 1..80),
+    ) {
+        let play = || {
+            let mut scene = Scene::new(seed, rough());
+            actions.iter().cloned().for_each(|action| scene.perform(action));
+            scene.drain();
+            let diaries: Vec<String> =
+                (0..NODES).map(|node| format!("{:?}", scene.world.disk(node))).collect();
+            (diaries, *scene.world.faults(), scene.world.now_us())
+        };
+        prop_assert_eq!(play(), play());
+    }
+}
+
+#[test]
+fn every_kind_of_fault_strikes() {
+    let mut total = holdoff_sim::kernel::Faults::default();
+    for seed in 0..20 {
+        let mut scene = Scene::new(seed, rough());
+        scene.world.set_skew(1, Skew { offset_us: 1_000, drift_ppm: 50 });
+        scene.world.plan(30_000, Incident::Cut { from: 0, to: 1 });
+        scene.world.plan(60_000, Incident::Heal);
+        scene.world.plan(40_000, Incident::Crash(2));
+        scene.world.plan(70_000, Incident::Restart(2));
+        scene.world.plan(75_000, Incident::Crash(2));
+        for letter in 0..100 {
+            scene.send(letter % NODES, (letter / NODES) % NODES);
+            scene.perform(Action::Steps(1));
+        }
+        scene.drain();
+        total.add(scene.world.faults());
+    }
+    for (name, count) in total.named() {
+        assert!(count > 0, "{name} never struck");
+    }
+}
+
+#[test]
+fn a_partition_holds_both_ways_until_it_heals() {
+    let mut scene = Scene::new(1, Link::default());
+    scene.world.partition(&[0, 1], &[2, 3]);
+    scene.world.plan(50_000, Incident::Heal);
+    let all = |scene: &mut Scene| {
+        for from in 0..NODES {
+            for to in (0..NODES).filter(|to| *to != from) {
+                scene.send(from, to);
+            }
+        }
+    };
+    all(&mut scene);
+    scene.world.run_until(50_000);
+    assert_eq!((scene.world.faults().delivered, scene.world.faults().partitioned), (4, 8));
+    all(&mut scene);
+    scene.drain();
+    assert_eq!((scene.world.faults().delivered, scene.world.faults().partitioned), (16, 8));
+}
+
+#[test]
+fn a_node_sees_its_own_clock_only() {
+    let mut world: World<Writer> = World::new(1, 2, Link::default());
+    world.set_skew(1, Skew { offset_us: 500_000, drift_ppm: 100_000 });
+    world.plan(1_000_000, Incident::Heal);
+    world.run_until(1_000_000);
+    let seen = |world: &mut World<Writer>, node| world.act(node, |_, _, around| around.now_us()).unwrap();
+    assert_eq!(seen(&mut world, 0), 1_000_000);
+    assert_eq!(seen(&mut world, 1), 1_600_000);
+}
