@@ -1,19 +1,24 @@
 //! What will happen, in the order it happens.
 //!
-//! A radix heap with 64 slots a level, over a slab. Time never goes back, so an event's slot can be named
-//! by the highest base-64 digit in which its time differs from now: pushing costs a few shifts, and an
-//! event moves down at most once a level before it happens. Two properties follow from the invariant
-//! "every event lies in the slot that its time and now name":
+//! A radix heap with 64 slots a level. Time never goes back, so an event's slot can be named by the
+//! highest base-64 digit in which its time differs from now: pushing costs a few shifts, and an event
+//! moves down at most once a level before it happens. Two properties follow from the invariant "every
+//! event lies in the slot that its time and now name":
 //!
 //! - a lower level happens before a higher one, a lower slot before a higher one;
 //! - events of one time always share a slot, and slots are lines that are served and moved in order: so
 //!   equal times happen in the order they were pushed, without a sequence number in each event.
+//!
+//! A line is a chain of small blocks from one slab. Moving a line reads memory in order; with an event a
+//! link, every event would cost a cache miss a level.
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 11;
-/// Ends a line.
-const NOBODY: u32 = u32::MAX;
+/// How many events a block holds.
+const BLOCK: usize = 16;
+/// Ends a chain. So many blocks are more than a terabyte: memory ends before the numbers do.
+const NONE: u32 = u32::MAX;
 
 /// A queue of events over virtual time in microseconds; it owns the clock.
 ///
@@ -31,9 +36,9 @@ pub struct EventQueue<E> {
     now_us: u64,
     /// `LEVELS × SLOTS` lines.
     lines: Vec<Line>,
-    /// One bit a slot that holds somebody.
+    /// One bit a slot that holds something.
     occupied: [u64; LEVELS],
-    pending: Vec<Pending<E>>,
+    blocks: Vec<Block<E>>,
     first_free: u32,
     len: usize,
 }
@@ -42,19 +47,43 @@ pub struct EventQueue<E> {
 struct Line {
     first: u32,
     last: u32,
-    /// Kept while the line grows, so that nobody has to walk it: a walk costs a cache miss an event. A
-    /// line shrinks only where all its times are equal.
+    /// Kept while the line grows, so that nobody has to walk it. A line shrinks only where all its times
+    /// are equal.
     earliest_us: u64,
 }
 
-const EMPTY: Line = Line { first: NOBODY, last: NOBODY, earliest_us: u64::MAX };
+const EMPTY: Line = Line { first: NONE, last: NONE, earliest_us: u64::MAX };
 
+/// Some events of a line, in order, in `start..end`.
 #[derive(Clone, Debug)]
-struct Pending<E> {
-    at_us: u64,
+struct Block<E> {
     next: u32,
-    /// Taken when it happens; the place is then free.
-    event: Option<E>,
+    start: u16,
+    end: u16,
+    events: [Option<(u64, E)>; BLOCK],
+}
+
+impl<E> Block<E> {
+    fn new() -> Self {
+        Self { next: NONE, start: 0, end: 0, events: [const { None }; BLOCK] }
+    }
+
+    fn is_full(&self) -> bool {
+        usize::from(self.end) == BLOCK
+    }
+
+    fn put(&mut self, at_us: u64, event: E) {
+        if let Some(place) = self.events.get_mut(usize::from(self.end)) {
+            *place = Some((at_us, event));
+            self.end += 1;
+        }
+    }
+
+    fn take(&mut self) -> Option<(u64, E)> {
+        let event = self.events.get_mut(usize::from(self.start))?.take()?;
+        self.start += 1;
+        Some(event)
+    }
 }
 
 impl<E> Default for EventQueue<E> {
@@ -64,22 +93,19 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// The most events that can be pending at once.
-    pub const LIMIT: usize = NOBODY as usize;
-
     /// An empty queue at time 0.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty queue with room for so many pending events.
+    /// An empty queue with room for about so many pending events.
     pub fn with_capacity(events: usize) -> Self {
         Self {
             now_us: 0,
             lines: vec![EMPTY; LEVELS * SLOTS],
             occupied: [0; LEVELS],
-            pending: Vec::with_capacity(events),
-            first_free: NOBODY,
+            blocks: Vec::with_capacity(events.div_ceil(BLOCK)),
+            first_free: NONE,
             len: 0,
         }
     }
@@ -99,28 +125,22 @@ impl<E> EventQueue<E> {
         self.len == 0
     }
 
-    /// The memory it holds.
+    /// The memory it holds. It is never given back, so this is also the most it ever held.
     pub fn bytes(&self) -> usize {
-        self.pending.capacity() * size_of::<Pending<E>>()
+        self.blocks.capacity() * size_of::<Block<E>>()
             + self.lines.capacity() * size_of::<Line>()
             + size_of::<Self>()
     }
 
     /// Lets an event happen at this time; one for the past happens now, after all others due now.
-    ///
-    /// `false` if [`LIMIT`](Self::LIMIT) events are pending already, and then this one is not.
-    pub fn push(&mut self, at_us: u64, event: E) -> bool {
-        let at_us = at_us.max(self.now_us);
-        let pending = Pending { at_us, next: NOBODY, event: Some(event) };
-        let Some(place) = self.store(pending) else { return false };
-        self.append(place, at_us);
+    pub fn push(&mut self, at_us: u64, event: E) {
+        self.append(at_us.max(self.now_us), event);
         self.len += 1;
-        true
     }
 
     /// Lets an event happen so long from now.
-    pub fn push_after(&mut self, delay_us: u64, event: E) -> bool {
-        self.push(self.now_us.saturating_add(delay_us), event)
+    pub fn push_after(&mut self, delay_us: u64, event: E) {
+        self.push(self.now_us.saturating_add(delay_us), event);
     }
 
     /// When the next event happens.
@@ -137,23 +157,21 @@ impl<E> EventQueue<E> {
             (level, digit) = self.earliest_slot()?;
         }
         debug_assert_eq!(level, 0, "the earliest event of a spread slot is due now");
-        let slot = level * SLOTS + digit;
-        let line = self.lines.get_mut(slot)?;
-        let place = line.first;
-        let freed = self.pending.get_mut(place as usize)?;
-        let event = freed.event.take()?;
-        self.now_us = freed.at_us;
-        line.first = freed.next;
-        if line.first == NOBODY {
-            *line = EMPTY;
-            self.mark(level, digit, false);
-        }
-        if let Some(freed) = self.pending.get_mut(place as usize) {
-            freed.next = self.first_free;
-        }
-        self.first_free = place;
+        let line = self.lines.get_mut(level * SLOTS + digit)?;
+        let number = line.first;
+        let block = self.blocks.get_mut(number as usize)?;
+        let (at_us, event) = block.take()?;
+        self.now_us = at_us;
         self.len -= 1;
-        Some((self.now_us, event))
+        if block.start == block.end {
+            line.first = block.next;
+            if line.first == NONE {
+                *line = EMPTY;
+                self.mark(level, digit, false);
+            }
+            self.free(number);
+        }
+        Some((at_us, event))
     }
 
     /// The next event if it happens before or at this time.
@@ -161,31 +179,51 @@ impl<E> EventQueue<E> {
         if self.next_at_us()? > limit_us { None } else { self.pop() }
     }
 
-    /// Puts an event into the slab; `None` if that is full.
-    fn store(&mut self, pending: Pending<E>) -> Option<u32> {
-        let free = self.first_free;
-        if let Some(place) = self.pending.get_mut(free as usize) {
-            self.first_free = place.next;
-            *place = pending;
-            return Some(free);
+    /// Puts an event at the end of the line its time names.
+    fn append(&mut self, at_us: u64, event: E) {
+        let (level, digit) = slot_of(at_us, self.now_us);
+        let slot = level * SLOTS + digit;
+        let Some(line) = self.lines.get_mut(slot) else { return };
+        line.earliest_us = line.earliest_us.min(at_us);
+        let last = line.last;
+        match self.blocks.get_mut(last as usize) {
+            Some(block) if !block.is_full() => block.put(at_us, event),
+            _ => {
+                let fresh = self.fresh_block();
+                self.chain(slot, fresh);
+                self.mark(level, digit, true);
+                if let Some(block) = self.blocks.get_mut(fresh as usize) {
+                    block.put(at_us, event);
+                }
+            }
         }
-        let place = u32::try_from(self.pending.len()).ok().filter(|place| *place != NOBODY)?;
-        self.pending.push(pending);
-        Some(place)
     }
 
-    /// Puts a stored event at the end of the line its time names.
-    fn append(&mut self, place: u32, at_us: u64) {
-        let (level, digit) = slot_of(at_us, self.now_us);
-        let Some(line) = self.lines.get_mut(level * SLOTS + digit) else { return };
-        let before = line.last;
-        line.last = place;
-        line.earliest_us = line.earliest_us.min(at_us);
-        if before == NOBODY {
-            line.first = place;
-            self.mark(level, digit, true);
-        } else if let Some(before) = self.pending.get_mut(before as usize) {
-            before.next = place;
+    /// Lengthens a line by a block.
+    fn chain(&mut self, slot: usize, fresh: u32) {
+        let Some(line) = self.lines.get_mut(slot) else { return };
+        match self.blocks.get_mut(line.last as usize) {
+            Some(last) => last.next = fresh,
+            None => line.first = fresh,
+        }
+        line.last = fresh;
+    }
+
+    fn fresh_block(&mut self) -> u32 {
+        let free = self.first_free;
+        if let Some(block) = self.blocks.get_mut(free as usize) {
+            self.first_free = block.next;
+            (block.next, block.start, block.end) = (NONE, 0, 0);
+            return free;
+        }
+        self.blocks.push(Block::new());
+        u32::try_from(self.blocks.len() - 1).unwrap_or(NONE)
+    }
+
+    fn free(&mut self, number: u32) {
+        if let Some(block) = self.blocks.get_mut(number as usize) {
+            block.next = self.first_free;
+            self.first_free = number;
         }
     }
 
@@ -195,12 +233,14 @@ impl<E> EventQueue<E> {
         let line = std::mem::replace(line, EMPTY);
         self.mark(level, digit, false);
         self.now_us = line.earliest_us;
-        let mut place = line.first;
-        while let Some(pending) = self.pending.get_mut(place as usize) {
-            let (at_us, next) = (pending.at_us, pending.next);
-            pending.next = NOBODY;
-            self.append(place, at_us);
-            place = next;
+        let mut number = line.first;
+        while number != NONE {
+            while let Some((at_us, event)) = self.blocks.get_mut(number as usize)?.take() {
+                self.append(at_us, event);
+            }
+            let next = self.blocks.get(number as usize)?.next;
+            self.free(number);
+            number = next;
         }
         Some(())
     }
