@@ -3,7 +3,12 @@
 //! Every candidate runs the experiment `row` with the same seeds as classic full jitter. A candidate
 //! counts if it is no worse than full jitter with 10, 50 and 100 clients, neither in time nor in writes;
 //! the best is the one whose product of all six ratios is smallest.
-#![allow(clippy::print_stdout, clippy::indexing_slicing, clippy::expect_used, reason = "an example prints and may fail")]
+#![allow(
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "an example prints and may fail"
+)]
 
 use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_sim::scenario::{Scenario, row};

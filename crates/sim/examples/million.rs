@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 fn main() -> Result<(), holdoff_policy::Invalid> {
     let strategy = Strategy::crowd(Crowd { slot: Duration::from_millis(15), limit: MAX_DELAY })?;
-    println!("{:>9} {:>8} {:>10} {:>12} {:>9} {:>12}", "clients", "seconds", "events", "events/s", "writes/N", "bytes/client");
+    println!(
+        "{:>9} {:>8} {:>10} {:>12} {:>9} {:>12}",
+        "clients", "seconds", "events", "events/s", "writes/N", "bytes/client"
+    );
     for clients in [1_000, 10_000, 100_000, 1_000_000] {
         let params = row::Params { clients, ..row::Params::default() };
         let started = Instant::now();

@@ -74,8 +74,9 @@ fn bucket_of(value: u64) -> usize {
 }
 
 fn start_of(bucket: usize) -> u64 {
-    let (octave, quarter) = (bucket / 4 + 1, bucket as u64 % 4);
-    if bucket < 4 { bucket as u64 } else { (4 + quarter).checked_shl(octave as u32 - 2).unwrap_or(u64::MAX) }
+    let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
+    let Some(doublings) = octave.checked_sub(1) else { return quarter };
+    u32::try_from(doublings).ok().and_then(|by| (4 + quarter).checked_shl(by)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

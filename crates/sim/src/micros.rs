@@ -60,6 +60,8 @@ impl Serialize for Micros {
 impl<'de> Deserialize<'de> for Micros {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_duration(&text).map(Self::from).map_err(|why| de::Error::custom(format!("duration {text:?}: {why}")))
+        parse_duration(&text)
+            .map(Self::from)
+            .map_err(|why| de::Error::custom(format!("duration {text:?}: {why}")))
     }
 }

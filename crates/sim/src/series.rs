@@ -88,7 +88,9 @@ mod tests {
         let times: [&[u64]; 3] = [&[0, 999, 1_000, 400_000], &[7_000_000_000, 5], &[600_000]];
         let runs = times.map(|times| {
             let mut series = Series::default();
-            times.iter().for_each(|at_us| series.count(*at_us));
+            for at_us in times {
+                series.count(*at_us);
+            }
             series
         });
         let sum = |order: [usize; 3]| {

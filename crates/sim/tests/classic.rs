@@ -1,12 +1,16 @@
 //! The classic results come out, with room for chance.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
-use holdoff_policy::Crowd;
+use holdoff_policy::{Crowd, Growth, Jitter, Policy};
 use holdoff_sim::scenario::{Scenario, row};
 use holdoff_sim::{Plan, Row, Strategy, run};
 
 const SEED: u64 = 20_240;
+const CONTENDED_MS: u64 = 60;
+const CONTENDED_FACTOR: f64 = 1.45;
 
 fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<Row> {
     let strategies = names.iter().map(|name| Strategy::named(name).unwrap()).collect();
@@ -45,7 +49,11 @@ fn a_known_crowd_wins_on_both_axes() {
         let rows = compare(row::Params::default(), &["crowd", "full", "decorrelated"], clients, 400);
         for other in &rows[1..] {
             let (time, writes) = shares(&rows[0], other);
-            assert!(time < 1.0 && writes < 1.0, "seed {SEED}, {clients}: {time} {writes} of {}", other.policy);
+            assert!(
+                time < 1.0 && writes < 1.0,
+                "seed {SEED}, {clients}: {time} {writes} of {}",
+                other.policy
+            );
         }
         let (time, writes) = shares(&rows[0], &rows[1]);
         let wins_clearly = time <= 0.70 && writes <= 0.55;
@@ -81,6 +89,34 @@ fn an_unknown_count_is_full_jitter() {
     let rows = compare(params, &["crowd", "full"], 100, 200);
     let (time, writes) = shares(&rows[0], &rows[1]);
     assert!((0.95..1.05).contains(&time) && (0.98..1.02).contains(&writes), "seed {SEED}: {time} {writes}");
+}
+
+/// The best plain policy that `examples/contended.rs` finds.
+fn contended() -> Strategy {
+    let growth = Growth::exponential(Duration::from_millis(CONTENDED_MS), CONTENDED_FACTOR);
+    let policy = Policy::builder(growth)
+        .jitter(Jitter::Full)
+        .cap(Duration::from_secs(1))
+        .attempts(Policy::UNLIMITED)
+        .build()
+        .unwrap();
+    Strategy::policy("contended", policy)
+}
+
+#[test]
+fn gentle_growth_beats_doubling_where_nobody_counts() {
+    for clients in [10, 50, 100] {
+        let scenario = Scenario::Row(row::Params { crowd_known: false, ..row::Params::default() });
+        let strategies = vec![contended(), Strategy::named("full").unwrap()];
+        let plan = Plan { scenario, strategies, clients: vec![clients], runs: 1000, seed: SEED, threads: 2 };
+        let rows = run(&plan, &|_, _| {});
+        let (time, writes) = shares(&rows[0], &rows[1]);
+        assert!(time <= 1.0 && writes <= 1.0, "seed {SEED}, {clients} clients: {time} {writes}");
+        let (own, full) = (rows[0].time_ms, rows[1].time_ms);
+        let is_beyond_chance = full.mean - own.mean > 3.0 * own.se.hypot(full.se);
+        let wins_clearly = time <= 0.9 && is_beyond_chance;
+        assert!(clients == 10 || wins_clearly, "seed {SEED}, {clients} clients: {own:?} {full:?}");
+    }
 }
 
 #[test]

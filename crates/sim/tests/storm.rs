@@ -1,5 +1,7 @@
 //! A hundred signals on three processes, and a fleet at a rate limit.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use holdoff_sim::scenario::{limit, storm};
 use holdoff_sim::{Micros, Strategy};
 
@@ -10,7 +12,8 @@ fn named(name: &str) -> Strategy {
 #[test]
 fn jitter_lowers_the_peak() {
     for seed in 0..20 {
-        let [fixed, lock] = ["fixed", "lock"].map(|name| storm::run(&storm::Params::default(), &named(name), seed));
+        let [fixed, lock] =
+            ["fixed", "lock"].map(|name| storm::run(&storm::Params::default(), &named(name), seed));
         assert!(lock.peak_retries_per_ms * 2 < fixed.peak_retries_per_ms, "seed {seed}: {lock:?} {fixed:?}");
         assert!(lock.calls * 2 < fixed.calls, "seed {seed}");
     }

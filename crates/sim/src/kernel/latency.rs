@@ -51,7 +51,11 @@ impl Latency {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; the cast saturates")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative; the cast saturates"
+)]
 fn whole(us: f64) -> u64 {
     (us + 0.5) as u64
 }

@@ -88,6 +88,7 @@ impl Outcome {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Event {
     Call(u32),
     Answer { client: u32, is_admitted: bool },

@@ -13,6 +13,7 @@ const SECOND_US: u64 = 1_000_000;
 /// So many good seconds in a row are a recovery.
 const GOOD_SECONDS: usize = 10;
 
+#[derive(Clone, Copy)]
 enum Event {
     Arrive,
     /// A request's wait is over.

@@ -1,11 +1,10 @@
 //! The contenders' way through the storm.
 
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use holdoff_policy::{Attempt, Class, Failure, Refusal, SoFar};
 use super::store::{Peak, Store};
+use holdoff_policy::{Attempt, Class, Failure, Refusal, SoFar};
 
 use super::{Outcome, Params};
 use crate::kernel::{Chance, EventQueue};
@@ -22,6 +21,7 @@ enum Call {
     Release,
 }
 
+#[derive(Clone, Copy)]
 enum Event {
     Arrive(u32),
     AtStore(u32, Call),
