@@ -98,13 +98,15 @@ impl<E> EventQueue<E> {
         Self::with_capacity(0)
     }
 
-    /// An empty queue with room for about so many pending events.
+    /// An empty queue with room for so many pending events.
+    ///
+    /// Each line may end in a block that is not full.
     pub fn with_capacity(events: usize) -> Self {
         Self {
             now_us: 0,
             lines: vec![EMPTY; LEVELS * SLOTS],
             occupied: [0; LEVELS],
-            blocks: Vec::with_capacity(events.div_ceil(BLOCK)),
+            blocks: Vec::with_capacity(events.div_ceil(BLOCK) + events.min(LEVELS * SLOTS)),
             first_free: NONE,
             len: 0,
         }
