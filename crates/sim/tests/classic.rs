@@ -9,8 +9,6 @@ use holdoff_sim::scenario::{Scenario, row};
 use holdoff_sim::{Plan, Row, Strategy, run};
 
 const SEED: u64 = 20_240;
-const CONTENDED_MS: u64 = 60;
-const CONTENDED_FACTOR: f64 = 1.45;
 
 fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<Row> {
     let strategies = names.iter().map(|name| Strategy::named(name).unwrap()).collect();
@@ -93,10 +91,10 @@ fn an_unknown_count_is_full_jitter() {
 
 /// The best plain policy that `examples/contended.rs` finds.
 fn contended() -> Strategy {
-    let growth = Growth::exponential(Duration::from_millis(CONTENDED_MS), CONTENDED_FACTOR);
+    let growth = Growth::exponential(Duration::from_millis(75), 1.35);
     let policy = Policy::builder(growth)
         .jitter(Jitter::Full)
-        .cap(Duration::from_secs(1))
+        .cap(Duration::from_secs(2))
         .attempts(Policy::UNLIMITED)
         .build()
         .unwrap();

@@ -337,6 +337,33 @@ fn a_partition_holds_both_ways_until_it_heals() {
     assert_eq!((scene.world.faults().delivered, scene.world.faults().partitioned), (16, 8));
 }
 
+/// Which of a hundred letters arrive over a link that loses every fifth.
+fn survivors(from: NodeId, to: NodeId, also: &[(NodeId, NodeId)]) -> Vec<u64> {
+    let mut scene = Scene::new(5, Link { loss: 0.2, ..Link::default() });
+    for _ in 0..100 {
+        scene.send(from, to);
+        for (from, to) in also {
+            scene.send(*from, *to);
+        }
+        scene.next_number = (scene.next_number / 100 + 1) * 100;
+    }
+    scene.drain();
+    let mut numbers: Vec<u64> =
+        scene.letters(to).iter().filter(|(sender, _)| *sender == from).map(|(_, it)| it.number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn every_link_has_chance_of_its_own() {
+    let alone = survivors(0, 1, &[]);
+    assert!((60..95).contains(&alone.len()), "{}", alone.len());
+    assert_eq!(alone, survivors(0, 1, &[(1, 0), (2, 1), (0, 3)]), "others' traffic changes nothing");
+    for (from, to) in [(1, 0), (2, 1), (0, 2)] {
+        assert_ne!(alone, survivors(from, to, &[]), "{from} to {to}");
+    }
+}
+
 #[test]
 fn a_node_sees_its_own_clock_only() {
     let mut world: World<Writer> = World::new(1, 2, Link::default());
