@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdoff_sim::kernel::{Around, EventQueue, Incident, Link, Node, NodeId, Skew, Step, World};
+use holdoff_sim::kernel::{Around, Chance, EventQueue, Incident, Link, Node, NodeId, Skew, Step, World};
 use proptest::prelude::*;
 
 const NODES: u32 = 4;
@@ -362,6 +362,45 @@ fn every_link_has_chance_of_its_own() {
     for (from, to) in [(1, 0), (2, 1), (0, 2)] {
         assert_ne!(alone, survivors(from, to, &[]), "{from} to {to}");
     }
+}
+
+/// A disk that keeps, over a crash, only what was synced.
+#[derive(Default)]
+struct Journal {
+    written: u32,
+    synced: u32,
+}
+
+struct Clerk;
+
+impl Node for Clerk {
+    type Message = ();
+    type Timer = ();
+    type Disk = Journal;
+
+    fn start(_: &mut Journal, _: &mut Around<'_, Self>) -> Self {
+        Self
+    }
+
+    fn receive(&mut self, _: &mut Journal, _: NodeId, (): (), _: &mut Around<'_, Self>) {}
+
+    fn wake(&mut self, _: &mut Journal, (): (), _: &mut Around<'_, Self>) {}
+
+    fn crash(disk: &mut Journal, _: &mut Chance) {
+        disk.written = disk.synced;
+    }
+}
+
+#[test]
+fn a_crash_takes_what_the_disk_says_it_takes() {
+    let mut world: World<Clerk> = World::new(1, 1, Link::default());
+    world.act(0, |_, disk, _| (disk.written, disk.synced) = (5, 3));
+    world.befall(Incident::Crash(0));
+    assert_eq!(world.act(0, |_, _, _| ()), None, "who is down does nothing");
+    world.befall(Incident::Crash(0));
+    world.befall(Incident::Restart(0));
+    assert_eq!(world.disk(0).map(|disk| disk.written), Some(3));
+    assert_eq!((world.faults().crashed, world.faults().restarted), (1, 1));
 }
 
 #[test]

@@ -79,46 +79,51 @@ fn normal_quantile(p: f64) -> f64 {
     let q = p - 0.5;
     let r = q * q;
     let above = [
-        -3.969_683_028_665_376e1,
-        2.209_460_984_245_205e2,
-        -2.759_285_104_469_687e2,
-        1.383_577_518_672_69e2,
-        -3.066_479_806_614_716e1,
         2.506_628_277_459_239,
+        -3.066_479_806_614_716e1,
+        1.383_577_518_672_69e2,
+        -2.759_285_104_469_687e2,
+        2.209_460_984_245_205e2,
+        -3.969_683_028_665_376e1,
     ];
     let below = [
-        -5.447_609_879_822_406e1,
-        1.615_858_368_580_409e2,
-        -1.556_989_798_598_866e2,
-        6.680_131_188_771_972e1,
-        -1.328_068_155_288_572e1,
         1.0,
+        -1.328_068_155_288_572e1,
+        6.680_131_188_771_972e1,
+        -1.556_989_798_598_866e2,
+        1.615_858_368_580_409e2,
+        -5.447_609_879_822_406e1,
     ];
-    q * polynomial(&above, r) / polynomial(&below, r)
+    q * polynomial(above, r) / polynomial(below, r)
 }
 
 fn tail_quantile(q: f64) -> f64 {
     let above = [
-        -7.784_894_002_430_293e-3,
-        -3.223_964_580_411_365e-1,
-        -2.400_758_277_161_838,
-        -2.549_732_539_343_734,
-        4.374_664_141_464_968,
         2.938_163_982_698_783,
+        4.374_664_141_464_968,
+        -2.549_732_539_343_734,
+        -2.400_758_277_161_838,
+        -3.223_964_580_411_365e-1,
+        -7.784_894_002_430_293e-3,
     ];
     let below = [
-        7.784_695_709_041_462e-3,
-        3.224_671_290_700_398e-1,
-        2.445_134_137_142_996,
-        3.754_408_661_907_416,
         1.0,
+        3.754_408_661_907_416,
+        2.445_134_137_142_996,
+        3.224_671_290_700_398e-1,
+        7.784_695_709_041_462e-3,
+        0.0,
     ];
-    polynomial(&above, q) / polynomial(&below, q)
+    polynomial(above, q) / polynomial(below, q)
 }
 
-/// The highest power's coefficient comes first.
-fn polynomial(coefficients: &[f64], x: f64) -> f64 {
-    coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
+/// The coefficient of each power, from the zeroth; in pairs, so that the processor need not wait for one
+/// term to begin the next.
+#[inline]
+fn polynomial(coefficients: [f64; 6], x: f64) -> f64 {
+    let [c0, c1, c2, c3, c4, c5] = coefficients;
+    let square = x * x;
+    (c0 + c1 * x) + square * ((c2 + c3 * x) + square * (c4 + c5 * x))
 }
 
 /// The natural logarithm of a positive normal number, by the series of `2 artanh((m − 1) / (m + 1))`.

@@ -7,7 +7,40 @@ use super::{Chance, EventQueue, Faults, Link, Node, NodeId, Skew, mix};
 /// Simulated machines that run the same program.
 ///
 /// Everything that happens follows from the seed, the [`Link`]s and the [`Incident`]s. A message reaches
-/// the incarnation that was up when it was sent, or nobody; a timer likewise.
+/// the incarnation that was up when it was sent, or nobody; a timer likewise. What an earlier incarnation
+/// sent to *others* may still arrive: so it is in real networks, and so it must be survived.
+///
+/// ```
+/// use holdoff_sim::kernel::{Around, Incident, Link, Node, NodeId, World};
+///
+/// /// Counts greetings, in memory and on disk.
+/// struct Greeter(u32);
+///
+/// impl Node for Greeter {
+///     type Message = &'static str;
+///     type Timer = ();
+///     type Disk = u32;
+///
+///     fn start(_: &mut u32, _: &mut Around<'_, Self>) -> Self {
+///         Greeter(0)
+///     }
+///
+///     fn receive(&mut self, disk: &mut u32, _: NodeId, _: &'static str, _: &mut Around<'_, Self>) {
+///         (self.0, *disk) = (self.0 + 1, *disk + 1);
+///     }
+///
+///     fn wake(&mut self, _: &mut u32, (): (), _: &mut Around<'_, Self>) {}
+/// }
+///
+/// let mut world: World<Greeter> = World::new(1, 2, Link::default());
+/// world.act(0, |_, _, around| around.send(1, "good morning"));
+/// world.run_until(1_000_000);
+/// world.befall(Incident::Crash(1));
+/// world.befall(Incident::Restart(1));
+/// assert_eq!(world.node(1).map(|node| node.0), Some(0), "memory is gone");
+/// assert_eq!(world.disk(1), Some(&1), "the disk is not");
+/// assert_eq!(world.faults().crashed, 1);
+/// ```
 pub struct World<N: Node> {
     queue: EventQueue<Event<N>>,
     machines: Vec<Machine<N>>,
