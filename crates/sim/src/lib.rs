@@ -21,12 +21,14 @@
 //!
 //! # Deliberately absent
 //!
-//! Tables, plots and files: whoever shows the results makes them. Real networks and real time: the
+//! Files: the [report](report) is text, and whoever calls decides where it goes. Real networks and real time: the
 //! simulation says what a policy does in a model, and the model is written down in words.
 
+pub mod chart;
 mod histogram;
 pub mod kernel;
 mod micros;
+pub mod report;
 mod runner;
 pub mod scenario;
 mod series;

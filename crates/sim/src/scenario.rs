@@ -60,6 +60,11 @@ impl Scenario {
         }
     }
 
+    /// What it shows.
+    pub fn about(&self) -> &'static str {
+        Self::ALL.iter().find(|(name, _)| *name == self.name()).map_or("", |(_, about)| about)
+    }
+
     /// The strategies that tell the scenario's story.
     pub const fn usual_strategies(&self) -> &'static [&'static str] {
         match self {

@@ -1,0 +1,213 @@
+//! Drawing a chart.
+
+use std::fmt::Write;
+
+use super::axis::Frame;
+use super::{Chart, Mark, Point, Range, Shape};
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const BOTTOM: f64 = 52.0;
+const STYLE: &str = include_str!("chart.css");
+/// How many colours the style sheet has.
+const COLOURS: usize = 8;
+/// The room one line of the legend takes.
+const LEGEND_LINE: f64 = 20.0;
+/// About how wide a letter is.
+const LETTER: f64 = 7.0;
+
+impl Chart {
+    /// The picture, as SVG that stands alone.
+    pub fn svg(&self) -> String {
+        let (legend, legend_height) = legend(&self.marks);
+        let extent = || self.marks.iter().flat_map(|mark| mark.shape.extent());
+        let canvas = Canvas {
+            x: self.x.frame(extent().map(|(x, _)| x)),
+            y: self.y.frame(extent().map(|(_, y)| y)),
+            top: 44.0 + legend_height,
+        };
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\
+             <style>{STYLE}</style><rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\
+             <text class=\"title\" x=\"{LEFT}\" y=\"28\">{title}</text>{legend}",
+            title = escaped(&self.title)
+        );
+        canvas.draw_axes(&mut svg, self);
+        for (index, mark) in self.marks.iter().enumerate() {
+            canvas.draw(&mut svg, mark, index);
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// The legend under the title, and how high it is.
+fn legend(marks: &[Mark]) -> (String, f64) {
+    let (mut svg, mut x, mut y) = (String::new(), LEFT, 48.0);
+    for (index, mark) in marks.iter().enumerate() {
+        let width = 26.0 + LETTER * number(mark.name.chars().count());
+        if x + width > WIDTH - RIGHT && x > LEFT {
+            (x, y) = (LEFT, y + LEGEND_LINE);
+        }
+        let colour = index % COLOURS;
+        let _ = write!(
+            svg,
+            "<rect class=\"f{colour}\" x=\"{x:.2}\" y=\"{:.2}\" width=\"10\" height=\"10\" rx=\"2\"/>\
+             <text x=\"{:.2}\" y=\"{y:.2}\">{}</text>",
+            y - 9.0,
+            x + 15.0,
+            escaped(&mark.name)
+        );
+        x += width;
+    }
+    (svg, y - 48.0 + LEGEND_LINE)
+}
+
+/// Where values go on the paper.
+struct Canvas {
+    x: Frame,
+    y: Frame,
+    top: f64,
+}
+
+impl Canvas {
+    fn across(&self, value: f64) -> f64 {
+        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn up(&self, value: f64) -> f64 {
+        let bottom = HEIGHT - BOTTOM;
+        bottom - self.y.place(value) * (bottom - self.top)
+    }
+
+    fn draw_axes(&self, svg: &mut String, chart: &Chart) {
+        let bottom = HEIGHT - BOTTOM;
+        for tick in &self.y.ticks {
+            let (y, label) = (self.up(*tick), chart.y.unit.label(*tick));
+            let _ = write!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {y:.2}H{:.2}\"/><text class=\"end\" x=\"{:.2}\" y=\"{:.2}\">{label}</text>",
+                WIDTH - RIGHT,
+                LEFT - 8.0,
+                y + 4.0
+            );
+        }
+        for tick in &self.x.ticks {
+            let (x, label) = (self.across(*tick), chart.x.unit.label(*tick));
+            let _ = write!(
+                svg,
+                "<path class=\"grid\" d=\"M{x:.2} {bottom:.2}v5\"/><text class=\"mid\" x=\"{x:.2}\" y=\"{:.2}\">{label}</text>",
+                bottom + 19.0
+            );
+        }
+        let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+        let _ = write!(
+            svg,
+            "<path class=\"axis\" d=\"M{LEFT} {bottom:.2}H{:.2}\"/>\
+             <text class=\"mid faint\" x=\"{middle:.2}\" y=\"{:.2}\">{}</text>\
+             <text class=\"mid faint\" transform=\"translate(16 {:.2}) rotate(-90)\">{}</text>",
+            WIDTH - RIGHT,
+            HEIGHT - 12.0,
+            escaped(&chart.x.label),
+            f64::midpoint(self.top, bottom),
+            escaped(&chart.y.label)
+        );
+    }
+
+    fn draw(&self, svg: &mut String, mark: &Mark, index: usize) {
+        let colour = index % COLOURS;
+        match &mark.shape {
+            Shape::Line(points) => self.draw_line(svg, points, colour),
+            Shape::Steps(points) => self.draw_steps(svg, points, colour),
+            Shape::Ranges(ranges) => self.draw_ranges(svg, ranges, colour),
+        }
+    }
+
+    fn draw_line(&self, svg: &mut String, points: &[Point], colour: usize) {
+        let joined: Vec<String> = points
+            .iter()
+            .map(|point| format!("{:.2} {:.2}", self.across(point.x), self.up(point.y)))
+            .collect();
+        let _ = write!(svg, "<path class=\"line s{colour}\" d=\"M{}\"/>", joined.join("L"));
+        for point in points {
+            let (x, low, high) = (self.across(point.x), point.y - point.error, point.y + point.error);
+            if point.error > 0.0 {
+                let _ = write!(
+                    svg,
+                    "<path class=\"s{colour}\" d=\"M{x:.2} {:.2}V{:.2}\"/>",
+                    self.up(low),
+                    self.up(high)
+                );
+            }
+            let _ = write!(
+                svg,
+                "<circle class=\"f{colour}\" cx=\"{x:.2}\" cy=\"{:.2}\" r=\"3\"/>",
+                self.up(point.y)
+            );
+        }
+    }
+
+    fn draw_steps(&self, svg: &mut String, points: &[Point], colour: usize) {
+        let Some(first) = points.first() else { return };
+        let mut path = format!("M{:.2} {:.2}", self.across(first.x), self.up(first.y));
+        for point in points.iter().skip(1) {
+            let _ = write!(path, "H{:.2}V{:.2}", self.across(point.x), self.up(point.y));
+        }
+        let _ = write!(svg, "<path class=\"steps s{colour}\" d=\"{path}\"/>");
+    }
+
+    fn draw_ranges(&self, svg: &mut String, ranges: &[Range], colour: usize) {
+        let room = (WIDTH - LEFT - RIGHT) / (number(ranges.len()) + 1.0);
+        let width = (room * 0.6).clamp(3.0, 40.0);
+        for range in ranges {
+            let (low, high) = (self.up(range.low), self.up(range.high));
+            let _ = write!(
+                svg,
+                "<rect class=\"f{colour}\" x=\"{:.2}\" y=\"{high:.2}\" width=\"{width:.2}\" height=\"{:.2}\" rx=\"2\"/>",
+                self.across(range.x) - width / 2.0,
+                (low - high).max(2.0)
+            );
+        }
+    }
+}
+
+/// Text that is safe between tags and in attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few letters, a few bars")]
+fn number(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Unit};
+    use super::*;
+
+    fn chart(shape: Shape) -> String {
+        let marks = vec![Mark { name: "<a & b>".to_owned(), shape }];
+        let (x, y) = (Axis::linear("x", Unit::Count), Axis::log("y", Unit::Micros));
+        Chart { title: "\"title\"".to_owned(), x, y, marks }.svg()
+    }
+
+    #[test]
+    fn names_are_text_and_never_markup() {
+        let svg = chart(Shape::Line(vec![Point::new(1.0, 2.0)]));
+        assert!(svg.contains("&lt;a &amp; b&gt;") && svg.contains("&quot;title&quot;"));
+        assert!(!svg.contains("<a & b>"));
+    }
+
+    #[test]
+    fn odd_values_draw_something_finite() {
+        for value in [0.0, -5.0, 1e300, f64::MIN_POSITIVE] {
+            let svg = chart(Shape::Line(vec![Point { x: value, y: value, error: 1.0 }]));
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{value}");
+        }
+        let empty = chart(Shape::Steps(Vec::new()));
+        assert!(!empty.contains("NaN"));
+    }
+}

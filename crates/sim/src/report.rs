@@ -1,0 +1,13 @@
+//! What a plan's rows look like: tables, charts and one page with everything.
+//!
+//! Pure: text in, text out. Whoever calls decides where it goes.
+
+mod charts;
+mod csv;
+mod page;
+mod table;
+
+pub use charts::{NamedChart, charts};
+pub use csv::csv;
+pub use page::page;
+pub use table::{Column, columns, rounded};

@@ -1,0 +1,44 @@
+//! Rows for a spreadsheet.
+
+use std::fmt::Write;
+
+use crate::{Row, Summary};
+
+/// The rows as CSV: one line a row, four columns a figure.
+pub fn csv(rows: &[Row]) -> String {
+    let own: Vec<&str> = rows.first().map(|row| row.figures.keys().copied().collect()).unwrap_or_default();
+    let mut text = "scenario,policy,clients,runs".to_owned();
+    for figure in ["time_ms", "calls"].iter().chain(&own) {
+        let _ = write!(text, ",{figure}_mean,{figure}_se,{figure}_p50,{figure}_p99");
+    }
+    text.push('\n');
+    for row in rows {
+        let _ = write!(text, "{},{},{},{}", row.scenario, quoted(&row.policy), row.clients, row.runs);
+        let figures = own.iter().map(|name| row.figures.get(name).copied().unwrap_or_default());
+        for Summary { mean, se, p50, p99 } in [row.time_ms, row.calls].into_iter().chain(figures) {
+            let _ = write!(text, ",{mean},{se},{p50},{p99}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A field as CSV wants it.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_are_quoted() {
+        assert_eq!(quoted("plain"), "plain");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

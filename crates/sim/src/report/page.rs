@@ -1,0 +1,90 @@
+//! One page with everything.
+
+use std::fmt::Write;
+
+use super::{charts, columns, rounded};
+use crate::chart::escaped;
+use crate::{Plan, Row, Summary};
+
+const STYLE: &str = include_str!("page.css");
+
+/// A page that stands alone: what was run, the table, the charts. No script, nothing loaded.
+///
+/// `parameters` is the scenario as text; `command` is what was typed to get it.
+pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> String {
+    let scenario = plan.scenario.name();
+    let about = plan.scenario.about();
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>holdoff sim {scenario}</title><style>{STYLE}</style></head><body><main>\
+         <header><p class=\"brand\">holdoff <span>sim</span></p><h1>{scenario}</h1><p class=\"lead\">{}</p></header>",
+        escaped(about)
+    );
+    html.push_str(&answer(rows));
+    html.push_str(&table(rows));
+    html.push_str("<section class=\"charts\">");
+    for named in charts(rows) {
+        let _ = write!(html, "<figure id=\"{}\">{}</figure>", named.name, named.chart.svg());
+    }
+    let _ = writeln!(
+        html,
+        "</section><section class=\"how\"><h2>How it was run</h2><pre>{}</pre><pre>{}</pre>\
+         <p>Means over {} runs from seed {}; ± is one standard error. The same seed gives the same page.</p>\
+         </section></main></body></html>",
+        escaped(command),
+        escaped(parameters.trim()),
+        plan.runs,
+        plan.seed
+    );
+    html
+}
+
+/// The answer in a sentence: who was fastest, who called least, with the most clients.
+fn answer(rows: &[Row]) -> String {
+    let Some(most) = rows.iter().map(|row| row.clients).max() else { return String::new() };
+    let largest = || rows.iter().filter(|row| row.clients == most);
+    if largest().count() < 2 {
+        return String::new();
+    }
+    let fastest = largest().min_by(|a, b| a.time_ms.mean.total_cmp(&b.time_ms.mean));
+    let fewest = largest().min_by(|a, b| a.calls.mean.total_cmp(&b.calls.mean));
+    let (Some(fastest), Some(fewest)) = (fastest, fewest) else { return String::new() };
+    let seconds = rounded(fastest.time_ms.mean / 1000.0);
+    let calls = rounded(fewest.calls.mean);
+    let (first, second) = (escaped(&fastest.policy), escaped(&fewest.policy));
+    let sentence = if first == second {
+        format!("<strong>{first}</strong> is done first, in {seconds} s, and with the fewest calls, {calls}")
+    } else {
+        format!(
+            "<strong>{first}</strong> is done first, in {seconds} s; <strong>{second}</strong> needs the fewest calls, {calls}"
+        )
+    };
+    format!("<p class=\"answer\">With {most} clients {sentence}.</p>")
+}
+
+fn table(rows: &[Row]) -> String {
+    let columns = columns(rows);
+    let mut html = "<div class=\"table\"><table><thead><tr><th>policy</th><th>clients</th>".to_owned();
+    for column in &columns {
+        let _ = write!(html, "<th>{}</th>", escaped(&column.heading));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for (index, row) in rows.iter().enumerate() {
+        let _ = write!(html, "<tr><th>{}</th><td>{}</td>", escaped(&row.policy), row.clients);
+        for column in &columns {
+            let figure = column.figures.get(index).copied().unwrap_or_default();
+            html.push_str(&cell(figure, column.is_time));
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table></div>");
+    html
+}
+
+fn cell(figure: Summary, is_time: bool) -> String {
+    let Summary { mean, se, p50, p99 } = figure;
+    let unit = if is_time { " ms" } else { "" };
+    let spread = format!("p50 {}, p99 {}", rounded(p50), rounded(p99));
+    format!("<td title=\"{spread}\">{}<span> ± {}{unit}</span></td>", rounded(mean), rounded(se))
+}

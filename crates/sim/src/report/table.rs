@@ -1,0 +1,58 @@
+//! The columns that tell a scenario's story.
+
+use crate::{Row, Summary};
+
+/// One column of figures.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Column {
+    /// Its heading.
+    pub heading: String,
+    /// Its figures, one a row.
+    pub figures: Vec<Summary>,
+    /// Whether they are times in milliseconds.
+    pub is_time: bool,
+}
+
+/// The columns of these rows: time, calls, then the scenario's own figures that are not all zero.
+pub fn columns(rows: &[Row]) -> Vec<Column> {
+    let own = rows.first().map(|row| row.figures.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
+    let column = |heading: &str, is_time: bool, figure: &dyn Fn(&Row) -> Summary| Column {
+        heading: heading.to_owned(),
+        figures: rows.iter().map(figure).collect(),
+        is_time,
+    };
+    let mut columns =
+        vec![column("time", true, &|row| row.time_ms), column("calls", false, &|row| row.calls)];
+    for name in own {
+        let heading = name.replace('_', " ");
+        let figures = column(&heading, name.ends_with("_ms"), &|row| {
+            row.figures.get(name).copied().unwrap_or_default()
+        });
+        if figures.figures.iter().any(|figure| figure.mean != 0.0) {
+            columns.push(figures);
+        }
+    }
+    columns
+}
+
+/// A number to about four digits.
+pub fn rounded(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 1000.0 || size.fract() < 1e-9 => 0,
+        size if size >= 100.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_about_four_digits() {
+        let shown = [0.0, 0.123_456, 7.0, 7.123, 123.456, 2015.4].map(rounded);
+        assert_eq!(shown, ["0", "0.1235", "7", "7.12", "123.5", "2015"]);
+    }
+}
