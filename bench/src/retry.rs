@@ -46,7 +46,7 @@ pub(crate) fn rows() -> Vec<Row> {
     ]);
     let figure =
         |wanted: &str| figures.iter().find(|(name, _)| *name == wanted).map_or(f64::NAN, |(_, ns)| *ns);
-    let added = |name: &str| figure(name) - figure("plain");
+    let added = |name: &str| (figure(name) - figure("plain")).max(0.0);
     let (ours, theirs) = (added("holdoff"), added("backon"));
     let holds = ours <= 6.0 || ours <= theirs / 2.0;
     vec![

@@ -10,7 +10,8 @@ pub(crate) struct Row {
     pub(crate) ours: f64,
     pub(crate) peer: f64,
     pub(crate) peer_name: String,
-    pub(crate) ratio: f64,
+    /// `None` where the peer's figure is nothing to divide by.
+    pub(crate) ratio: Option<f64>,
     pub(crate) bar: String,
     pub(crate) holds: bool,
 }
@@ -24,7 +25,7 @@ impl Row {
             ours,
             peer,
             peer_name: peer_name.to_owned(),
-            ratio: ours / peer,
+            ratio: (peer > 0.1).then_some(ours / peer),
             bar: String::new(),
             holds: true,
         }
@@ -46,6 +47,7 @@ pub(crate) fn print(rows: &[Row]) {
             (false, true) => format!("{bar}: holds"),
             (false, false) => format!("{bar}: MISSED"),
         };
-        println!("{name:<34} {ours:>7.2} {unit} {peer:>7.2} {unit} {ratio:>7.2}  {peer_name:<28} {verdict}");
+        let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+        println!("{name:<34} {ours:>7.2} {unit} {peer:>7.2} {unit} {ratio:>7}  {peer_name:<28} {verdict}");
     }
 }

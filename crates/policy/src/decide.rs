@@ -100,10 +100,12 @@ impl Compiled {
     pub fn decide(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Decision {
         // Most failures say nothing but "not now", and then the answer stands in the table.
         let is_timed = self.deadline_us.is_some() || so_far.deadline.is_some();
-        if failure.is_plain() && !is_timed && so_far.attempt.get() < self.attempts {
-            if let Some(window) = self.tabled_window(so_far.attempt) {
-                return Decision::Retry { after: window.pick(roll) };
-            }
+        if failure.is_plain()
+            && !is_timed
+            && so_far.attempt.get() < self.attempts
+            && let Some(window) = self.tabled_window(so_far.attempt)
+        {
+            return Decision::Retry { after: window.pick(roll) };
         }
         self.decide_in_full(so_far, failure, roll)
     }

@@ -81,7 +81,7 @@ pub use failure::Failure;
 #[cfg(feature = "schema")]
 pub use file::schema;
 #[cfg(feature = "std")]
-pub use file::{Problem, Problems, format_duration, parse_duration};
+pub use file::{Problem, Problems, format_duration, nearest, parse_duration};
 pub use growth::Growth;
 pub use invalid::Invalid;
 pub use jitter::Jitter;

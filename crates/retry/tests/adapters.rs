@@ -170,7 +170,7 @@ async fn an_open_breaker_answers_with_an_error_that_says_so() {
 #[tokio::test]
 async fn the_tower_layer_retries_responses_and_errors() {
     let answers = Arc::new(Mutex::new(vec![Ok(200), Err(std::io::Error::other("reset")), Ok(503)]));
-    let inner = service_fn(move |_: ()| {
+    let inner = service_fn(move |(): ()| {
         let answer = answers.lock().unwrap().pop().unwrap();
         async move { answer }
     });
@@ -186,7 +186,7 @@ async fn the_tower_layer_retries_responses_and_errors() {
 async fn the_tower_layers_breaker_refuses_without_calling() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
-    let inner = service_fn(move |_: ()| {
+    let inner = service_fn(move |(): ()| {
         counted.fetch_add(1, Ordering::SeqCst);
         async { Err::<(), _>(std::io::Error::other("down")) }
     });

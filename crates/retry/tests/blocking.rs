@@ -44,7 +44,7 @@ fn a_delay_past_the_deadline_is_not_slept() {
         Policy::builder(Growth::constant(Duration::from_secs(3600))).jitter(Jitter::None).build().unwrap();
     let failed = Retry::new(&policy)
         .deadline(Duration::from_secs(1))
-        .classify(|_: &()| Failure::transient())
+        .classify(|(): &()| Failure::transient())
         .run_blocking(|| Err::<(), _>(()))
         .unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Refused(Refusal::Deadline), 1));
@@ -74,7 +74,7 @@ fn many_threads_refresh_once() {
                     }
                     if token == 1 { Ok(()) } else { Err(()) }
                 };
-                let retry = Retry::new(&policy).classify(|_: &()| Failure::new(Class::Unauthorized));
+                let retry = Retry::new(&policy).classify(|(): &()| Failure::new(Class::Unauthorized));
                 retry.refresh_blocking(&refresher).run_blocking(call).unwrap();
             });
         }

@@ -56,9 +56,9 @@ impl Script {
         Self { faults: RefCell::new(faults), calls: Cell::new(0) }
     }
 
-    async fn call(&self) -> Result<&'static str, Fault> {
+    fn call(&self) -> std::future::Ready<Result<&'static str, Fault>> {
         self.calls.set(self.calls.get() + 1);
-        self.faults.borrow_mut().pop().map_or(Ok("done"), Err)
+        std::future::ready(self.faults.borrow_mut().pop().map_or(Ok("done"), Err))
     }
 }
 
@@ -341,7 +341,7 @@ async fn hooks_see_every_retry_with_its_error() {
     let (policy, mut seen) = (steady(9), Vec::new());
     let report = Retry::new(&policy)
         .on_retry(|retrying, error: Option<&Fault>| {
-            seen.push((retrying.attempt, retrying.delay, error.map(|e| e.0)))
+            seen.push((retrying.attempt, retrying.delay, error.map(|e| e.0)));
         })
         .run_reporting(|| script.call())
         .await

@@ -119,9 +119,9 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0 += &format!("{}={value} ", field.name());
+        self.0.push_str(&[field.name(), "=", value, " "].concat());
     }
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0 += &format!("{}={value:?} ", field.name());
+        self.record_str(field, &format!("{value:?}"));
     }
 }
