@@ -35,7 +35,8 @@ fn the_readmes_first_command_says_what_it_says() {
 /// The committed schema is the one the command prints.
 #[test]
 fn the_committed_schema_is_up_to_date() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdoff")).args(["config", "schema"]).output();
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_holdoff")).args(["config", "schema"]).output();
     let printed = String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned();
     let committed = std::fs::read_to_string("../../docs/holdoff.schema.json").unwrap_or_default();
     assert!(committed == printed, "out of date: `cargo xtask schema` writes it anew");
