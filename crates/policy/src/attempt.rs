@@ -20,6 +20,7 @@ impl Attempt {
     pub const FIRST: Self = Self(NonZeroU32::MIN);
 
     /// The try with this number; 0 reads as the first.
+    #[inline]
     pub const fn new(number: u32) -> Self {
         match NonZeroU32::new(number) {
             Some(number) => Self(number),
@@ -28,17 +29,20 @@ impl Attempt {
     }
 
     /// The number, at least 1.
+    #[inline]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
     /// The try after this one; stays at `u32::MAX` once there.
+    #[inline]
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
     /// How many tries came before this one.
+    #[inline]
     pub(crate) const fn index(self) -> u32 {
         self.0.get() - 1
     }

@@ -54,11 +54,13 @@ impl Budget {
     }
 
     /// Takes one retry out; `false` if there is none left, and then nothing was taken.
+    #[inline]
     pub fn withdraw(&self) -> bool {
         self.0.withdraw()
     }
 
     /// Puts a success's share of a retry back.
+    #[inline]
     pub fn refund(&self) {
         self.0.refund();
     }

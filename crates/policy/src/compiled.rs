@@ -37,6 +37,8 @@ pub struct Compiled {
     shape: Shape,
     /// The windows of a table, computed once; empty for the other shapes.
     windows: Box<[Window]>,
+    /// Where the table's last window stands.
+    last_window: usize,
 }
 
 /// Where the ceilings come from.
@@ -97,6 +99,7 @@ impl From<Crowd> for CrowdUs {
 
 impl Compiled {
     /// How many tries there are, the first included.
+    #[inline]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -114,19 +117,32 @@ impl Compiled {
     /// The policy's own window after this try, before `Retry-After`, crowd and deadline have their say.
     ///
     /// `last_delay` matters to decorrelated jitter only; zero means that there was none yet.
+    #[inline]
     pub fn window(&self, attempt: Attempt, last_delay: Duration) -> Window {
-        if let Some(repeating) = self.windows.len().checked_sub(1) {
-            let index = usize::try_from(attempt.index()).unwrap_or(usize::MAX).min(repeating);
-            if let Some(window) = self.windows.get(index) {
-                return *window;
-            }
-        }
-        self.computed_window(attempt, last_delay)
+        self.tabled_window(attempt).unwrap_or_else(|| self.computed_window(attempt, last_delay))
+    }
+
+    /// The window as the table has it, if there is a table; its last entry repeats.
+    #[inline]
+    pub(crate) fn tabled_window(&self, attempt: Attempt) -> Option<Window> {
+        let index = usize::try_from(attempt.index()).unwrap_or(usize::MAX);
+        self.windows.get(index.min(self.last_window)).copied()
     }
 
     /// The window with everything this failure has to say about it, deadline apart; `None` if it asks
     /// for more patience than the policy has.
+    #[inline]
     pub fn window_for(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
+        if failure.crowd().is_none() && failure.retry_after().is_none() {
+            return Some(self.window(attempt, last_delay));
+        }
+        self.window_told(attempt, last_delay, failure)
+    }
+
+    /// Order of say: `Retry-After`, then crowd, then the own window. Kept out of the way of the many
+    /// failures that say nothing.
+    #[inline(never)]
+    fn window_told(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
         let own = match (self.crowd, failure.crowd()) {
             (Some(crowd), Some(contenders)) => crowd.window(contenders.get()),
             _ => self.window(attempt, last_delay),
@@ -135,7 +151,7 @@ impl Compiled {
         self.retry_after.raise(own, micros::saturating_up(asked))
     }
 
-    #[cold]
+    #[inline(never)]
     fn computed_window(&self, attempt: Attempt, last_delay: Duration) -> Window {
         match self.shape {
             Shape::Line { first_us, step_us, top_us } => {

@@ -23,11 +23,13 @@ pub struct Failure {
 
 impl Failure {
     /// A failure of this class about which nothing else is known.
+    #[inline]
     pub const fn new(class: Class) -> Self {
         Self { class, retry_after: None, crowd: None }
     }
 
     /// A failure that may pass by itself.
+    #[inline]
     pub const fn transient() -> Self {
         Self::new(Class::Transient)
     }
@@ -38,6 +40,7 @@ impl Failure {
     }
 
     /// The other side asked to be left alone for this long (`Retry-After`).
+    #[inline]
     #[must_use]
     pub const fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
@@ -45,23 +48,34 @@ impl Failure {
     }
 
     /// This many are contending, this caller included; 0 means that nobody knows.
+    #[inline]
     #[must_use]
     pub const fn with_crowd(mut self, contenders: u32) -> Self {
         self.crowd = NonZeroU32::new(contenders);
         self
     }
 
+    /// Whether it says nothing but "not now".
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_ordinary = !matches!(self.class, Class::Permanent | Class::Conflict | Class::Unauthorized);
+        is_ordinary && self.retry_after.is_none() && self.crowd.is_none()
+    }
+
     /// The kind of failure.
+    #[inline]
     pub const fn class(&self) -> Class {
         self.class
     }
 
     /// How long the other side asked to be left alone.
+    #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
     /// How many contend, if known.
+    #[inline]
     pub const fn crowd(&self) -> Option<NonZeroU32> {
         self.crowd
     }

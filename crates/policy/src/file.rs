@@ -15,7 +15,7 @@ mod reader;
 mod schema;
 mod write;
 
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, nearest};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 

@@ -1,7 +1,7 @@
 //! Decides when to try again.
 //!
 //! Everything that contends asks one question, *when may I try again?*, and one function answers it:
-//! [`Policy::decide`]. A policy is validated once, compiled into a small table of integers
+//! [`Policy::decide`](Compiled::decide). A policy is validated once, compiled into a small table of integers
 //! ([`Compiled`]), and from then on a decision is a lookup and one multiplication.
 //!
 //! ```
@@ -81,7 +81,7 @@ pub use failure::Failure;
 #[cfg(feature = "schema")]
 pub use file::schema;
 #[cfg(feature = "std")]
-pub use file::{Problem, Problems, format_duration, parse_duration};
+pub use file::{Problem, Problems, format_duration, nearest, parse_duration};
 pub use growth::Growth;
 pub use invalid::Invalid;
 pub use jitter::Jitter;

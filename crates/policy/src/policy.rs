@@ -105,6 +105,7 @@ impl Default for Policy {
 impl Deref for Policy {
     type Target = Compiled;
 
+    #[inline]
     fn deref(&self) -> &Compiled {
         &self.compiled
     }

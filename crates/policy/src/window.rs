@@ -30,11 +30,13 @@ impl Window {
     }
 
     /// The shortest delay in microseconds.
+    #[inline]
     pub const fn low_us(&self) -> u64 {
         self.low_us
     }
 
     /// The longest delay in microseconds.
+    #[inline]
     pub const fn high_us(&self) -> u64 {
         self.high_us
     }
@@ -48,6 +50,7 @@ impl Window {
     ///
     /// The roll, written twice, is a 64-bit fraction of the window: 0 picks the low end, `u32::MAX` the
     /// high end, and every value between is picked by equally many rolls, give or take one.
+    #[inline]
     pub const fn pick(&self, roll: u32) -> Duration {
         let fraction = ((roll as u64) << 32) | roll as u64;
         let values = (self.high_us - self.low_us) + 1;
@@ -55,6 +58,7 @@ impl Window {
     }
 
     /// This window with both ends raised: the low end to `floor`, the high end to `floor + spread`.
+    #[inline]
     pub(crate) const fn raised(&self, floor_us: u64, spread_us: u64) -> Self {
         let low = if self.low_us > floor_us { self.low_us } else { floor_us };
         let spread_end = floor_us + spread_us;
@@ -63,6 +67,7 @@ impl Window {
     }
 
     /// This window without what lies beyond `limit`; `None` if nothing is left.
+    #[inline]
     pub(crate) const fn cut(&self, limit_us: u64) -> Option<Self> {
         if self.low_us > limit_us {
             return None;

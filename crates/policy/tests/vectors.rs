@@ -171,7 +171,7 @@ mod by_the_book {
     }
 
     pub(super) fn delay((low, high): (u128, u128), roll: u128) -> u128 {
-        low + (((roll << 32) | roll) * (high - low + 1) >> 64)
+        low + ((((roll << 32) | roll) * (high - low + 1)) >> 64)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::any::type_name;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,20 +9,34 @@ use holdoff_policy::{Class, Failure};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::Classifier;
+use crate::clock::Stopwatch;
 use crate::course::{Course, Next};
-use crate::retry::{Hook, NoHook, Options};
+use crate::retry::{Hook, NoHook};
 use crate::{Ended, Failed, Refresher, Report, Retry, Retrying, Stopped};
 
 impl<C, H> Retry<'_, C, H> {
     /// Calls until it succeeds or there is no further try.
-    pub async fn run<T, E, F, Fut>(self, call: F) -> Result<T, Failed<E>>
+    pub async fn run<T, E, F, Fut>(self, mut call: F) -> Result<T, Failed<E>>
     where
         F: FnMut() -> Fut,
         Fut: Future<Output = Result<T, E>>,
         C: Classifier<E>,
         H: Hook<E>,
     {
-        self.run_reporting(call).await.map(|report| report.value)
+        let has_guards = self.options.has_guards() || self.cancel.is_some() || self.refresher.is_some();
+        if has_guards {
+            return self.run_reporting(call).await.map(|report| report.value);
+        }
+        // The first try is made right here: all the rest is set up only if it fails.
+        let mut stopwatch = Stopwatch::default();
+        match stopwatch.time(call()).await {
+            Ok(value) => {
+                self.options.count_success(1);
+                Ok(value)
+            }
+            // In a box, so that whoever succeeds at once carries none of it; a wait is dearer than a box.
+            Err(error) => Box::pin(self.resume(call, error, stopwatch)).await,
+        }
     }
 
     /// Like [`run`](Self::run), and a success says how many attempts it took.
@@ -34,13 +47,31 @@ impl<C, H> Retry<'_, C, H> {
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let Self { options, cancel, refresher, classifier, mut hook, .. } = self;
-        let judge = |outcome: &Result<T, E>| outcome.as_ref().err().map(|error| classifier.failure(error));
-        let tell = |retrying: &Retrying, outcome: Option<&Result<T, E>>| {
-            hook.retrying(retrying, outcome.and_then(|outcome| outcome.as_ref().err()));
-        };
+        let Self { options, cancel, refresher, classifier, hook, .. } = self;
         let around = Around { cancel, refresher, error_type: type_name::<E>() };
-        drive(options, around, call, judge, tell).await.into_result()
+        let mut judge = ByError { classifier, hook };
+        drive(Course::new(options), around, call, &mut judge, None).await.into_result()
+    }
+
+    /// Goes on after a first attempt that has failed.
+    pub(crate) async fn resume<T, E, F, Fut>(
+        self,
+        call: F,
+        error: E,
+        stopwatch: Stopwatch,
+    ) -> Result<T, Failed<E>>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        C: Classifier<E>,
+        H: Hook<E>,
+    {
+        let Self { options, cancel, refresher, classifier, hook, .. } = self;
+        let around = Around { cancel, refresher, error_type: type_name::<E>() };
+        let course = Course::resumed(options, stopwatch);
+        let mut judge = ByError { classifier, hook };
+        let ended = drive(course, around, call, &mut judge, Some(Err(error))).await;
+        ended.into_result().map(|report| report.value)
     }
 }
 
@@ -56,8 +87,40 @@ impl<C> Retry<'_, C, NoHook> {
         J: FnMut(&O) -> Option<Failure>,
     {
         let around = Around { cancel: self.cancel, refresher: self.refresher, error_type: type_name::<O>() };
-        drive(self.options, around, call, judge, |_, _| {}).await
+        drive(Course::new(self.options), around, call, &mut ByClosure(judge), None).await
     }
+}
+
+/// Judges outcomes, and is told what follows.
+trait Judge<O> {
+    fn failure(&mut self, outcome: &O) -> Option<Failure>;
+    fn retrying(&mut self, retrying: &Retrying, outcome: Option<&O>);
+}
+
+/// Errors are failures, of the class the classifier gives them.
+struct ByError<C, H> {
+    classifier: C,
+    hook: H,
+}
+
+impl<T, E, C: Classifier<E>, H: Hook<E>> Judge<Result<T, E>> for ByError<C, H> {
+    fn failure(&mut self, outcome: &Result<T, E>) -> Option<Failure> {
+        outcome.as_ref().err().map(|error| self.classifier.failure(error))
+    }
+
+    fn retrying(&mut self, retrying: &Retrying, outcome: Option<&Result<T, E>>) {
+        self.hook.retrying(retrying, outcome.and_then(|outcome| outcome.as_ref().err()));
+    }
+}
+
+struct ByClosure<J>(J);
+
+impl<O, J: FnMut(&O) -> Option<Failure>> Judge<O> for ByClosure<J> {
+    fn failure(&mut self, outcome: &O) -> Option<Failure> {
+        (self.0)(outcome)
+    }
+
+    fn retrying(&mut self, _: &Retrying, _: Option<&O>) {}
 }
 
 /// What surrounds the attempts.
@@ -74,57 +137,64 @@ enum Attempt<O> {
     Cancelled,
 }
 
-/// The loop: attempt, judge, wait.
+/// The loop: attempt, judge, wait. `given` is the outcome of an attempt that was made already.
 async fn drive<O, F, Fut>(
-    options: Options<'_>,
+    mut course: Course<'_>,
     around: Around<'_>,
     mut call: F,
-    mut judge: impl FnMut(&O) -> Option<Failure>,
-    mut tell: impl FnMut(&Retrying, Option<&O>),
+    judge: &mut impl Judge<O>,
+    mut given: Option<O>,
 ) -> Ended<O>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = O>,
 {
-    let mut course = Course::new(options);
     let mut last = None;
     loop {
-        if let Err(stopped) = course.begin_attempt() {
-            return ended(last, Some(stopped), &course);
-        }
         let credentials = around.refresher.map(Refresher::generation);
-        let failure = match attempt(&mut course, call(), around.cancel).await {
+        let attempted = match given.take() {
+            Some(outcome) => Attempt::Done(outcome),
+            None => match course.begin_attempt() {
+                Ok(()) => attempt(&mut course, call(), around.cancel).await,
+                Err(stopped) => return ended(last, Some(stopped), &course),
+            },
+        };
+        let failure = match attempted {
             Attempt::Cancelled => return ended(last, Some(Stopped::Cancelled), &course),
             Attempt::TimedOut => {
                 last = None;
                 Failure::new(Class::Timeout)
             }
-            Attempt::Done(outcome) => match judge(&outcome) {
-                None => {
+            Attempt::Done(outcome) => {
+                let failure = judge.failure(&outcome);
+                last = Some(outcome);
+                let Some(failure) = failure else {
                     course.succeeded();
-                    return ended(Some(outcome), None, &course);
-                }
-                Some(failure) => {
-                    last = Some(outcome);
-                    failure
-                }
-            },
+                    return ended(last, None, &course);
+                };
+                failure
+            }
         };
         let next = course.failed(&failure, around.error_type);
         if let Next::Stop(stopped) = next {
             return ended(last, Some(stopped), &course);
         }
-        tell(&retrying(&course, &failure, next), last.as_ref());
-        let pause = async {
-            match (next, around.refresher.zip(credentials)) {
-                (Next::Wait(delay), _) => wait(delay).await,
-                // Whether it worked shows at the next attempt: if not, that one is refused and backs off.
-                (_, Some((refresher, seen))) => drop(refresher.refresh(seen).await),
-                _ => {}
-            }
-        };
+        judge.retrying(&retrying(&course, &failure, next), last.as_ref());
+        let pause = around.pause(next, credentials);
         if until_cancelled(around.cancel, pause).await.is_none() {
             return ended(last, Some(Stopped::Cancelled), &course);
+        }
+    }
+}
+
+impl Around<'_> {
+    /// What lies between two attempts: a wait, or new credentials.
+    async fn pause(&self, next: Next, credentials: Option<u64>) {
+        match (next, self.refresher.zip(credentials)) {
+            (Next::Wait(delay), _) => wait(delay).await,
+            // Whether it worked shows at the next attempt: if not, that one is refused and backs off.
+            (_, Some((refresher, seen))) => drop(refresher.refresh(seen).await),
+            _ => {}
         }
     }
 }
@@ -144,36 +214,12 @@ async fn attempt<O>(
     call: impl Future<Output = O>,
     cancel: Option<&CancellationToken>,
 ) -> Attempt<O> {
-    let mut call = pin!(call);
-    match (course.attempt_limit(), cancel) {
-        (None, None) => Attempt::Done(timed(course, call.as_mut()).await),
-        (limit, cancel) => limited(course, call.as_mut(), limit, cancel).await,
-    }
-}
-
-/// Starts the clock when the call first has to wait for something.
-async fn timed<O>(course: &mut Course<'_>, mut call: Pin<&mut impl Future<Output = O>>) -> O {
-    poll_fn(|context| {
-        let polled = call.as_mut().poll(context);
-        if let Poll::Pending = polled {
-            course.start_clock();
-        }
-        polled
-    })
-    .await
-}
-
-async fn limited<O>(
-    course: &mut Course<'_>,
-    call: Pin<&mut impl Future<Output = O>>,
-    limit: Option<Duration>,
-    cancel: Option<&CancellationToken>,
-) -> Attempt<O> {
-    course.start_clock();
+    let limit = course.attempt_limit();
+    let timed = course.stopwatch().time(call);
     let in_time = async {
         match limit {
-            Some(limit) => tokio::time::timeout(limit, call).await.ok(),
-            None => Some(call.await),
+            Some(limit) => tokio::time::timeout(limit, timed).await.ok(),
+            None => Some(timed.await),
         }
     };
     match until_cancelled(cancel, in_time).await {

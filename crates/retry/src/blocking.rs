@@ -61,7 +61,7 @@ impl<'a, C, H> Retry<'a, C, H> {
                     elapsed: course.elapsed(),
                 });
             }
-            course.start_clock();
+            course.stopwatch().start();
             let credentials = refresher.map(Refresher::generation);
             let error = match call() {
                 Ok(value) => {

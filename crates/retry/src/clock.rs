@@ -3,6 +3,12 @@
 //! Under tokio this is tokio's clock, so that tests which pause time pause everything.
 
 #[cfg(feature = "tokio")]
+use std::future::{Future, poll_fn};
+#[cfg(feature = "tokio")]
+use std::pin::pin;
+use std::time::Duration;
+
+#[cfg(feature = "tokio")]
 pub(crate) use tokio::time::Instant;
 
 #[cfg(not(feature = "tokio"))]
@@ -12,6 +18,41 @@ pub(crate) use std::time::Instant;
 #[cfg_attr(not(feature = "tokio"), expect(clippy::disallowed_methods, reason = "the one door"))]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Measures from the first moment at which there was something to wait for.
+///
+/// Reading a clock costs more than all the rest of a first try that succeeds at once, so it is left until
+/// the call has to wait, or has failed, or a deadline needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stopwatch(Option<Instant>);
+
+impl Stopwatch {
+    /// Starts it, unless it runs.
+    pub(crate) fn start(&mut self) {
+        if self.0.is_none() {
+            self.0 = Some(now());
+        }
+    }
+
+    /// What it shows; zero before it was started.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.map_or(Duration::ZERO, |started| now().saturating_duration_since(started))
+    }
+
+    /// Runs the future, and starts when that first has to wait.
+    #[cfg(feature = "tokio")]
+    pub(crate) async fn time<O>(&mut self, future: impl Future<Output = O>) -> O {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let polled = future.as_mut().poll(context);
+            if polled.is_pending() {
+                self.start();
+            }
+            polled
+        })
+        .await
+    }
 }
 
 /// The wall clock, for responses without a `Date`.

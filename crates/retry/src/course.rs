@@ -9,7 +9,7 @@ use fastrand::Rng;
 use holdoff_policy::{Class, Decision, Failure, SoFar, Ticket};
 
 use crate::Stopped;
-use crate::clock::{self, Instant};
+use crate::clock::Stopwatch;
 use crate::metrics;
 use crate::retry::Options;
 
@@ -28,7 +28,7 @@ pub(crate) enum Next {
 pub(crate) struct Course<'a> {
     options: Options<'a>,
     so_far: SoFar,
-    started: Option<Instant>,
+    stopwatch: Stopwatch,
     rolls: Option<Rng>,
     ticket: Option<Ticket>,
     made: u32,
@@ -36,24 +36,26 @@ pub(crate) struct Course<'a> {
 
 impl<'a> Course<'a> {
     pub(crate) fn new(options: Options<'a>) -> Self {
-        let so_far = SoFar { deadline: options.deadline, ..SoFar::default() };
-        let mut course = Self { options, so_far, started: None, rolls: None, ticket: None, made: 0 };
-        if course.options.is_timed() {
-            course.start_clock();
+        let mut stopwatch = Stopwatch::default();
+        if options.earliest_deadline().is_some() {
+            stopwatch.start();
         }
-        course
+        let so_far = SoFar { deadline: options.deadline, ..SoFar::default() };
+        Self { options, so_far, stopwatch, rolls: None, ticket: None, made: 0 }
     }
 
-    /// Starts the clock unless it runs. Without a deadline that is left to the first attempt that has to
-    /// wait for something: reading a clock costs more than all the rest of a first try that succeeds.
-    pub(crate) fn start_clock(&mut self) {
-        if self.started.is_none() {
-            self.started = Some(clock::now());
-        }
+    /// A course whose first attempt was made already, without leave.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn resumed(options: Options<'a>, stopwatch: Stopwatch) -> Self {
+        Self { made: 1, stopwatch, ..Self::new(options) }
+    }
+
+    pub(crate) fn stopwatch(&mut self) -> &mut Stopwatch {
+        &mut self.stopwatch
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.started.map_or(Duration::ZERO, |started| clock::now().saturating_duration_since(started))
+        self.stopwatch.elapsed()
     }
 
     /// How many attempts were made.
@@ -80,20 +82,13 @@ impl<'a> Course<'a> {
 
     pub(crate) fn succeeded(&mut self) {
         self.record_health(true);
-        if let Some(budget) = self.options.budget {
-            budget.refund();
-        }
-        if let Some(operation) = self.options.operation {
-            metrics::succeeded(operation, self.made);
-        } else if self.made > 1 {
-            metrics::succeeded(metrics::UNNAMED, self.made);
-        }
+        self.options.count_success(self.made);
     }
 
     /// Decides what comes after a failed attempt.
     #[cold]
     pub(crate) fn failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
-        self.start_clock();
+        self.stopwatch.start();
         self.so_far.elapsed = self.elapsed();
         self.record_health(!matches!(failure.class(), Class::Transient | Class::Timeout));
         let next = self.next(failure);

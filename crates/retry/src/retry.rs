@@ -8,6 +8,9 @@ use holdoff_policy::{Budget, Class, Policy, PolicySet};
 
 use crate::SharedBreaker;
 use crate::classify::ByTrait;
+#[cfg(feature = "tokio")]
+use crate::clock::Stopwatch;
+use crate::metrics;
 
 /// Calls until it succeeds or the policy says stop.
 ///
@@ -30,13 +33,21 @@ use crate::classify::ByTrait;
 /// # }
 /// ```
 #[cfg(feature = "tokio")]
-pub async fn retry<T, E, F, Fut>(policy: &Policy, call: F) -> Result<T, crate::Failed<E>>
+pub async fn retry<T, E, F, Fut>(policy: &Policy, mut call: F) -> Result<T, crate::Failed<E>>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, E>>,
     E: crate::Classify,
 {
-    Retry::new(policy).run(call).await
+    if policy.deadline().is_some() {
+        return Box::pin(Retry::new(policy).run(call)).await;
+    }
+    // The first try is made right here: all the rest is set up, in a box, only if it fails.
+    let mut stopwatch = Stopwatch::default();
+    match stopwatch.time(call()).await {
+        Ok(value) => Ok(value),
+        Err(error) => Box::pin(Retry::new(policy).resume(call, error, stopwatch)).await,
+    }
 }
 
 /// A retry with everything a service needs around it.
@@ -96,8 +107,23 @@ impl Options<'_> {
         [self.deadline, self.policy.deadline()].into_iter().flatten().min()
     }
 
-    pub(crate) fn is_timed(&self) -> bool {
-        self.earliest_deadline().is_some()
+    /// Whether anything must be asked or armed before an attempt.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_guards(&self) -> bool {
+        let is_timed = self.attempt_timeout.is_some() || self.earliest_deadline().is_some();
+        is_timed || self.breaker.is_some()
+    }
+
+    /// Counts an operation that succeeded at this attempt.
+    pub(crate) fn count_success(&self, attempt: u32) {
+        if let Some(budget) = self.budget {
+            budget.refund();
+        }
+        if let Some(operation) = self.operation {
+            metrics::succeeded(operation, attempt);
+        } else if attempt > 1 {
+            metrics::succeeded(metrics::UNNAMED, attempt);
+        }
     }
 }
 

@@ -40,8 +40,19 @@ impl Compiled {
             }
             Shape::Line { .. } | Shape::Decorrelated { .. } => Vec::new(),
         };
-        let windows = windows.into_boxed_slice();
-        Self { attempts, deadline_us, retry_after, crowd, cap_us, low_ppm, high_ppm, shape, windows }
+        let (last_window, windows) = (windows.len().saturating_sub(1), windows.into_boxed_slice());
+        Self {
+            attempts,
+            deadline_us,
+            retry_after,
+            crowd,
+            cap_us,
+            low_ppm,
+            high_ppm,
+            shape,
+            windows,
+            last_window,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| match error {
         humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
-            format!("the unit is missing; try \"{}ms\"", text.trim())
+            format!("the unit is missing; is it \"{0}ms\" or \"{0}s\"?", text.trim())
         }
         humantime::DurationError::Empty => "it is empty".to_owned(),
         error => error.to_string(),
@@ -47,7 +47,10 @@ mod tests {
 
     #[test]
     fn a_missing_unit_is_named() {
-        assert_eq!(parse_duration("250"), Err("the unit is missing; try \"250ms\"".to_owned()));
+        assert_eq!(
+            parse_duration("250"),
+            Err("the unit is missing; is it \"250ms\" or \"250s\"?".to_owned())
+        );
         assert!(parse_duration("").is_err());
         assert!(parse_duration("-1s").is_err());
     }

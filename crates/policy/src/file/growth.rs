@@ -119,7 +119,8 @@ impl Keys<'_, '_, '_> {
 
     fn missing(&mut self, key: &str, example: &str) {
         let message = format!("policy `{}` has no `{key}`", self.policy);
-        let expected = format!("{key} = {example}, or extends = \"standard\"");
+        let instead = if self.table.contains_key("growth") { "" } else { ", or extends = \"standard\"" };
+        let expected = format!("{key} = {example}{instead}");
         self.reader.problem(self.span.clone(), message).expected(expected);
     }
 }

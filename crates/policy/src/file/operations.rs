@@ -64,6 +64,9 @@ fn read_operation(
 
 fn policy_name(reader: &mut Reader<'_>, value: &Value<'_>, what: &str, set: &PolicySet) -> Option<String> {
     let name = reader.string(value, what, "the name of a policy in quotes")?;
+    if reader.is_broken(name) {
+        return None;
+    }
     if set.policy(name).is_some() {
         return Some(name.to_owned());
     }

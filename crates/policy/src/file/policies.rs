@@ -61,8 +61,12 @@ impl<'a> Family<'a, '_> {
         let parent = table.get("extends").and_then(|value| self.parent(reader, name, value, set));
         self.under_way.pop();
         self.done.insert(name);
-        if let Some(policy) = read_policy(reader, name, span.clone(), table, parent.as_ref()) {
-            set.define(name, policy);
+        let is_orphan = table.contains_key("extends") && parent.is_none();
+        let policy =
+            if is_orphan { None } else { read_policy(reader, name, span.clone(), table, parent.as_ref()) };
+        match policy {
+            Some(policy) => set.define(name, policy),
+            None => reader.note_broken(name),
         }
     }
 
@@ -87,8 +91,7 @@ impl<'a> Family<'a, '_> {
         // A policy may take a preset's name and extend the preset.
         let parent =
             if wanted == name { Policy::preset(wanted) } else { set.policy(wanted).map(|p| (**p).clone()) };
-        let has_problems_of_its_own = self.tables.contains_key(wanted) && wanted != name;
-        if parent.is_none() && !has_problems_of_its_own {
+        if parent.is_none() && !reader.is_broken(wanted) {
             let known = self.tables.keys().copied().filter(|known| *known != name);
             let known: Vec<_> = known.chain(crate::PRESETS.iter().map(|(preset, _)| *preset)).collect();
             reader

@@ -53,12 +53,7 @@ impl Problem {
         written: &str,
         known: impl IntoIterator<Item = &'w str>,
     ) -> &mut Self {
-        // Twice as many words as letters could be meant by a long scribble; nobody is helped by a guess.
-        let short = written.chars().take(64).collect::<String>().to_lowercase();
-        let near = known.into_iter().map(|word| (strsim::jaro_winkler(&short, &word.to_lowercase()), word));
-        let best =
-            near.filter(|(likeness, _)| *likeness > 0.75).max_by(|left, right| left.0.total_cmp(&right.0));
-        self.suggestion = best.map(|(_, word)| word.to_owned());
+        self.suggestion = nearest(written, known).map(str::to_owned);
         self
     }
 
@@ -69,6 +64,15 @@ impl Problem {
             (None, None) => None,
         }
     }
+}
+
+/// The known word that is most like what was written, if one is like it at all.
+pub fn nearest<'w>(written: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    // A long scribble is like nothing, and comparing it would take long too.
+    let start = written.chars().take(64).collect::<String>().to_lowercase();
+    let rated = known.into_iter().map(|word| (strsim::jaro_winkler(&start, &word.to_lowercase()), word));
+    let alike = rated.filter(|(likeness, _)| *likeness > 0.75);
+    alike.max_by(|left, right| left.0.total_cmp(&right.0)).map(|(_, word)| word)
 }
 
 /// The largest boundary of a character at or below this byte.

@@ -1,5 +1,6 @@
 //! Reading typed values out of a parsed document, noting problems on the way.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ pub(super) type Value<'d> = Spanned<DeValue<'d>>;
 pub(super) struct Reader<'t> {
     text: &'t str,
     problems: Vec<Problem>,
+    /// Policies that have problems of their own; nobody is blamed for naming them.
+    broken: BTreeSet<String>,
     /// Takes what is said once there are too many problems.
     spill: Option<Problem>,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, problems: Vec::new(), spill: None }
+        Self { text, problems: Vec::new(), broken: BTreeSet::new(), spill: None }
     }
 
     pub(super) fn is_clean(&self) -> bool {
@@ -31,6 +34,14 @@ impl<'t> Reader<'t> {
 
     pub(super) fn into_problems(self) -> Problems {
         Problems::new(self.problems)
+    }
+
+    pub(super) fn note_broken(&mut self, policy: &str) {
+        self.broken.insert(policy.to_owned());
+    }
+
+    pub(super) fn is_broken(&self, policy: &str) -> bool {
+        self.broken.contains(policy)
     }
 
     /// Notes a problem; the caller may add what was expected.

@@ -1,0 +1,38 @@
+//! Measures holdoff beside its peers, in one run, and prints ratios.
+//!
+//! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns.
+
+mod budget;
+mod decide;
+mod measure;
+mod retry;
+mod row;
+
+use std::process::ExitCode;
+
+use row::Row;
+
+type Suite = fn() -> Vec<Row>;
+
+const SUITES: [(&str, Suite); 3] =
+    [("decide", decide::rows), ("retry", retry::rows), ("budget", budget::rows)];
+
+fn main() -> ExitCode {
+    let (flags, names): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let known = SUITES.map(|(name, _)| name);
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        eprintln!("there is no benchmark `{unknown}`; there are {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let rows: Vec<Row> =
+        SUITES.iter().filter(|(name, _)| wanted(name)).flat_map(|(_, suite)| suite()).collect();
+    if flags.iter().any(|flag| flag == "--json") {
+        println!("{}", serde_json::json!(rows));
+    } else {
+        row::print(&rows);
+    }
+    if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,53 @@
+//! One figure beside a peer's.
+
+use serde::Serialize;
+
+/// One figure beside a peer's, and the bar it has to clear.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: f64,
+    pub(crate) peer: f64,
+    pub(crate) peer_name: String,
+    /// `None` where the peer's figure is nothing to divide by.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) bar: String,
+    pub(crate) holds: bool,
+}
+
+impl Row {
+    /// A row that shows a peer without a bar of its own.
+    pub(crate) fn beside(name: &str, unit: &'static str, ours: f64, (peer_name, peer): (&str, f64)) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit,
+            ours,
+            peer,
+            peer_name: peer_name.to_owned(),
+            ratio: (peer > 0.1).then_some(ours / peer),
+            bar: String::new(),
+            holds: true,
+        }
+    }
+
+    /// The same row with a bar.
+    pub(crate) fn bar(self, bar: &str, holds: bool) -> Self {
+        Self { bar: bar.to_owned(), holds, ..self }
+    }
+}
+
+/// Prints the rows as a table.
+pub(crate) fn print(rows: &[Row]) {
+    println!("{:<34} {:>10} {:>10} {:>7}  {:<28} bar", "", "ours", "peer", "ratio", "peer");
+    for row in rows {
+        let Row { name, unit, ours, peer, peer_name, ratio, bar, holds } = row;
+        let verdict = match (bar.is_empty(), holds) {
+            (true, _) => String::new(),
+            (false, true) => format!("{bar}: holds"),
+            (false, false) => format!("{bar}: MISSED"),
+        };
+        let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+        println!("{name:<34} {ours:>7.2} {unit} {peer:>7.2} {unit} {ratio:>7}  {peer_name:<28} {verdict}");
+    }
+}

@@ -1,0 +1,112 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueHint};
+
+/// Decides when to try again.
+#[derive(Parser, Debug)]
+#[command(name = "holdoff", version, about, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Args {
+    /// The policy file [default: holdoff.toml in this folder, if there is one]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Look at policies: what they do, what is wrong with them
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+
+    /// Everything about the policy file itself
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
+    /// Print a completion script for your shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page, or write all of them to a folder
+    Man {
+        /// The folder
+        #[arg(long, value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum PolicyCommand {
+    /// List all policies, with what each is for
+    List,
+
+    /// Show a policy as it stands in a policy file
+    Show {
+        /// The policy
+        name: String,
+    },
+
+    /// Show every wait a policy can grant: its window, its mean, the total so far
+    Explain {
+        /// The policy
+        name: String,
+    },
+
+    /// Look for trouble in a policy file
+    Lint {
+        /// The file [default: the one that would be used]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+
+    /// Show the delay after one failed try, and the decision
+    Delay(DelayArgs),
+
+    /// Show which status or error belongs to which failure class
+    Classes,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DelayArgs {
+    /// The policy
+    pub(crate) name: String,
+
+    /// The try that failed; the first is 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: u32,
+
+    /// The delay before it, for decorrelated jitter
+    #[arg(long, value_name = "TIME", value_parser = holdoff_policy::parse_duration)]
+    pub(crate) last: Option<std::time::Duration>,
+
+    /// What the server said: seconds, an HTTP date, or a time such as 2m
+    #[arg(long, value_name = "V", allow_hyphen_values = true)]
+    pub(crate) retry_after: Option<String>,
+
+    /// How many contend
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) crowd: Option<u32>,
+
+    /// The roll, for the same delay every time [default: a random one]
+    #[arg(long, value_name = "R")]
+    pub(crate) roll: Option<u32>,
+
+    /// The failure's class
+    #[arg(long, value_name = "CLASS", default_value = "transient")]
+    pub(crate) class: holdoff_policy::Class,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Print the JSON schema of the policy file
+    Schema,
+}

@@ -1,0 +1,52 @@
+//! The `holdoff` command.
+//!
+//! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
+//! and 2 if it was not asked right.
+
+mod args;
+mod config;
+mod failure;
+mod output;
+mod policy;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::{Args, Command, ConfigCommand};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(code) => code,
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mark = output::style::ERROR;
+            anstream::eprintln!("{mark}error:{mark:#} {failure}");
+            failure.code()
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match &args.command {
+        Command::Policy(command) => policy::run(command, args),
+        Command::Config(ConfigCommand::Schema) => {
+            let schema = holdoff_policy::schema();
+            writeln!(std::io::stdout(), "{schema:#}")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Args::command(), "holdoff", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { dir } => {
+            match dir {
+                Some(dir) => clap_mangen::generate_to(Args::command(), dir)?,
+                None => clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! How things are shown.
+
+mod bar;
+mod table;
+mod time;
+
+pub(crate) use bar::bar;
+pub(crate) use table::Table;
+pub(crate) use time::{human, range};
+
+/// The few colours there are. `anstream` takes them out where they are not wanted.
+pub(crate) mod style {
+    use anstyle::{AnsiColor, Style};
+
+    pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
+    pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+    pub(crate) const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+    pub(crate) const HEADING: Style = Style::new().bold();
+    pub(crate) const FAINT: Style = Style::new().dimmed();
+    pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
+}
+
+/// How wide the terminal is; 80 where there is none.
+pub(crate) fn width() -> usize {
+    terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)).clamp(60, 140)
+}

@@ -1,0 +1,63 @@
+//! Columns that line up.
+
+use std::io::Write;
+
+use super::style::{FAINT, HEADING};
+
+/// A table whose columns are as wide as they need to be.
+pub(crate) struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { head: head.into_iter().collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// How wide everything but the last column is, gaps included.
+    pub(crate) fn width_before_last(&self) -> usize {
+        let widths = self.widths();
+        let before: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
+        before + 1
+    }
+
+    pub(crate) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let widths = self.widths();
+        let head: Vec<_> = self.head.iter().map(ToString::to_string).collect();
+        writeln!(out, " {HEADING}{}{HEADING:#}", line(&head, &widths).trim_end())?;
+        writeln!(
+            out,
+            " {FAINT}{}{FAINT:#}",
+            "─".repeat(widths.iter().map(|width| width + 2).sum::<usize>() - 2)
+        )?;
+        for row in &self.rows {
+            writeln!(out, " {}", line(row, &widths).trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let column = |index: usize| self.rows.iter().filter_map(move |row| row.get(index));
+        let widest = |(index, name): (usize, &&str)| {
+            column(index).map(|cell| shown(cell)).max().unwrap_or(0).max(shown(name))
+        };
+        self.head.iter().enumerate().map(widest).collect()
+    }
+}
+
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let padded = |(cell, width): (&String, &usize)| {
+        format!("{cell}{}  ", " ".repeat(width.saturating_sub(shown(cell))))
+    };
+    cells.iter().zip(widths).map(padded).collect()
+}
+
+/// How many columns a text takes, colours apart.
+fn shown(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().chars().count()
+}

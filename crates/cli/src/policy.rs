@@ -1,0 +1,50 @@
+//! `holdoff policy …`
+
+mod classes;
+mod delay;
+mod describe;
+mod explain;
+mod lint;
+mod list;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::args::{Args, PolicyCommand};
+use crate::config;
+use crate::failure::Failure;
+
+pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Failure> {
+    if let PolicyCommand::Lint { file } = command {
+        return lint::run(file.as_deref().or(args.config.as_deref()), args.json);
+    }
+    let set = config::load(args.config.as_deref())?;
+    match command {
+        PolicyCommand::List => list::run(&set, args.json)?,
+        PolicyCommand::Show { name } => show(name, config::policy(&set, name)?, args.json)?,
+        PolicyCommand::Explain { name } => explain::run(name, config::policy(&set, name)?, args.json)?,
+        PolicyCommand::Delay(delay) => delay::run(delay, config::policy(&set, &delay.name)?, args.json)?,
+        PolicyCommand::Classes => classes::run(set.classes(), args.json)?,
+        PolicyCommand::Lint { .. } => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(name: &str, policy: &holdoff_policy::Policy, json: bool) -> Result<(), Failure> {
+    let mut out = anstream::stdout();
+    if json {
+        // The canonical text is JSON already.
+        writeln!(
+            out,
+            "{{\"policy\":{},\"id\":\"{}\",\"compiled\":{}}}",
+            serde_json::json!(name),
+            policy.id(),
+            policy.canonical()
+        )?;
+    } else {
+        let mut set = holdoff_policy::PolicySet::default();
+        set.define(name, policy.clone());
+        writeln!(out, "# id {}\n{}", policy.id(), set.to_toml().trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! A policy in one sentence.
+
+use std::time::Duration;
+
+use holdoff_policy::{Beyond, Growth, Jitter, Policy};
+
+use crate::output::human;
+
+/// `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 tries`
+pub(super) fn sentence(policy: &Policy) -> String {
+    let mut parts =
+        vec![growth(policy.growth()), jitter(policy.jitter()), format!("cap {}", time(policy.cap()))];
+    parts.push(match policy.attempts() {
+        1 => "1 try".to_owned(),
+        Policy::UNLIMITED => "unlimited tries".to_owned(),
+        tries => format!("{tries} tries"),
+    });
+    parts.extend(policy.deadline().map(|deadline| format!("deadline {}", time(deadline))));
+    parts.join(", ")
+}
+
+fn growth(growth: &Growth) -> String {
+    match growth {
+        Growth::Exponential { base, factor, max_exponent } => {
+            let limit =
+                max_exponent.map_or_else(String::new, |exponent| format!(" up to ×{factor}^{exponent}"));
+            format!("exponential from {} ×{factor}{limit}", time(*base))
+        }
+        Growth::Linear { base, step } => format!("linear from {} by {}", time(*base), time(*step)),
+        Growth::Fibonacci { base } => format!("fibonacci from {}", time(*base)),
+        Growth::Constant { delay } => format!("always {}", time(*delay)),
+        Growth::List { delays } => {
+            let each: Vec<_> = delays.iter().take(8).map(|delay| time(*delay)).collect();
+            let more = if delays.len() > 8 { ", …" } else { "" };
+            format!("the list {}{more}", each.join(", "))
+        }
+        other => other.name().to_owned(),
+    }
+}
+
+fn jitter(jitter: Jitter) -> String {
+    match jitter {
+        Jitter::Proportional(share) => format!("jitter ±{}%", percent(share)),
+        Jitter::Scaled { low, high } => format!("jitter ×{low}–{high}"),
+        Jitter::Additive(share) => format!("jitter +{}%", percent(share)),
+        Jitter::None => "no jitter".to_owned(),
+        plain => format!("{} jitter", plain.name()),
+    }
+}
+
+/// What becomes of `Retry-After`, and of a known crowd.
+pub(super) fn rules(policy: &Policy) -> Vec<String> {
+    let rule = policy.retry_after();
+    let spread =
+        if rule.spread.is_zero() { String::new() } else { format!(", spread over {}", time(rule.spread)) };
+    let beyond = match rule.beyond {
+        Beyond::Wait => "waits in full".to_owned(),
+        Beyond::GiveUp => "gives up".to_owned(),
+        Beyond::Clip => format!("waits {} only", time(rule.limit)),
+    };
+    let mut rules = vec![format!("Retry-After is obeyed{spread}; beyond {} it {beyond}.", time(rule.limit))];
+    rules.extend(policy.crowd().map(|crowd| {
+        format!("A known crowd is spread by {} each, at most {}.", time(crowd.slot), time(crowd.limit))
+    }));
+    rules
+}
+
+fn time(duration: Duration) -> String {
+    human(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A share in percent, without a tail of rounding.
+fn percent(share: f64) -> f64 {
+    (share * 100_000.0).round() / 1000.0
+}

@@ -1,0 +1,91 @@
+//! `holdoff policy lint`
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use holdoff_policy::{Finding, PolicySet, Problems, Severity, lint};
+use serde_json::json;
+
+use crate::config;
+use crate::failure::Failure;
+use crate::output::style;
+
+pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
+    let none =
+        || Failure::Usage("there is no holdoff.toml in this folder; name a file to look at".to_owned());
+    let file = config::file(named).ok_or_else(none)?;
+    let shown = file.display().to_string();
+    let text = config::text(&file)?;
+    let outcome =
+        PolicySet::from_toml(&text).map(|set| lint(&set)).map_err(|problems| problems.in_file(&shown));
+    let failed = match &outcome {
+        Ok(findings) => findings.iter().any(|finding| finding.severity == Severity::Error),
+        Err(_) => true,
+    };
+    if json {
+        writeln!(anstream::stdout(), "{}", as_json(&shown, &outcome))?;
+    } else {
+        match outcome {
+            Ok(findings) => print(&shown, &findings)?,
+            Err(problems) => {
+                return Err(Failure::Failed(format!("the policy file cannot be used\n\n{problems}")));
+            }
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(file: &str, findings: &[Finding]) -> std::io::Result<()> {
+    let mut out = anstream::stdout();
+    for Finding { code, severity, subject, message, remedy } in findings {
+        let mark = match severity {
+            Severity::Error => style::ERROR,
+            Severity::Warning => style::WARNING,
+            Severity::Note => style::NOTE,
+        };
+        let faint = style::FAINT;
+        writeln!(
+            out,
+            "{mark}{severity}[{code}]{mark:#} {subject}: {message}\n  {faint}→{faint:#} {remedy}\n"
+        )?;
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings, notes) = (count(Severity::Error), count(Severity::Warning), count(Severity::Note));
+    writeln!(
+        out,
+        "{file}: {}, {}, {}",
+        plural(errors, "error"),
+        plural(warnings, "warning"),
+        plural(notes, "note")
+    )
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn as_json(file: &str, outcome: &Result<Vec<Finding>, Problems>) -> serde_json::Value {
+    let findings: Vec<_> = outcome
+        .iter()
+        .flatten()
+        .map(|Finding { code, severity, subject, message, remedy }| {
+            json!({
+                "code": code, "severity": severity.name(), "subject": subject, "message": message, "remedy": remedy,
+            })
+        })
+        .collect();
+    let problems: Vec<_> = outcome
+        .as_ref()
+        .err()
+        .into_iter()
+        .flatten()
+        .map(|problem| {
+            json!({
+                "line": problem.line, "column": problem.column, "message": problem.message,
+                "expected": problem.expected, "suggestion": problem.suggestion,
+            })
+        })
+        .collect();
+    json!({ "file": file, "problems": problems, "findings": findings })
+}

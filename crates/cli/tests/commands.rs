@@ -1,0 +1,43 @@
+//! The command's output, word by word. `TRYCMD=overwrite cargo test -p holdoff-cli` writes it anew.
+
+#[test]
+fn commands_say_what_they_should() {
+    trycmd::TestCases::new()
+        .env("NO_COLOR", "1")
+        .case("tests/cmd/*.trycmd")
+        .case("tests/cmd/mistakes/*.trycmd");
+}
+
+/// The README's commands, as a newcomer types them once `holdoff` is installed.
+#[test]
+fn the_readmes_commands_say_what_it_says() {
+    trycmd::TestCases::new()
+        .env("NO_COLOR", "1")
+        .register_bin("cargo", trycmd::schema::Bin::Ignore)
+        .case("../../README.md");
+}
+
+/// The README's first command runs through cargo; what it prints must be what the README shows.
+#[test]
+fn the_readmes_first_command_says_what_it_says() {
+    let readme = std::fs::read_to_string("../../README.md").expect("the README is there");
+    let (_, after) = readme.split_once("$ cargo run --release -- ").expect("the first command");
+    let (arguments, shown) = after.split_once('\n').expect("its output");
+    let shown = shown.split("```").next().unwrap_or_default();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdoff"))
+        .args(arguments.split_whitespace())
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the command runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), shown.trim_end());
+}
+
+/// The committed schema is the one the command prints.
+#[test]
+fn the_committed_schema_is_up_to_date() {
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_holdoff")).args(["config", "schema"]).output();
+    let printed = String::from_utf8_lossy(&output.expect("the command runs").stdout).into_owned();
+    let committed = std::fs::read_to_string("../../docs/holdoff.schema.json").unwrap_or_default();
+    assert!(committed == printed, "out of date: `cargo xtask schema` writes it anew");
+}

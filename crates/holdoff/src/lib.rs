@@ -1,0 +1,27 @@
+//! Decides when to try again, and makes it hold everywhere things contend.
+//!
+//! One crate for all of holdoff, one feature for each part:
+//!
+//! | module | feature | what it does |
+//! |---|---|---|
+//! | [`policy`] | always | when to try again: one pure decision |
+//! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
+//!
+//! ```
+//! use holdoff::policy::PolicySet;
+//! use holdoff::retry::Retry;
+//!
+//! # async fn login() -> Result<&'static str, std::io::Error> { Ok("welcome") }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let set = PolicySet::from_toml(r#"
+//!     [operations]
+//!     "user.login" = "aggressive"
+//! "#)?;
+//! let welcome = Retry::for_operation(&set, "default", "user.login").run(|| login()).await?;
+//! # assert_eq!(welcome, "welcome");
+//! # Ok(()) }
+//! ```
+
+pub use holdoff_policy as policy;
+#[cfg(feature = "retry")]
+pub use holdoff_retry as retry;

@@ -1,0 +1,439 @@
+//! The async executor under paused time: every wait is exact, none is real.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdoff_policy::{
+    BreakerOptions, BreakerState, Budget, BudgetOptions, Class, Failure, Growth, Jitter, Policy, PolicySet,
+    Refusal, RetryAfter, retry_after_from_headers,
+};
+use holdoff_retry::{Classify, Failed, Refresher, Retry, SharedBreaker, Stopped, retry};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault(&'static str, Failure);
+
+impl Classify for Fault {
+    fn classify(&self) -> Failure {
+        self.1
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+fn fault(class: Class) -> Fault {
+    Fault("fault", Failure::new(class))
+}
+
+/// Waits exactly one second between tries.
+fn steady(attempts: u32) -> Policy {
+    Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(attempts).build().unwrap()
+}
+
+/// A call that fails with these faults, one after the other, then succeeds.
+struct Script {
+    faults: RefCell<Vec<Fault>>,
+    calls: Cell<u32>,
+}
+
+impl Script {
+    fn new(faults: impl IntoIterator<Item = Fault>) -> Self {
+        let mut faults: Vec<_> = faults.into_iter().collect();
+        faults.reverse();
+        Self { faults: RefCell::new(faults), calls: Cell::new(0) }
+    }
+
+    fn call(&self) -> std::future::Ready<Result<&'static str, Fault>> {
+        self.calls.set(self.calls.get() + 1);
+        std::future::ready(self.faults.borrow_mut().pop().map_or(Ok("done"), Err))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_tries_until_it_succeeds_and_waits_as_the_policy_says() {
+    let script = Script::new([fault(Class::Transient), fault(Class::Timeout)]);
+    let start = Instant::now();
+    assert_eq!(retry(&steady(5), || script.call()).await, Ok("done"));
+    assert_eq!((script.calls.get(), start.elapsed()), (3, SECOND * 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn exhausted_carries_the_last_error_and_the_count() {
+    let script = Script::new((0..9).map(|_| Fault("the last one", Failure::transient())));
+    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Exhausted));
+    assert_eq!(failed.error().map(|fault| fault.0), Some("the last one"));
+    assert_eq!((failed.attempts(), failed.elapsed()), (4, SECOND * 3));
+    assert_eq!(failed.to_string(), "gave up after 4 tries in 3s: all tries are used up");
+    let source = std::error::Error::source(&failed).unwrap();
+    assert_eq!(source.to_string(), "the last one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permanent_failures_are_not_retried() {
+    let script = Script::new([fault(Class::Permanent)]);
+    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Refused(Refusal::Permanent), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_handed_off_after_one_try() {
+    let script = Script::new([fault(Class::Conflict)]);
+    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Conflict, 1));
+    assert_eq!(failed.into_error(), Some(fault(Class::Conflict)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_401_is_refreshed_and_retried_without_a_wait() {
+    let refresher = Refresher::new(|| async { Ok(()) });
+    let script = Script::new([fault(Class::Unauthorized)]);
+    let (policy, start) = (steady(4), Instant::now());
+    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    assert_eq!((done, script.calls.get(), refresher.generation()), (Ok("done"), 2, 1));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_401_backs_off() {
+    let refresher = Refresher::new(|| async { Ok(()) });
+    let script = Script::new([fault(Class::Unauthorized), fault(Class::Unauthorized)]);
+    let (policy, start) = (steady(4), Instant::now());
+    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    assert_eq!((done, script.calls.get(), refresher.generation()), (Ok("done"), 3, 1));
+    assert_eq!(start.elapsed(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_401_with_nothing_to_refresh_stops_at_once() {
+    let script = Script::new([fault(Class::Unauthorized)]);
+    let failed = retry(&steady(4), || script.call()).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Unauthorized, 1));
+}
+
+/// A hundred tasks share one credential that has expired.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_concurrent_401s_refresh_once() {
+    let (valid, refreshes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let refresher = Arc::new(Refresher::new({
+        let (valid, refreshes) = (Arc::clone(&valid), Arc::clone(&refreshes));
+        move || {
+            let (valid, refreshes) = (Arc::clone(&valid), Arc::clone(&refreshes));
+            async move {
+                refreshes.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(SECOND).await;
+                valid.store(1, Ordering::SeqCst);
+                Ok(())
+            }
+        }
+    }));
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let (refresher, valid) = (Arc::clone(&refresher), Arc::clone(&valid));
+            tokio::spawn(async move {
+                let call = || async {
+                    let token = valid.load(Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    if token == 1 { Ok(()) } else { Err(fault(Class::Unauthorized)) }
+                };
+                Retry::new(&steady(4)).refresh(&refresher).run(call).await
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Ok(()));
+    }
+    assert_eq!(refreshes.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_waited_for_a_failed_refresh_share_its_failure() {
+    let refreshes = Arc::new(AtomicU32::new(0));
+    let refresher = Refresher::new({
+        let refreshes = Arc::clone(&refreshes);
+        move || {
+            refreshes.fetch_add(1, Ordering::SeqCst);
+            async {
+                tokio::time::sleep(SECOND).await;
+                Err("no key".into())
+            }
+        }
+    });
+    let (one, two) = tokio::join!(refresher.refresh(0), refresher.refresh(0));
+    assert!(one.is_err() && two.is_err());
+    assert_eq!(refreshes.load(Ordering::SeqCst), 1);
+    assert!(refresher.refresh(0).await.is_err(), "whoever comes later asks again");
+    assert_eq!(refreshes.load(Ordering::SeqCst), 2);
+}
+
+/// How long the executor waits after a 429 with this header.
+async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, Stopped> {
+    let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+    let failure = Failure::new(Class::RateLimited);
+    let asked = retry_after_from_headers(header, date, now);
+    let failure = asked.map_or(failure, |wait| failure.with_retry_after(wait));
+    let script = Script::new([Fault("429", failure)]);
+    let start = Instant::now();
+    let done = retry(&Policy::standard(), || script.call()).await;
+    done.map(|_| start.elapsed()).map_err(|failed| failed.stopped())
+}
+
+fn within(wait: Result<Duration, Stopped>, low_ms: u64, high_ms: u64) -> bool {
+    // The timer rounds up to the next millisecond.
+    (Duration::from_millis(low_ms)..=Duration::from_millis(high_ms + 2)).contains(&wait.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_120_waits_between_120_and_125_seconds() {
+    for _ in 0..200 {
+        assert!(within(wait_after("120", None).await, 120_000, 125_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http_date_is_measured_by_the_servers_own_clock() {
+    let (date, then) = ("Thu, 01 Jan 2026 00:00:00 GMT", "Thu, 01 Jan 2026 00:02:00 GMT");
+    assert!(within(wait_after(then, Some(date)).await, 120_000, 125_000), "31 years ahead of ours");
+    let (date, then) = ("Sun, 01 Jan 1984 00:00:00 GMT", "Sun, 01 Jan 1984 00:02:00 GMT");
+    assert!(within(wait_after(then, Some(date)).await, 120_000, 125_000), "ten years behind ours");
+    assert!(
+        within(wait_after("Sun, 06 Nov 1994 08:51:37 GMT", None).await, 120_000, 125_000),
+        "without a Date"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_zero_and_nonsense_leave_the_own_delay_and_the_absurd_gives_up() {
+    assert!(within(wait_after("Sun, 06 Nov 1994 08:00:00 GMT", None).await, 500, 5_000), "past");
+    assert!(within(wait_after("0", None).await, 500, 5_000), "zero");
+    assert!(within(wait_after("-5", None).await, 500, 1_500), "negative");
+    assert!(within(wait_after("soon", None).await, 500, 1_500), "nonsense");
+    let absurd = wait_after("99999999999999999999", None).await;
+    assert_eq!(absurd, Err(Stopped::Refused(Refusal::RetryAfter)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_past_the_deadline_is_not_slept() {
+    let policy = steady(9).to_builder().deadline(SECOND * 5 / 2).build().unwrap();
+    let script = Script::new((0..9).map(|_| fault(Class::Transient)));
+    let start = Instant::now();
+    let failed = retry(&policy, || script.call()).await.unwrap_err();
+    assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Deadline));
+    assert_eq!((failed.attempts(), start.elapsed()), (3, SECOND * 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_callers_deadline_cuts_off_an_attempt_that_hangs() {
+    let (policy, start) = (steady(9), Instant::now());
+    let hang = || std::future::pending::<Result<(), Fault>>();
+    let failed = Retry::new(&policy).deadline(SECOND * 3).run(hang).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.error()), (Stopped::Refused(Refusal::Deadline), None));
+    assert_eq!((failed.attempts(), start.elapsed()), (1, SECOND * 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_attempt_times_out_and_is_retried() {
+    let (policy, calls) = (steady(9), Cell::new(0));
+    let start = Instant::now();
+    let call = || async {
+        calls.set(calls.get() + 1);
+        tokio::time::sleep(if calls.get() < 3 { SECOND * 60 } else { SECOND }).await;
+        Ok::<_, Fault>("in time")
+    };
+    let done = Retry::new(&policy).attempt_timeout(SECOND * 2).run(call).await;
+    assert_eq!((done, start.elapsed()), (Ok("in time"), SECOND * (2 + 1 + 2 + 1 + 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_future_stops_everything() {
+    let (calls, alive) = (Arc::new(AtomicU32::new(0)), Arc::new(()));
+    let policy = steady(1000);
+    {
+        let (calls, alive) = (Arc::clone(&calls), Arc::clone(&alive));
+        let endless = retry(&policy, move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+            let alive = Arc::clone(&alive);
+            async move {
+                drop(alive);
+                Err::<(), _>(fault(Class::Transient))
+            }
+        });
+        assert!(tokio::time::timeout(SECOND * 5 / 2, endless).await.is_err());
+    }
+    assert_eq!((calls.load(Ordering::SeqCst), Arc::strong_count(&alive)), (3, 1));
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
+    let (policy, token) = (steady(1000), CancellationToken::new());
+    let script = Script::new((0..9).map(|_| fault(Class::Transient)));
+    let cancel_later = async {
+        tokio::time::sleep(SECOND * 5 / 2).await;
+        token.cancel();
+    };
+    let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(|| script.call()), cancel_later);
+    let failed = failed.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Cancelled, 3));
+    assert!(failed.error().is_some(), "the last error is kept");
+
+    let hang = || std::future::pending::<Result<(), Fault>>();
+    let failed = Retry::new(&policy).cancel(&token).run(hang).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.error()), (Stopped::Cancelled, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_budget_stops_and_a_success_refills_it() {
+    let budget = Budget::new(BudgetOptions { ratio: 1.0, burst: 2 });
+    let policy = steady(9);
+    let run = |faults: usize| {
+        let script = Script::new((0..faults).map(|_| fault(Class::Transient)));
+        let (policy, budget) = (&policy, &budget);
+        async move { Retry::new(policy).budget(budget).run(|| script.call()).await }
+    };
+    let failed: Failed<Fault> = run(9).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Budget, 3));
+    assert_eq!(run(0).await, Ok("done"));
+    assert_eq!(run(1).await, Ok("done"), "the success has earned a retry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_refuses_without_calling_and_lets_a_probe_through() {
+    let breaker = SharedBreaker::new(BreakerOptions {
+        min_calls: 3,
+        cool_down: steady(5),
+        ..BreakerOptions::default()
+    });
+    let policy = steady(3);
+    let script = Script::new((0..3).map(|_| fault(Class::Transient)));
+    let failed = Retry::new(&policy).breaker(&breaker).run(|| script.call()).await.unwrap_err();
+    assert_eq!((failed.attempts(), breaker.state()), (3, BreakerState::Open));
+
+    let refused = Retry::new(&policy).breaker(&breaker).run(|| script.call()).await.unwrap_err();
+    assert_eq!(refused.stopped(), Stopped::BreakerOpen { retry_in: SECOND });
+    assert_eq!((refused.attempts(), script.calls.get()), (0, 3));
+
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(Retry::new(&policy).breaker(&breaker).run(|| script.call()).await, Ok("done"));
+    assert_eq!(breaker.state(), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_see_every_retry_with_its_error() {
+    let script = Script::new([
+        fault(Class::Transient),
+        Fault("later", Failure::transient().with_retry_after(SECOND * 2)),
+    ]);
+    let (policy, mut seen) = (steady(9), Vec::new());
+    let report = Retry::new(&policy)
+        .on_retry(|retrying, error: Option<&Fault>| {
+            seen.push((retrying.attempt, retrying.delay, error.map(|e| e.0)));
+        })
+        .run_reporting(|| script.call())
+        .await
+        .unwrap();
+    assert_eq!((report.value, report.attempts, report.elapsed), ("done", 3, SECOND * 3));
+    assert_eq!(seen, [(1, SECOND, Some("fault")), (2, SECOND * 2, Some("later"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_seed_gives_the_same_delays_every_time() {
+    let elapsed = |seed| async move {
+        let script = Script::new((0..4).map(|_| fault(Class::Transient)));
+        let start = Instant::now();
+        Retry::new(&Policy::standard()).seed(seed).run(|| script.call()).await.unwrap();
+        start.elapsed()
+    };
+    assert_eq!(elapsed(7).await, elapsed(7).await);
+    assert_ne!(elapsed(7).await, elapsed(8).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zero_delay_takes_no_time_but_lets_others_run() {
+    let policy =
+        Policy::builder(Growth::constant(Duration::ZERO)).attempts(Policy::UNLIMITED).build().unwrap();
+    let stop = Arc::new(AtomicU32::new(0));
+    let other = tokio::spawn({
+        let stop = Arc::clone(&stop);
+        async move { stop.store(1, Ordering::SeqCst) }
+    });
+    let start = Instant::now();
+    let call =
+        || async { if stop.load(Ordering::SeqCst) == 1 { Ok(()) } else { Err(fault(Class::Contended)) } };
+    assert_eq!(retry(&policy, call).await, Ok(()));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    other.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_find_their_policy_in_the_set() {
+    let text = "[policies.thrice]\ngrowth = \"constant\"\ndelay = \"1s\"\njitter = \"none\"\nattempts = 3\n\
+                [operations]\n\"user.*\" = \"thrice\"\n";
+    let set = PolicySet::from_toml(text).unwrap();
+    let script = Script::new((0..9).map(|_| fault(Class::Transient)));
+    let retry = Retry::for_operation(&set, PolicySet::DEFAULT_NAMESPACE, "user.login");
+    assert_eq!(retry.run(|| script.call()).await.unwrap_err().attempts(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_returned_can_be_judged_and_is_handed_over() {
+    let statuses = RefCell::new(vec![200, 503, 503]);
+    let call = || async { statuses.borrow_mut().pop().unwrap() };
+    let judge = |status: &u16| (*status == 503).then(Failure::transient);
+    let policy = steady(2);
+    let ended = Retry::new(&policy).run_judged(call, judge).await;
+    assert_eq!((ended.outcome, ended.stopped), (Some(503), Some(Stopped::Refused(Refusal::Exhausted))));
+    let ended = Retry::new(&policy).run_judged(call, judge).await;
+    assert_eq!((ended.outcome, ended.stopped, ended.attempts), (Some(200), None, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_beyond_the_limit_can_be_clipped_on_purpose() {
+    let rule =
+        RetryAfter { limit: SECOND * 60, beyond: holdoff_policy::Beyond::Clip, ..RetryAfter::default() };
+    let policy = steady(3).to_builder().retry_after(rule).build().unwrap();
+    let script =
+        Script::new([Fault("429", Failure::new(Class::RateLimited).with_retry_after(SECOND * 3600))]);
+    let start = Instant::now();
+    assert_eq!(retry(&policy, || script.call()).await, Ok("done"));
+    assert_eq!(start.elapsed(), SECOND * 60);
+}
+
+/// The futures can be spawned: nothing in them is bound to a thread.
+#[tokio::test]
+async fn the_future_is_send() {
+    fn assert_send<T: Send>(value: T) -> T {
+        value
+    }
+    let policy = steady(1);
+    let future = assert_send(retry(&policy, || async { Ok::<_, Fault>(1) }));
+    assert_eq!(future.await, Ok(1));
+    let token = CancellationToken::new();
+    let future = assert_send(Retry::new(&policy).cancel(&token).run(|| async { Ok::<_, Fault>(2) }));
+    assert_eq!(future.await, Ok(2));
+}
+
+/// Once on the real timer, so that paused time is not the only witness.
+#[tokio::test]
+async fn the_real_timer_waits_at_least_as_long_as_it_should() {
+    let policy =
+        Policy::builder(Growth::constant(Duration::from_millis(30))).jitter(Jitter::None).build().unwrap();
+    let script = Script::new([fault(Class::Transient), fault(Class::Transient)]);
+    let start = Instant::now();
+    assert_eq!(retry(&policy, || script.call()).await, Ok("done"));
+    assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
+}

@@ -1,0 +1,61 @@
+//! What the logs say, and what they must not say.
+//!
+//! Alone in its process: a log statement that another thread meets first, without a subscriber, is
+//! switched off for good.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use support::{exhaust, succeed_at_the_third};
+use tracing::field::{Field, Visit};
+
+#[test]
+fn logs_carry_the_fields_and_never_the_error() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        succeed_at_the_third();
+        exhaust();
+    });
+    let text = lines.0.lock().unwrap().join("\n");
+    let first = "operation=card.charge operation_id=id-7 attempt=1 class=rate-limited";
+    assert!(text.contains(first), "{text}");
+    assert!(text.contains("delay_ms=2"), "{text}");
+    assert!(text.contains("error_type=&str reason=exhausted"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+/// Collects every event as one line.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.push_str(&[field.name(), "=", value, " "].concat());
+    }
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}

@@ -1,0 +1,42 @@
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`.
+
+mod run;
+mod schema;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
+  tidy                  file lengths, crate arrows, documents and metrics against the code
+  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget
+  soak                  the long hauls: ten million inputs for each fuzz target
+  schema                writes the generated files anew: the JSON schema and the test vectors
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["test"] => test::run(),
+        ["tidy"] => tidy::run(),
+        ["bench", rest @ ..] => run::bench(rest),
+        ["soak"] => soak::run(),
+        ["schema"] => schema::run(),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("\nxtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Running other programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Why a chore was not done.
+pub(crate) type Done = Result<(), String>;
+
+/// The project's root.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Runs cargo in the project's root and says how long it took.
+pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
+    let shown = format!("cargo {}", arguments.join(" "));
+    eprintln!("\n▶ {shown}");
+    let start = now();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).envs(environment.iter().copied()).current_dir(root());
+    let status = command.status().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
+    if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
+}
+
+/// `cargo xtask bench`
+pub(crate) fn bench(arguments: &[&str]) -> Done {
+    let fixed = ["run", "--quiet", "--profile", "bench", "--package", "holdoff-bench", "--"];
+    cargo(&[&fixed, arguments].concat(), &[])
+}
+
+#[expect(clippy::disallowed_methods, reason = "a chore may look at the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,24 @@
+//! `cargo xtask schema`: writes the generated files anew.
+
+use std::process::Command;
+
+use crate::run::{Done, cargo, root};
+
+/// Where the JSON schema of the policy file is kept.
+pub(crate) const SCHEMA: &str = "docs/holdoff.schema.json";
+
+pub(crate) fn run() -> Done {
+    let vectors = ["test", "--quiet", "-p", "holdoff-policy", "--test", "vectors", "the_file_is_up_to_date"];
+    cargo(&vectors, &[("UPDATE_VECTORS", "1")])?;
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["run", "--quiet", "-p", "holdoff-cli", "--", "config", "schema"])
+        .current_dir(root())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    std::fs::write(root().join(SCHEMA), output.stdout).map_err(|error| error.to_string())?;
+    eprintln!("wrote {SCHEMA} and crates/policy/vectors/v1.json");
+    Ok(())
+}

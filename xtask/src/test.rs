@@ -1,0 +1,32 @@
+//! `cargo xtask test`: everything CI runs.
+
+use crate::run::{Done, cargo, now};
+use crate::tidy;
+
+pub(crate) fn run() -> Done {
+    let start = now();
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    tidy::run()?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
+    // The pure core must stay usable without the standard library, and the executors without tokio.
+    cargo(&["clippy", "-p", "holdoff-policy", "--no-default-features", "--", "-D", "warnings"], &[])?;
+    cargo(&["clippy", "-p", "holdoff-retry", "--no-default-features", "--", "-D", "warnings"], &[])?;
+    cargo(&["test", "--workspace", "--all-features", "--all-targets"], &[])?;
+    cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
+    let strict = [("RUSTDOCFLAGS", "-D warnings")];
+    cargo(
+        &[
+            "doc",
+            "--workspace",
+            "--all-features",
+            "--no-deps",
+            "--exclude",
+            "xtask",
+            "--exclude",
+            "holdoff-bench",
+        ],
+        &strict,
+    )?;
+    eprintln!("\nAll good, in {:.0} s.", start.elapsed().as_secs_f64());
+    Ok(())
+}

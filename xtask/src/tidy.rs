@@ -1,0 +1,51 @@
+//! `cargo xtask tidy`: what no compiler checks.
+
+mod arrows;
+mod documents;
+mod length;
+mod metrics;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{Done, root};
+
+/// A file of the project and its text.
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+impl File {
+    fn has_extension(&self, extension: &str) -> bool {
+        self.path.extension().is_some_and(|found| found == extension)
+    }
+}
+
+pub(crate) fn run() -> Done {
+    let files = files()?;
+    let mut findings = length::check(&files);
+    findings.extend(arrows::check(&files));
+    findings.extend(documents::check(&files));
+    findings.extend(metrics::check(&files));
+    if findings.is_empty() {
+        eprintln!("▶ tidy: {} files, nothing to tidy", files.len());
+        return Ok(());
+    }
+    Err(format!("not tidy:\n  {}", findings.join("\n  ")))
+}
+
+/// Every text file that git knows or would know.
+fn files() -> Result<Vec<File>, String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .map_err(|error| format!("cannot list the files: {error}"))?;
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(root().join(name)).ok()?;
+        Some(File { path: Path::new(name).to_owned(), text })
+    };
+    Ok(names.lines().filter_map(read).collect())
+}

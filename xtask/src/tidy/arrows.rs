@@ -1,0 +1,36 @@
+//! Crates know only those they may know.
+
+use super::File;
+
+/// Which crate may know which others.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("policy", &[]),
+    ("retry", &["policy"]),
+    ("holdoff", &["policy", "retry"]),
+    ("cli", &["policy", "retry", "holdoff"]),
+];
+
+pub(super) fn check(files: &[File]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with("Cargo.toml")) {
+        let mut parts = file.path.iter().filter_map(|part| part.to_str());
+        let (Some("crates"), Some(name)) = (parts.next(), parts.next()) else { continue };
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            findings.push(format!(
+                "crates/{name} has no arrows: say in xtask/src/tidy/arrows.rs whom it may know"
+            ));
+            continue;
+        };
+        for known in dependencies(&file.text).into_iter().filter(|known| !allowed.contains(&known.as_str())) {
+            findings.push(format!("crates/{name} must not know crates/{known}"));
+        }
+    }
+    findings
+}
+
+/// The crates of this project that a manifest depends on, tests apart.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let Ok(manifest) = manifest.parse::<toml::Table>() else { return Vec::new() };
+    let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { return Vec::new() };
+    table.keys().filter_map(|name| name.strip_prefix("holdoff-")).map(str::to_owned).collect()
+}
