@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Parser, Subcommand, ValueHint};
 
 /// Decides when to try again.
@@ -25,6 +26,9 @@ pub(crate) enum Command {
     /// Look at policies: what they do, what is wrong with them
     #[command(subcommand)]
     Policy(PolicyCommand),
+
+    /// See a storm before it happens: many clients, virtual time, policies side by side
+    Sim(SimArgs),
 
     /// Everything about the policy file itself
     #[command(subcommand)]
@@ -59,6 +63,10 @@ pub(crate) enum PolicyCommand {
     Explain {
         /// The policy
         name: String,
+
+        /// Draw the windows into this SVG file as well
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        plot: Option<PathBuf>,
     },
 
     /// Look for trouble in a policy file
@@ -103,6 +111,55 @@ pub(crate) struct DelayArgs {
     /// The failure's class
     #[arg(long, value_name = "CLASS", default_value = "transient")]
     pub(crate) class: holdoff_policy::Class,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimArgs {
+    /// What happens
+    #[arg(value_parser = scenario_names())]
+    pub(crate) scenario: String,
+
+    /// What decides, once for each to compare: a policy of the file, a preset, or one of the lab's own
+    /// (none, exponential, full, equal, decorrelated, crowd, fixed, told, told-spread)
+    /// [default: those that tell the scenario's story]
+    #[arg(long = "policy", value_name = "NAME")]
+    pub(crate) policies: Vec<String>,
+
+    /// How many clients, separated by commas [default: the scenario's]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) clients: Vec<u32>,
+
+    /// How many runs make a figure
+    #[arg(long, value_name = "R", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) runs: u32,
+
+    /// What all chance follows from
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How many threads share the runs; it changes nothing but the time [default: one for each core]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: Option<u16>,
+
+    /// The scenario's parameters, as a TOML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) params: Option<PathBuf>,
+
+    /// One of the scenario's parameters, such as hold=2s or layers=3
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+
+    /// Print the scenario's parameters as TOML, and run nothing
+    #[arg(long)]
+    pub(crate) show_params: bool,
+
+    /// Write a report, its charts and its data into this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn scenario_names() -> PossibleValuesParser {
+    holdoff_sim::scenario::Scenario::ALL.map(|(name, about)| PossibleValue::new(name).help(about)).into()
 }
 
 #[derive(Subcommand, Debug)]

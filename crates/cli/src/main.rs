@@ -8,6 +8,7 @@ mod config;
 mod failure;
 mod output;
 mod policy;
+mod sim;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Policy(command) => policy::run(command, args),
+        Command::Sim(command) => sim::run(command, args),
         Command::Config(ConfigCommand::Schema) => {
             let schema = holdoff_policy::schema();
             writeln!(std::io::stdout(), "{schema:#}")?;

@@ -6,6 +6,7 @@ mod describe;
 mod explain;
 mod lint;
 mod list;
+mod plot;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,7 +23,13 @@ pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Fail
     match command {
         PolicyCommand::List => list::run(&set, args.json)?,
         PolicyCommand::Show { name } => show(name, config::policy(&set, name)?, args.json)?,
-        PolicyCommand::Explain { name } => explain::run(name, config::policy(&set, name)?, args.json)?,
+        PolicyCommand::Explain { name, plot } => {
+            let policy = config::policy(&set, name)?;
+            explain::run(name, policy, args.json)?;
+            if let Some(file) = plot {
+                plot::run(name, policy, file)?;
+            }
+        }
         PolicyCommand::Delay(delay) => delay::run(delay, config::policy(&set, &delay.name)?, args.json)?,
         PolicyCommand::Classes => classes::run(set.classes(), args.json)?,
         PolicyCommand::Lint { .. } => {}

@@ -2,11 +2,13 @@
 //!
 //! Pure: text in, text out. Whoever calls decides where it goes.
 
+mod answer;
 mod charts;
 mod csv;
 mod page;
 mod table;
 
+pub use answer::answer;
 pub use charts::{NamedChart, charts};
 pub use csv::csv;
 pub use page::page;

@@ -6,8 +6,9 @@ use super::File;
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
+    ("sim", &["policy"]),
     ("holdoff", &["policy", "retry"]),
-    ("cli", &["policy", "retry", "holdoff"]),
+    ("cli", &["policy", "retry", "sim", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

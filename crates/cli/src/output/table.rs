@@ -6,13 +6,13 @@ use super::style::{FAINT, HEADING};
 
 /// A table whose columns are as wide as they need to be.
 pub(crate) struct Table {
-    head: Vec<&'static str>,
+    head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(head: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { head: head.into_iter().collect(), rows: Vec::new() }
+    pub(crate) fn new(head: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -28,8 +28,7 @@ impl Table {
 
     pub(crate) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         let widths = self.widths();
-        let head: Vec<_> = self.head.iter().map(ToString::to_string).collect();
-        writeln!(out, " {HEADING}{}{HEADING:#}", line(&head, &widths).trim_end())?;
+        writeln!(out, " {HEADING}{}{HEADING:#}", line(&self.head, &widths).trim_end())?;
         writeln!(
             out,
             " {FAINT}{}{FAINT:#}",
@@ -43,7 +42,7 @@ impl Table {
 
     fn widths(&self) -> Vec<usize> {
         let column = |index: usize| self.rows.iter().filter_map(move |row| row.get(index));
-        let widest = |(index, name): (usize, &&str)| {
+        let widest = |(index, name): (usize, &String)| {
             column(index).map(|cell| shown(cell)).max().unwrap_or(0).max(shown(name))
         };
         self.head.iter().enumerate().map(widest).collect()

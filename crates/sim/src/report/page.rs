@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{charts, columns, rounded};
+use super::{answer, charts, columns, rounded};
 use crate::chart::escaped;
 use crate::{Plan, Row, Summary};
 
@@ -21,7 +21,9 @@ pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> Strin
          <header><p class=\"brand\">holdoff <span>sim</span></p><h1>{scenario}</h1><p class=\"lead\">{}</p></header>",
         escaped(about)
     );
-    html.push_str(&answer(rows));
+    if let Some(answer) = answer(rows) {
+        let _ = write!(html, "<p class=\"answer\">{}</p>", escaped(&answer));
+    }
     html.push_str(&table(rows));
     html.push_str("<section class=\"charts\">");
     for named in charts(rows) {
@@ -38,29 +40,6 @@ pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> Strin
         plan.seed
     );
     html
-}
-
-/// The answer in a sentence: who was fastest, who called least, with the most clients.
-fn answer(rows: &[Row]) -> String {
-    let Some(most) = rows.iter().map(|row| row.clients).max() else { return String::new() };
-    let largest = || rows.iter().filter(|row| row.clients == most);
-    if largest().count() < 2 {
-        return String::new();
-    }
-    let fastest = largest().min_by(|a, b| a.time_ms.mean.total_cmp(&b.time_ms.mean));
-    let fewest = largest().min_by(|a, b| a.calls.mean.total_cmp(&b.calls.mean));
-    let (Some(fastest), Some(fewest)) = (fastest, fewest) else { return String::new() };
-    let seconds = rounded(fastest.time_ms.mean / 1000.0);
-    let calls = rounded(fewest.calls.mean);
-    let (first, second) = (escaped(&fastest.policy), escaped(&fewest.policy));
-    let sentence = if first == second {
-        format!("<strong>{first}</strong> is done first, in {seconds} s, and with the fewest calls, {calls}")
-    } else {
-        format!(
-            "<strong>{first}</strong> is done first, in {seconds} s; <strong>{second}</strong> needs the fewest calls, {calls}"
-        )
-    };
-    format!("<p class=\"answer\">With {most} clients {sentence}.</p>")
 }
 
 fn table(rows: &[Row]) -> String {

@@ -25,9 +25,8 @@ pub fn columns(rows: &[Row]) -> Vec<Column> {
         vec![column("time", true, &|row| row.time_ms), column("calls", false, &|row| row.calls)];
     for name in own {
         let heading = name.replace('_', " ");
-        let figures = column(&heading, name.ends_with("_ms"), &|row| {
-            row.figures.get(name).copied().unwrap_or_default()
-        });
+        let is_time = name.ends_with("_ms") && !name.ends_with("_per_ms");
+        let figures = column(&heading, is_time, &|row| row.figures.get(name).copied().unwrap_or_default());
         if figures.figures.iter().any(|figure| figure.mean != 0.0) {
             columns.push(figures);
         }

@@ -1,0 +1,65 @@
+//! Results on the screen.
+
+use std::io::Write;
+
+use holdoff_sim::report::{answer, columns, rounded};
+use holdoff_sim::{Plan, Row, Summary};
+
+use crate::failure::Failure;
+use crate::output::{Table, human, style};
+
+pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
+    let mut shown = serde_json::json!(rows);
+    for row in shown.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
+        // Hundreds of numbers that only a picture needs; `--out` writes them.
+        row.remove("calls_over_time");
+        row.remove("delays");
+    }
+    Ok(writeln!(std::io::stdout(), "{shown}")?)
+}
+
+pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
+    let mut out = anstream::stdout();
+    let (bold, faint) = (style::HEADING, style::FAINT);
+    writeln!(out, "{bold}{}{bold:#}: {}\n", plan.scenario.name(), plan.scenario.about())?;
+    let columns = columns(rows);
+    let own = columns.iter().skip(2).map(|column| column.heading.clone());
+    let fixed = ["policy", "clients", "time", "p99", "calls", "p99"].map(str::to_owned);
+    let mut table = Table::new(fixed.into_iter().chain(own));
+    for (index, row) in rows.iter().enumerate() {
+        let mut cells = vec![row.policy.clone(), row.clients.to_string()];
+        cells.extend([time(row.time_ms), ms(row.time_ms.p99), number(row.calls), rounded(row.calls.p99)]);
+        for column in columns.iter().skip(2) {
+            let figure = column.figures.get(index).copied().unwrap_or_default();
+            cells.push(if column.is_time { time(figure) } else { number(figure) });
+        }
+        table.row(cells);
+    }
+    table.print(&mut out)?;
+    if let Some(answer) = answer(rows) {
+        writeln!(out, "\n{answer}")?;
+    }
+    writeln!(
+        out,
+        "{faint}Means over {} runs from seed {}; ± is one standard error.{faint:#}",
+        plan.runs, plan.seed
+    )?;
+    Ok(())
+}
+
+fn time(Summary { mean, se, .. }: Summary) -> String {
+    if se > 0.0 { format!("{} ± {}", ms(mean), ms(se)) } else { ms(mean) }
+}
+
+fn number(Summary { mean, se, .. }: Summary) -> String {
+    if se > 0.0 { format!("{} ± {}", rounded(mean), rounded(se)) } else { rounded(mean) }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times of a simulation are positive and far below 2^52"
+)]
+fn ms(milliseconds: f64) -> String {
+    human((milliseconds * 1000.0).round().max(0.0) as u64)
+}
