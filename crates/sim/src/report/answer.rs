@@ -12,15 +12,13 @@ pub fn answer(rows: &[Row]) -> Option<String> {
     }
     let fastest = largest().min_by(|a, b| a.time_ms.mean.total_cmp(&b.time_ms.mean))?;
     let fewest = largest().min_by(|a, b| a.calls.mean.total_cmp(&b.calls.mean))?;
-    let (seconds, calls) = (rounded(fastest.time_ms.mean / 1000.0), rounded(fewest.calls.mean));
-    let (first, second) = (&fastest.policy, &fewest.policy);
-    Some(if first == second {
-        format!(
-            "With {most} clients {first} is done first, in {seconds} s, and with the fewest calls, {calls}."
-        )
+    let figures =
+        |row: &Row| format!("{} s and {} calls", rounded(row.time_ms.mean / 1000.0), rounded(row.calls.mean));
+    let (first, fewest_calls) = (&fastest.policy, &fewest.policy);
+    Some(if first == fewest_calls {
+        format!("With {most} clients {first} is done first and calls least: {}.", figures(fastest))
     } else {
-        format!(
-            "With {most} clients {first} is done first, in {seconds} s; {second} needs the fewest calls, {calls}."
-        )
+        let (fast, few) = (figures(fastest), figures(fewest));
+        format!("With {most} clients {first} is done first: {fast}. {fewest_calls} calls least: {few}.")
     })
 }

@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 use crate::Row;
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
 
+/// Rarer delays are drawn as if they were this common.
+const LEAST_PERCENT: f64 = 0.1;
+
+/// Fewer calls per millisecond than this are as good as none.
+const LEAST_PER_MS: f64 = 0.01;
+
+/// Shorter delays are drawn as if they were this long.
+const SHORTEST_US: u64 = 1_000;
+
 /// A chart and the name of its file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedChart {
@@ -68,22 +77,40 @@ fn against_clients(
 
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
+    let end_us = interesting_end_us(rows);
     let mark = |row: &&Row| {
         let (width, runs) = (row.calls_over_time.bucket_us() as f64, f64::from(row.runs.max(1)));
         let per_ms = 1000.0 / width / runs;
         let counts = row.calls_over_time.counts();
-        let step = |(index, count): (usize, &u64)| Point::new(index as f64 * width, *count as f64 * per_ms);
-        let mut points: Vec<Point> = counts.iter().enumerate().map(step).collect();
-        points.push(Point::new(counts.len() as f64 * width, 0.0));
+        let step = |(index, count): (usize, &u64)| {
+            let rate = *count as f64 * per_ms;
+            Point::new(index as f64 * width, if rate < LEAST_PER_MS { 0.0 } else { rate })
+        };
+        let steps = counts.iter().enumerate().map(step).take_while(|point| point.x < end_us);
+        let mut points: Vec<Point> = steps.collect();
+        points.push(Point::new((counts.len() as f64 * width).min(end_us), 0.0));
         Mark { name: row.policy.clone(), shape: Shape::Steps(points) }
     };
+    // The row's first reads come all at once; beside them nothing else would be seen on an even scale.
+    let is_row = rows.first().is_some_and(|row| row.scenario == "row");
+    let label = "calls per millisecond";
+    let y = if is_row { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
+    let marks = rows.iter().map(mark).collect();
     let chart = Chart {
         title: format!("Calls over time, {clients} clients"),
         x: Axis::linear("time", Unit::Micros),
-        y: Axis::linear("calls per millisecond", Unit::Count),
-        marks: rows.iter().map(mark).collect(),
+        y,
+        marks,
     };
     NamedChart { name: "calls-over-time".to_owned(), chart }
+}
+
+/// When it gets boring: three times as long as the median policy takes.
+fn interesting_end_us(rows: &[&Row]) -> f64 {
+    let mut ends: Vec<f64> = rows.iter().map(|row| row.time_ms.p99 * 1000.0).collect();
+    ends.sort_by(f64::total_cmp);
+    let median = ends.get(ends.len().saturating_sub(1) / 2).copied().unwrap_or(1.0);
+    (median * 3.0).max(1.0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
@@ -93,19 +120,20 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
         let (mut points, mut end_us) = (Vec::new(), 0);
         for bucket in row.delays.buckets() {
             // Down to zero in between, unless one bucket begins where the last one ended.
-            if bucket.from_us != end_us {
-                points.push(Point::new(end_us.max(1) as f64, 0.0));
+            if bucket.from_us != end_us && end_us > SHORTEST_US {
+                points.push(Point::new(end_us as f64, 0.0));
             }
-            points.push(Point::new(bucket.from_us.max(1) as f64, bucket.count as f64 * 100.0 / total));
+            let percent = (bucket.count as f64 * 100.0 / total).max(LEAST_PERCENT);
+            points.push(Point::new(bucket.from_us.max(SHORTEST_US) as f64, percent));
             end_us = bucket.to_us;
         }
-        points.push(Point::new(end_us.max(1) as f64, 0.0));
+        points.push(Point::new(end_us.max(SHORTEST_US) as f64, 0.0));
         Mark { name: row.policy.clone(), shape: Shape::Steps(points) }
     };
     let chart = Chart {
         title: format!("How long they waited between tries, {clients} clients"),
         x: Axis::log("delay", Unit::Micros),
-        y: Axis::linear("percent of all delays", Unit::Count),
+        y: Axis::log("percent of all delays", Unit::Count),
         marks: rows.iter().map(mark).collect(),
     };
     NamedChart { name: "delays".to_owned(), chart }

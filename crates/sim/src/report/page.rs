@@ -24,16 +24,16 @@ pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> Strin
     if let Some(answer) = answer(rows) {
         let _ = write!(html, "<p class=\"answer\">{}</p>", escaped(&answer));
     }
-    html.push_str(&table(rows));
     html.push_str("<section class=\"charts\">");
     for named in charts(rows) {
         let _ = write!(html, "<figure id=\"{}\">{}</figure>", named.name, named.chart.svg());
     }
     let _ = writeln!(
         html,
-        "</section><section class=\"how\"><h2>How it was run</h2><pre>{}</pre><pre>{}</pre>\
+        "</section>{}<section class=\"how\"><h2>How it was run</h2><pre>{}</pre><pre>{}</pre>\
          <p>Means over {} runs from seed {}; ± is one standard error. The same seed gives the same page.</p>\
          </section></main></body></html>",
+        table(rows),
         escaped(command),
         escaped(parameters.trim()),
         plan.runs,
@@ -50,7 +50,9 @@ fn table(rows: &[Row]) -> String {
     }
     html.push_str("</tr></thead><tbody>");
     for (index, row) in rows.iter().enumerate() {
-        let _ = write!(html, "<tr><th>{}</th><td>{}</td>", escaped(&row.policy), row.clients);
+        let is_new_crowd = index > 0 && rows.get(index - 1).is_some_and(|last| last.clients != row.clients);
+        let class = if is_new_crowd { " class=\"crowd\"" } else { "" };
+        let _ = write!(html, "<tr{class}><th>{}</th><td>{}</td>", escaped(&row.policy), row.clients);
         for column in &columns {
             let figure = column.figures.get(index).copied().unwrap_or_default();
             html.push_str(&cell(figure, column.is_time));

@@ -1,0 +1,87 @@
+//! A real browser, driven by its own driver.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::{Client, ClientBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::json;
+
+/// Chromium with a session; both end with it.
+pub(crate) struct Browser {
+    pub(crate) client: Client,
+    driver: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    pub(crate) async fn open() -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver is missing: `cargo xtask test` installs it");
+        let port = port(&mut driver);
+        let profile = tempfile::tempdir().expect("a folder for the profile");
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            "--window-size=1280,1150",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ];
+        let capabilities = json!({
+            "goog:chromeOptions": { "args": arguments },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        });
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities.as_object().expect("an object").clone())
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .expect("a session");
+        Self { client, driver, _profile: profile }
+    }
+
+    /// What the page has written to the console so far.
+    pub(crate) async fn console(&self) -> Vec<serde_json::Value> {
+        let log = self.client.issue_cmd(ReadLog).await.expect("the console's log");
+        log.as_array().cloned().unwrap_or_default()
+    }
+
+    pub(crate) async fn close(mut self) {
+        let _ = self.client.clone().close().await;
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// The port the driver says it has taken.
+fn port(driver: &mut Child) -> u16 {
+    let output = BufReader::new(driver.stdout.take().expect("the driver's output"));
+    let announced = output.lines().map_while(Result::ok).find_map(|line| {
+        let (_, after) = line.split_once("started successfully on port ")?;
+        after.trim_end_matches('.').parse().ok()
+    });
+    announced.expect("the driver names its port")
+}
+
+/// Chromium's own command for the console.
+#[derive(Debug)]
+struct ReadLog;
+
+impl WebDriverCompatibleCommand for ReadLog {
+    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(json!({ "type": "browser" }).to_string()))
+    }
+}
