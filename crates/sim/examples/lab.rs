@@ -1,5 +1,4 @@
 //! Prints a table: `cargo run --release --example lab -- SCENARIO RUNS CLIENTS STRATEGY…`.
-#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::{Plan, Strategy, run};

@@ -98,15 +98,15 @@ impl<E> EventQueue<E> {
         Self::with_capacity(0)
     }
 
-    /// An empty queue with room for so many pending events.
-    ///
-    /// Each line may end in a block that is not full.
+    /// An empty queue with room for so many pending events; for few of them it may still have to grow.
     pub fn with_capacity(events: usize) -> Self {
+        let full_blocks = events.div_ceil(BLOCK);
+        // Beside the full blocks each line may end in one that is not; few events fill few lines.
         Self {
             now_us: 0,
             lines: vec![EMPTY; LEVELS * SLOTS],
             occupied: [0; LEVELS],
-            blocks: Vec::with_capacity(events.div_ceil(BLOCK) + events.min(LEVELS * SLOTS)),
+            blocks: Vec::with_capacity(full_blocks + full_blocks.min(LEVELS * SLOTS)),
             first_free: NONE,
             len: 0,
         }

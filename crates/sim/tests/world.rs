@@ -1,74 +1,16 @@
-//! The kernel's laws.
+//! The laws of the simulated machines and links.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdoff_sim::kernel::{Around, Chance, EventQueue, Incident, Link, Node, NodeId, Skew, Step, World};
+use holdoff_sim::kernel::{Around, Chance, Incident, Link, Node, NodeId, Skew, Step, World};
 use proptest::prelude::*;
 
 const NODES: u32 = 4;
 
 fn cases() -> ProptestConfig {
     ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }
-}
-
-#[derive(Clone, Debug)]
-enum Operation {
-    Push { after_us: u64 },
-    PushAt { at_us: u64 },
-    Pop,
-    PopUntil { limit_us: u64 },
-}
-
-fn operation() -> impl Strategy<Value = Operation> {
-    let delay = prop_oneof![0..4_u64, 0..100_u64, 0..100_000_u64, 0..(1_u64 << 40), any::<u64>()];
-    prop_oneof![
-        3 => delay.prop_map(|after_us| Operation::Push { after_us }),
-        1 => (0..200_000_u64).prop_map(|at_us| Operation::PushAt { at_us }),
-        2 => Just(Operation::Pop),
-        1 => (0..200_000_u64).prop_map(|limit_us| Operation::PopUntil { limit_us }),
-    ]
-}
-
-proptest! {
-    #![proptest_config(cases())]
-
-    /// Against a sorted map of (time, insertion): nothing is lost, invented or out of order.
-    #[test]
-    fn the_queue_is_a_stable_priority_queue(operations in prop::collection::vec(operation(), 1..400)) {
-        let mut queue = EventQueue::new();
-        let mut model = BTreeSet::new();
-        let mut now_us = 0_u64;
-        for (number, operation) in operations.into_iter().enumerate() {
-            let limit_us = match operation {
-                Operation::Push { after_us } => {
-                    queue.push_after(after_us, number);
-                    model.insert((now_us.saturating_add(after_us), number));
-                    continue;
-                }
-                Operation::PushAt { at_us } => {
-                    queue.push(at_us, number);
-                    model.insert((at_us.max(now_us), number));
-                    continue;
-                }
-                Operation::Pop => u64::MAX,
-                Operation::PopUntil { limit_us } => limit_us,
-            };
-            let due = model.first().copied().filter(|(at_us, _)| *at_us <= limit_us);
-            prop_assert_eq!(queue.next_at_us(), model.first().map(|(at_us, _)| *at_us));
-            prop_assert_eq!(queue.pop_until(limit_us), due);
-            if let Some(due) = due {
-                prop_assert!(due.0 >= now_us, "time went back");
-                now_us = due.0;
-                model.remove(&due);
-            }
-            prop_assert_eq!((queue.len(), queue.now_us()), (model.len(), now_us));
-        }
-        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        prop_assert_eq!(rest, model.into_iter().collect::<Vec<_>>());
-        prop_assert!(queue.is_empty());
-    }
 }
 
 /// What a message says about itself, so that its receiver can judge it.
