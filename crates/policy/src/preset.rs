@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::{Beyond, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
 
 /// The presets' names and what each is for, in the order they are listed.
-pub const PRESETS: [(&str, &str); 10] = [
+pub const PRESETS: [(&str, &str); 11] = [
     ("standard", "calls to a service, nobody watching the clock"),
     ("aggressive", "a person is waiting for this call"),
     ("conservative", "calls from batteries, or to something fragile"),
@@ -16,6 +16,7 @@ pub const PRESETS: [(&str, &str); 10] = [
     ("lock-aggressive", "waiting for a lock that is held very briefly"),
     ("lock-conservative", "waiting for a lock behind a busy API server"),
     ("notification", "telling somebody that something failed"),
+    ("contended", "many writers of one row, nobody knows how many"),
 ];
 
 impl Policy {
@@ -49,6 +50,7 @@ fn preset(name: &str) -> Option<PolicyBuilder> {
         "lock-aggressive" => lock(50, 3.0, 500, 0.2),
         "lock-conservative" => lock(200, 1.5, 5000, 0.1),
         "notification" => notification(),
+        "contended" => contended(),
         _ => return None,
     })
 }
@@ -90,6 +92,14 @@ fn notification() -> PolicyBuilder {
         .jitter(Jitter::Proportional(0.1))
         .cap(Duration::from_secs(300))
         .attempts(5)
+}
+
+/// Found by search in the lab: gentler growth than doubling, from about the time a round takes.
+fn contended() -> PolicyBuilder {
+    Policy::builder(Growth::exponential(Duration::from_millis(75), 1.35))
+        .jitter(Jitter::Full)
+        .cap(Duration::from_secs(2))
+        .attempts(20)
 }
 
 #[cfg(test)]
