@@ -4,7 +4,7 @@ use std::future::Future;
 use std::hint::black_box;
 
 use backon::Retryable;
-use holdoff_policy::{Failure, Policy};
+use holdoff_policy::{ClassMap, Failure, Policy};
 use holdoff_retry::{Classify, Retry};
 
 use crate::measure::{CALLS, Contestant, contest};
@@ -14,7 +14,7 @@ use crate::row::Row;
 struct Never;
 
 impl Classify for Never {
-    fn classify(&self) -> Failure {
+    fn classify(&self, _: &ClassMap) -> Failure {
         Failure::permanent()
     }
 }

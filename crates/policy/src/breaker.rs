@@ -55,7 +55,7 @@ pub struct BreakerOptions {
     pub window: Duration,
     /// How many probes in a row must succeed before it closes.
     pub probes: u32,
-    /// How long it stays open, by openings in a row. Its number of attempts plays no part.
+    /// How long it stays open, by openings in a row. Its attempts and its deadline play no part.
     pub cool_down: Policy,
 }
 
@@ -107,6 +107,9 @@ impl Breaker {
     /// A closed breaker.
     pub fn new(options: BreakerOptions) -> Self {
         let recent = Recent::new(options.window);
+        // It opens as often as it must: neither tries nor a deadline end that.
+        let cool_down = options.cool_down.without_end();
+        let options = BreakerOptions { cool_down, ..options };
         Self { options, state: State::Closed, era: 0, openings: 0, last_cool_down: Duration::ZERO, recent }
     }
 
@@ -170,8 +173,7 @@ impl Breaker {
 
     fn cool_down(&self, roll: u32) -> Duration {
         let policy = &self.options.cool_down;
-        // An opening past the policy's last granted wait waits like that one.
-        let attempt = Attempt::new(self.openings.min(policy.attempts().saturating_sub(1)));
+        let attempt = Attempt::new(self.openings);
         let so_far = SoFar { attempt, last_delay: self.last_cool_down, ..SoFar::default() };
         policy.decide(&so_far, &Failure::transient(), roll).delay().unwrap_or(policy.cap())
     }
@@ -213,8 +215,9 @@ impl Recent {
     }
 
     fn number(&self, now: Duration) -> u64 {
+        let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX - 1);
         // Starts at 1, so that an untouched slice is never taken for the current one.
-        crate::micros::saturating(now) / self.slice_us + 1
+        now_us / self.slice_us + 1
     }
 
     fn count(&mut self, now: Duration, succeeded: bool) {
@@ -318,14 +321,28 @@ mod tests {
     }
 
     #[test]
-    fn bad_probes_keep_it_open_for_longer_up_to_the_policys_last_wait() {
+    fn bad_probes_keep_it_open_for_longer_up_to_the_policys_cap() {
         let mut breaker = opened(1);
         let mut now = SECOND;
-        for cool_down in [1, 2, 2, 2] {
+        for cool_down in [1, 2, 4, 4] {
             let Admission::Refused { retry_in } = breaker.admit(now) else { panic!("open") };
             assert_eq!(retry_in, SECOND * cool_down);
             now += retry_in;
             assert!(call(&mut breaker, now, false));
+        }
+    }
+
+    #[test]
+    fn any_moment_can_be_the_clocks_zero() {
+        for epoch in [Duration::ZERO, Duration::from_secs(365 * 86_400), Duration::from_secs(1_800_000_000)] {
+            let mut breaker = breaker(1);
+            for _ in 0..100 {
+                assert!(call(&mut breaker, epoch + SECOND, true));
+            }
+            for _ in 0..4 {
+                assert!(call(&mut breaker, epoch + SECOND * 3600, false));
+            }
+            assert_eq!(breaker.state(), BreakerState::Open, "from {epoch:?}");
         }
     }
 

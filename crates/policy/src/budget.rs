@@ -65,6 +65,11 @@ impl Budget {
         self.0.refund();
     }
 
+    /// Puts a whole retry back that was withdrawn and then not made.
+    pub fn put_back(&self) {
+        self.0.put_back();
+    }
+
     /// How many whole retries are left.
     pub fn left(&self) -> u32 {
         self.0.tokens.load(Ordering::Relaxed) / RETRY
@@ -113,6 +118,10 @@ impl<W: Word> Bucket<W> {
     /// A full bucket is only read, so that happy callers do not fight over the cache line.
     fn refund(&self) {
         self.update(|tokens| (tokens < self.full).then(|| tokens.saturating_add(self.refund).min(self.full)));
+    }
+
+    fn put_back(&self) {
+        self.update(|tokens| (tokens < self.full).then(|| tokens.saturating_add(RETRY).min(self.full)));
     }
 
     /// Applies `change` in one step; `false` if it has nothing to change.

@@ -56,6 +56,17 @@ pub struct ClassRow {
 }
 
 impl ClassMap {
+    /// The built-in tables, nothing overridden.
+    pub const fn new() -> Self {
+        Self {
+            http: BTreeMap::new(),
+            grpc: BTreeMap::new(),
+            sqlstate: BTreeMap::new(),
+            #[cfg(feature = "std")]
+            io: BTreeMap::new(),
+        }
+    }
+
     /// The class of an HTTP status; `None` if it is not a failure.
     pub fn http(&self, status: u16, replay: Replay) -> Option<Class> {
         self.http.get(&status).copied().or_else(|| http::class(status, replay))
@@ -137,6 +148,12 @@ impl ClassMap {
                 rows.push(ClassRow { kind, code, name: "", class, unsafe_class: None, overridden: true });
             }
         }
+        // An override of a whole class of SQLSTATEs reaches every code in it.
+        for row in rows.iter_mut().filter(|row| row.kind == "sqlstate") {
+            let class = self.sqlstate(&row.code);
+            row.overridden |= class != row.class;
+            row.class = class;
+        }
         rows.sort_by_key(|row| kind_order(row.kind));
         rows
     }
@@ -192,7 +209,9 @@ mod tests {
 
     #[test]
     fn every_row_agrees_with_the_lookup() {
-        let classes = ClassMap::default();
+        let mut classes = ClassMap::default();
+        classes.set_sqlstate("40", Class::Permanent);
+        classes.set_sqlstate("40001", Class::Timeout);
         for row in classes.rows() {
             let looked_up = match row.kind {
                 "http" => classes.http(row.code.parse().unwrap(), Replay::Safe),

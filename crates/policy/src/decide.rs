@@ -49,11 +49,11 @@ pub enum Decision {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The failure will not pass by itself.
+    /// The failure will not pass by itself, or must not be repeated.
     Permanent,
     /// All tries are used up.
     Exhausted,
-    /// The next try would come after the deadline.
+    /// There is not enough time left for the next wait.
     Deadline,
     /// The other side asked for a longer wait than the policy's limit.
     RetryAfter,
@@ -66,7 +66,7 @@ impl Refusal {
             Self::Permanent => "permanent",
             Self::Exhausted => "exhausted",
             Self::Deadline => "deadline",
-            Self::RetryAfter => "retry_after",
+            Self::RetryAfter => "retry_after_too_long",
         }
     }
 }
@@ -115,6 +115,7 @@ impl Compiled {
         match failure.class() {
             Class::Permanent => return Decision::GiveUp(Refusal::Permanent),
             Class::Conflict => return Decision::HandOff,
+            _ if !failure.is_repeatable() => return Decision::GiveUp(Refusal::Permanent),
             _ => {}
         }
         if so_far.attempt.get() >= self.attempts {
@@ -218,17 +219,43 @@ mod tests {
         let transient = Failure::transient();
         let half = SECOND / 2;
         assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
-        assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 4), &transient), (half, SECOND * 3 / 4));
-        let too_late = policy.decide(&at(SECOND * 4 + half + Duration::from_micros(1)), &transient, 0);
+        let cut = SECOND * 4 / 5 - Duration::from_micros(1);
+        assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 5), &transient), (half, cut));
+        let too_late = policy.decide(&at(SECOND * 4 + SECOND / 4), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
         assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
+    }
+
+    /// A window cut again and again at a shrinking rest would end in a burst of tries at the deadline.
+    #[test]
+    fn there_is_no_burst_at_the_deadline() {
+        let builder =
+            Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Full).attempts(Policy::UNLIMITED);
+        let policy = builder.deadline(SECOND * 10).build().unwrap();
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..1000 {
+            let (mut elapsed, mut late) = (Duration::ZERO, 0);
+            for delay in policy.schedule(|| rng.u32(..)) {
+                elapsed += delay;
+                assert!(elapsed < SECOND * 10);
+                late += u32::from(elapsed > SECOND * 99 / 10);
+            }
+            assert!(late <= 1, "{late} tries in the last tenth of a second");
+        }
+    }
+
+    #[test]
+    fn what_must_not_happen_twice_is_not_retried() {
+        let policy = constant(Jitter::None).build().unwrap();
+        let failure = Failure::transient().not_repeatable();
+        assert_eq!(policy.decide(&SoFar::default(), &failure, 0), Decision::GiveUp(Refusal::Permanent));
     }
 
     #[test]
     fn the_callers_deadline_counts_if_it_is_earlier() {
         let policy = constant(Jitter::None).deadline(SECOND * 5).build().unwrap();
         let decide = |deadline| {
-            let so_far = SoFar { elapsed: SECOND * 4, deadline: Some(deadline), ..SoFar::default() };
+            let so_far = SoFar { elapsed: SECOND * 3, deadline: Some(deadline), ..SoFar::default() };
             policy.decide(&so_far, &Failure::transient(), 0)
         };
         assert_eq!(decide(SECOND * 4), Decision::GiveUp(Refusal::Deadline));

@@ -6,13 +6,38 @@ use core::time::Duration;
 use crate::compiled::Shape;
 use crate::{Attempt, Policy, Window};
 
-/// What a policy will do: every wait it can grant.
+/// What a policy will do: every wait it can grant, and what they come to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
-    /// The waits, one after each try but the last.
+    /// The waits, one after each try but the last; at most [`MAX_WAITS`](Self::MAX_WAITS) of them.
     pub waits: Vec<Wait>,
     /// Whether there are more waits than are listed.
     pub more: bool,
+    /// All waits together, listed or not; `None` if there is no end to them.
+    pub total: Option<Total>,
+}
+
+/// What waits come to, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Total {
+    /// The least.
+    pub low_us: u64,
+    /// The most.
+    pub high_us: u64,
+    /// The mean.
+    pub mean_us: u64,
+}
+
+impl Total {
+    /// This and so many waits like it more.
+    fn plus(self, window: Window, mean_us: u64, times: u64) -> Self {
+        let add = |sum: u64, each: u64| sum.saturating_add(each.saturating_mul(times));
+        Self {
+            low_us: add(self.low_us, window.low_us()),
+            high_us: add(self.high_us, window.high_us()),
+            mean_us: add(self.mean_us, mean_us),
+        }
+    }
 }
 
 /// The wait after one try, calls taken to fail at once.
@@ -33,17 +58,10 @@ pub struct Wait {
 impl Explanation {
     /// The most waits that are listed.
     pub const MAX_WAITS: u32 = 100;
-
-    /// The range of all waits together, in microseconds.
-    pub fn total_us(&self) -> (u64, u64) {
-        self.waits.last().map_or((0, 0), |wait| (wait.total_low_us, wait.total_high_us))
-    }
-
-    /// The mean of all waits together, in microseconds.
-    pub fn total_mean_us(&self) -> u64 {
-        self.waits.iter().map(|wait| wait.mean_us).sum()
-    }
 }
+
+/// Growth that has not levelled off by then is taken to: nobody tries that often.
+const MOST_WALKED: u32 = 100_000;
 
 impl Policy {
     /// Every wait this policy can grant to an operation that keeps failing, its deadline apart.
@@ -52,22 +70,28 @@ impl Policy {
     /// that is integrated numerically, to about one part in a thousand.
     pub fn explain(&self) -> Explanation {
         let waits = self.attempts().saturating_sub(1);
-        let listed = waits.min(Explanation::MAX_WAITS);
-        let mut means = Means::of(self);
-        let mut explanation = Explanation { waits: Vec::new(), more: waits > listed };
-        let mut widest_last = Duration::ZERO;
-        for attempt in (1..=listed).map(Attempt::new) {
-            let window = self.window(attempt, widest_last);
-            widest_last = window.high();
-            let (low, high) = explanation.total_us();
-            explanation.waits.push(Wait {
-                attempt,
-                window,
-                mean_us: means.next(window),
-                total_low_us: low + window.low_us(),
-                total_high_us: high + window.high_us(),
-            });
+        let mut explanation = Explanation {
+            waits: Vec::new(),
+            more: waits > Explanation::MAX_WAITS,
+            total: Some(Total::default()),
+        };
+        let (mut means, mut total) = (Means::of(self), Total::default());
+        let mut last: Option<(Window, u64)> = None;
+        for attempt in (1..=waits).map(Attempt::new) {
+            let window = self.window(attempt, last.map_or(Duration::ZERO, |(window, _)| window.high()));
+            let mean_us = means.next(window);
+            total = total.plus(window, mean_us, 1);
+            let Total { low_us: total_low_us, high_us: total_high_us, .. } = total;
+            if attempt.get() <= Explanation::MAX_WAITS {
+                explanation.waits.push(Wait { attempt, window, mean_us, total_low_us, total_high_us });
+            } else if last == Some((window, mean_us)) || attempt.get() > MOST_WALKED {
+                // From here on all waits are alike.
+                total = total.plus(window, mean_us, u64::from(waits - attempt.get()));
+                break;
+            }
+            last = Some((window, mean_us));
         }
+        explanation.total = (self.attempts() != Self::UNLIMITED).then_some(total);
         explanation
     }
 }
@@ -173,9 +197,8 @@ mod tests {
     use crate::{Growth, Jitter};
 
     fn totals_ms(name: &str) -> (u64, u64, u64) {
-        let explanation = Policy::preset(name).unwrap().explain();
-        let (low, high) = explanation.total_us();
-        (low / 1000, high / 1000, explanation.total_mean_us() / 1000)
+        let total = Policy::preset(name).unwrap().explain().total.unwrap();
+        (total.low_us / 1000, total.high_us / 1000, total.mean_us / 1000)
     }
 
     #[test]
@@ -191,7 +214,19 @@ mod tests {
         let policy = Policy::builder(Growth::constant(Duration::from_secs(1)));
         assert_eq!(policy.clone().attempts(1).build().unwrap().explain().waits, []);
         let endless = policy.attempts(Policy::UNLIMITED).build().unwrap().explain();
-        assert_eq!((endless.waits.len(), endless.more), (100, true));
+        assert_eq!((endless.waits.len(), endless.more, endless.total), (100, true, None));
+    }
+
+    #[test]
+    fn totals_count_every_wait_listed_or_not() {
+        let second = Duration::from_secs(1);
+        let policy = Policy::builder(Growth::constant(second)).jitter(Jitter::Equal);
+        let total = policy.attempts(1_000_001).build().unwrap().explain().total.unwrap();
+        let seconds = 1_000_000_000_000;
+        assert_eq!(total, Total { low_us: seconds / 2, high_us: seconds, mean_us: seconds / 4 * 3 });
+        let line = Policy::builder(Growth::linear(second, second)).jitter(Jitter::None).cap(second * 600);
+        let total = line.attempts(501).build().unwrap().explain().total.unwrap();
+        assert_eq!(total.high_us, 500 * 501 / 2 * 1_000_000);
     }
 
     #[test]

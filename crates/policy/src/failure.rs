@@ -19,13 +19,14 @@ pub struct Failure {
     class: Class,
     retry_after: Option<Duration>,
     crowd: Option<NonZeroU32>,
+    repeatable: bool,
 }
 
 impl Failure {
     /// A failure of this class about which nothing else is known.
     #[inline]
     pub const fn new(class: Class) -> Self {
-        Self { class, retry_after: None, crowd: None }
+        Self { class, retry_after: None, crowd: None, repeatable: true }
     }
 
     /// A failure that may pass by itself.
@@ -55,11 +56,25 @@ impl Failure {
         self
     }
 
+    /// It may have had its effect already and must not happen twice: there will be no other try, whatever
+    /// the class says about the other side.
+    #[must_use]
+    pub const fn not_repeatable(mut self) -> Self {
+        self.repeatable = false;
+        self
+    }
+
+    /// Whether another try would be safe.
+    #[inline]
+    pub const fn is_repeatable(&self) -> bool {
+        self.repeatable
+    }
+
     /// Whether it says nothing but "not now".
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let is_ordinary = !matches!(self.class, Class::Permanent | Class::Conflict | Class::Unauthorized);
-        is_ordinary && self.retry_after.is_none() && self.crowd.is_none()
+        is_ordinary && self.repeatable && self.retry_after.is_none() && self.crowd.is_none()
     }
 
     /// The kind of failure.

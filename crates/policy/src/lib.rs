@@ -76,7 +76,7 @@ pub use classes::{ClassMap, ClassRow, Grpc, Replay};
 pub use compiled::{Compiled, MAX_TABLE, PolicyId, Shape};
 pub use crowd::Crowd;
 pub use decide::{Decision, Refusal, SoFar};
-pub use explain::{Explanation, Wait};
+pub use explain::{Explanation, Total, Wait};
 pub use failure::Failure;
 #[cfg(feature = "schema")]
 pub use file::schema;

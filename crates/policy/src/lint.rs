@@ -14,7 +14,7 @@
 //! | `unused-policy` | note | a policy no operation uses |
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::set::Scope;
-use crate::{Beyond, Growth, Operation, Policy, PolicySet, glob};
+use crate::{Beyond, Explanation, Growth, Operation, Policy, PolicySet, glob};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,7 +73,12 @@ pub struct Finding {
 pub fn lint(set: &PolicySet) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, policy) in set.policies().iter().filter(|(name, _)| set.is_own(name)) {
-        findings.extend(lint_policy(name, policy));
+        let has_cap_of_its_own =
+            set.parent(name).and_then(|parent| set.policy(parent)).map(|p| p.cap()) != Some(policy.cap());
+        let own = lint_policy(name, policy)
+            .into_iter()
+            .filter(|found| found.code != "cap-never-binds" || has_cap_of_its_own);
+        findings.extend(own);
         findings.extend(unused(set, name));
     }
     for (namespace, scope) in scopes(set) {
@@ -145,23 +150,35 @@ fn waits_alike(policy: &Policy) -> bool {
 }
 
 /// How many tries can be made at best, if that is fewer than the policy grants.
-fn tries_before_deadline(policy: &Policy) -> Option<usize> {
+fn tries_before_deadline(policy: &Policy) -> Option<u32> {
     let deadline = policy.deadline()?;
-    if policy.attempts() == Policy::UNLIMITED {
+    let explanation = policy.explain();
+    let total = explanation.total?;
+    if Duration::from_micros(total.low_us) < deadline {
         return None;
     }
-    let explanation = policy.explain();
-    let in_time = |us: u64| Duration::from_micros(us) < deadline;
-    let made = 1 + explanation.waits.iter().take_while(|wait| in_time(wait.total_low_us)).count();
-    (made <= explanation.waits.len()).then_some(made)
+    let in_time = explanation.waits.iter().filter(|wait| Duration::from_micros(wait.total_low_us) < deadline);
+    // Beyond the listed waits all are alike.
+    let listed = u32::try_from(in_time.count()).unwrap_or(u32::MAX);
+    let unlisted = if listed < Explanation::MAX_WAITS { 0 } else { unlisted_in_time(&explanation, deadline) };
+    Some(listed.saturating_add(unlisted).saturating_add(1))
+}
+
+fn unlisted_in_time(explanation: &Explanation, deadline: Duration) -> u32 {
+    let Some(last) = explanation.waits.last() else { return 0 };
+    let left = deadline.saturating_sub(Duration::from_micros(last.total_low_us)).as_micros();
+    u32::try_from(left / u128::from(last.window.low_us().max(1))).unwrap_or(u32::MAX)
 }
 
 /// The longest wait, if it is shorter than a cap that was meant to bind.
 fn longest_below_cap(policy: &Policy) -> Option<Duration> {
+    let declared = policy.declared_cap()?;
     let grows = !matches!(policy.growth(), Growth::Constant { .. } | Growth::List { .. });
     let explanation = policy.explain();
     let longest = explanation.waits.iter().map(|wait| wait.window.high()).max()?;
-    (grows && !explanation.more && longest < policy.cap()).then_some(longest)
+    // Shares are rounded down, so a window that ends a microsecond below the cap has met it.
+    let is_below = longest + Duration::from_micros(2) < declared;
+    (grows && !explanation.more && is_below).then_some(longest)
 }
 
 fn scopes(set: &PolicySet) -> impl Iterator<Item = (&str, &Scope)> {
@@ -174,12 +191,14 @@ fn qualified(namespace: &str, operation: &str) -> String {
 }
 
 fn unused(set: &PolicySet, name: &str) -> Option<Finding> {
+    let has_children = set.policies().keys().any(|child| set.parent(child) == Some(name));
     let uses = |scope: &Scope| {
         scope.default.as_deref() == Some(name)
             || scope.operations.values().any(|operation| operation.policy == name)
     };
     if set.root().operations.is_empty() && set.namespaces().is_empty()
         || scopes(set).any(|(_, scope)| uses(scope))
+        || has_children
     {
         return None;
     }
@@ -195,10 +214,10 @@ fn unused(set: &PolicySet, name: &str) -> Option<Finding> {
 /// Waits that outlast what the caller has.
 fn outlasts(set: &PolicySet, subject: &str, operation: &Operation) -> Vec<Finding> {
     let Some(policy) = set.policy(&operation.policy) else { return Vec::new() };
-    let (low_us, high_us) = policy.explain().total_us();
     let deadline = policy.deadline().unwrap_or(Duration::MAX);
-    let (low, high) =
-        (Duration::from_micros(low_us).min(deadline), Duration::from_micros(high_us).min(deadline));
+    let total = policy.explain().total;
+    let bounded = |us: Option<u64>| us.map_or(Duration::MAX, Duration::from_micros).min(deadline);
+    let (low, high) = (bounded(total.map(|total| total.low_us)), bounded(total.map(|total| total.high_us)));
     let judge = |code, limit: Option<Duration>, what: &str| {
         let limit = limit.filter(|limit| high > *limit)?;
         let (severity, verb) =
@@ -245,25 +264,29 @@ fn ambiguous(namespace: &str, scope: &Scope) -> Vec<Finding> {
 
 /// The same operation under different caps, depending on the namespace.
 fn two_caps(set: &PolicySet) -> Vec<Finding> {
-    let mut caps: BTreeMap<&str, Vec<(String, Duration)>> = BTreeMap::new();
-    for (namespace, scope) in scopes(set) {
-        for (name, operation) in &scope.operations {
-            if let Some(policy) = set.policy(&operation.policy) {
-                let place = if namespace.is_empty() { "everywhere else" } else { namespace };
-                caps.entry(name).or_default().push((place.to_owned(), policy.cap()));
-            }
+    let names: BTreeSet<&str> =
+        scopes(set).flat_map(|(_, scope)| scope.operations.keys()).map(String::as_str).collect();
+    let mut findings = Vec::new();
+    for name in names {
+        let mut caps = Vec::new();
+        for (namespace, scope) in scopes(set) {
+            // A namespace that says nothing about the name has everybody's cap.
+            let Some(operation) = scope.find(name) else { continue };
+            let Some(policy) = set.policy(&operation.policy) else { continue };
+            let place = if namespace.is_empty() { "everywhere else" } else { namespace };
+            caps.push((place.to_owned(), policy.cap()));
+        }
+        if caps.windows(2).any(|pair| matches!(pair, [a, b] if a.1 != b.1)) {
+            findings.push(Finding {
+                code: "two-caps",
+                severity: Severity::Warning,
+                subject: format!("operation {name}"),
+                message: format!("has different caps: {}", listed(&caps)),
+                remedy: "use one policy, or policies with one cap, for one operation".to_owned(),
+            });
         }
     }
-    let differ =
-        |found: &Vec<(String, Duration)>| found.windows(2).any(|pair| matches!(pair, [a, b] if a.1 != b.1));
-    let finding = |(name, found): (&str, Vec<(String, Duration)>)| Finding {
-        code: "two-caps",
-        severity: Severity::Warning,
-        subject: format!("operation {name}"),
-        message: format!("has different caps: {}", listed(&found)),
-        remedy: "use one policy, or policies with one cap, for one operation".to_owned(),
-    };
-    caps.into_iter().filter(|(_, found)| differ(found)).map(finding).collect()
+    findings
 }
 
 fn listed(caps: &[(String, Duration)]) -> String {
@@ -321,6 +344,29 @@ mod tests {
         let same =
             with(&[("", "a", Operation::new("conservative")), ("eu", "a", Operation::new("standard"))]);
         assert_eq!(lint(&same), vec![]);
+    }
+
+    #[test]
+    fn a_pattern_and_a_name_can_be_two_caps_too() {
+        let set = with(&[
+            ("", "user.*", Operation::new("aggressive")),
+            ("eu", "user.login", Operation::new("standard")),
+        ]);
+        assert_eq!(codes(&lint(&set)), ["two-caps"]);
+    }
+
+    #[test]
+    fn many_tries_are_counted_to_the_end() {
+        let patient = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::Equal).attempts(500);
+        let found = |builder: crate::PolicyBuilder| lint_policy("x", &builder.build().unwrap());
+        let beyond = found(patient.clone().deadline(SECOND * 200));
+        assert_eq!(codes(&beyond), ["attempts-beyond-deadline"]);
+        assert!(beyond[0].message.contains("only 401 can be made"), "{}", beyond[0].message);
+        let mut set = PolicySet::default();
+        set.define("x", patient.build().unwrap());
+        let operation = Operation { timeout: Some(SECOND * 200), ..Operation::new("x") };
+        set.root_mut().operations.insert("a".to_owned(), operation);
+        assert_eq!(codes(&lint(&set)), ["longer-than-timeout"]);
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub struct Policy {
 pub(crate) struct Spec {
     pub(crate) growth: Growth,
     pub(crate) jitter: Jitter,
-    pub(crate) cap: Duration,
+    /// `None`: what [`default_cap`] says.
+    pub(crate) cap: Option<Duration>,
     pub(crate) attempts: u32,
     pub(crate) deadline: Option<Duration>,
     pub(crate) retry_after: RetryAfter,
@@ -91,7 +92,17 @@ impl Policy {
     /// A builder that starts from this policy.
     pub fn to_builder(&self) -> PolicyBuilder {
         let Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self.spec.clone();
-        PolicyBuilder { growth, jitter, cap: Some(cap), attempts, deadline, retry_after, crowd }
+        PolicyBuilder { growth, jitter, cap, attempts, deadline, retry_after, crowd }
+    }
+
+    /// The cap, if one was declared rather than left to the growth.
+    pub(crate) fn declared_cap(&self) -> Option<Duration> {
+        self.spec.cap
+    }
+
+    /// The same policy for something that never ends: unlimited tries, no deadline.
+    pub(crate) fn without_end(&self) -> Self {
+        Self::from_valid(Spec { attempts: Self::UNLIMITED, deadline: None, ..self.spec.clone() })
     }
 }
 
@@ -178,14 +189,20 @@ impl PolicyBuilder {
     }
 
     pub(crate) fn into_spec(self) -> Spec {
-        let cap = self.cap.unwrap_or_else(|| default_cap(&self.growth, self.jitter));
-        let Self { growth, jitter, attempts, deadline, retry_after, crowd, .. } = self;
+        let Self { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self;
         Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd }
     }
 }
 
+impl Spec {
+    /// The cap in force.
+    pub(crate) fn cap(&self) -> Duration {
+        self.cap.unwrap_or_else(|| default_cap(&self.growth, self.jitter))
+    }
+}
+
 /// What cannot grow needs no cap: the default is the top of its widest window.
-pub(crate) fn default_cap(growth: &Growth, jitter: Jitter) -> Duration {
+fn default_cap(growth: &Growth, jitter: Jitter) -> Duration {
     let Some(top) = growth.natural_top() else { return Policy::DEFAULT_CAP };
     let widest = match jitter {
         Jitter::Proportional(p) => 1.0 + p,
@@ -257,6 +274,13 @@ mod tests {
     fn an_immediate_retry_can_be_declared() {
         let policy = Policy::builder(Growth::constant(Duration::ZERO)).build().unwrap();
         assert_eq!(policy.window(Attempt::FIRST, Duration::ZERO).high(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_cap_nobody_declared_follows_the_growth() {
+        let one = Policy::builder(Growth::constant(SECOND)).build().unwrap();
+        let five = one.to_builder().growth(Growth::constant(SECOND * 5)).build().unwrap();
+        assert_eq!(five.cap(), SECOND * 5);
     }
 
     #[test]

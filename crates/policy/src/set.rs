@@ -2,9 +2,9 @@
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use core::fmt::Write;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::{ClassMap, PRESETS, Policy, PolicyId, glob};
@@ -18,6 +18,8 @@ pub struct PolicySet {
     policies: BTreeMap<String, Arc<Policy>>,
     /// The names that were defined here, rather than being presets.
     own: BTreeSet<String>,
+    /// Which policy of the file extends which.
+    parents: BTreeMap<String, String>,
     root: Scope,
     namespaces: BTreeMap<String, Scope>,
     classes: ClassMap,
@@ -59,6 +61,7 @@ impl Default for PolicySet {
         Self {
             policies: PRESETS.iter().filter_map(|(name, _)| preset(name)).collect(),
             own: BTreeSet::new(),
+            parents: BTreeMap::new(),
             root: Scope::default(),
             namespaces: BTreeMap::new(),
             classes: ClassMap::default(),
@@ -79,6 +82,17 @@ impl PolicySet {
         let name = name.into();
         self.policies.insert(name.clone(), Arc::new(policy));
         self.own.insert(name);
+    }
+
+    /// Notes that one policy was made from another.
+    #[cfg(feature = "std")]
+    pub(crate) fn note_parent(&mut self, child: &str, parent: &str) {
+        self.parents.insert(child.to_owned(), parent.to_owned());
+    }
+
+    /// The policy that the policy of this name extends, if it says so.
+    pub fn parent(&self, name: &str) -> Option<&str> {
+        self.parents.get(name).map(String::as_str)
     }
 
     /// The operations of every namespace.
@@ -144,19 +158,37 @@ impl PolicySet {
     }
 
     /// The set's name by content: equal sets have equal ids.
+    ///
+    /// It is the SHA-256 over the set's facts in a fixed order, each a list of fields, each field preceded by
+    /// its length in bytes as eight bytes, the lowest first: `policy NAME ID`, `default NAMESPACE POLICY`,
+    /// `operation NAMESPACE NAME POLICY TIMEOUT LEASE` and `class KIND CODE CLASS`; times in microseconds,
+    /// what is absent empty, the namespace of everybody empty.
     pub fn id(&self) -> PolicyId {
-        let mut text = String::new();
+        let mut facts = Facts::default();
         for (name, policy) in &self.policies {
-            let _ = writeln!(text, "policy {name:?} {}", policy.id());
+            facts.add(&["policy", name, &policy.id().to_string()]);
         }
-        self.root.write(&mut text, "");
+        self.root.add_to(&mut facts, "");
         for (namespace, scope) in &self.namespaces {
-            scope.write(&mut text, namespace);
+            scope.add_to(&mut facts, namespace);
         }
         for (kind, code, class) in self.classes.overrides() {
-            let _ = writeln!(text, "class {kind} {code:?} {class}");
+            facts.add(&["class", kind, &code, class.name()]);
         }
-        PolicyId::of(&text)
+        PolicyId::of(&facts.0)
+    }
+}
+
+/// Fields that cannot run into each other.
+#[derive(Default)]
+struct Facts(Vec<u8>);
+
+impl Facts {
+    fn add(&mut self, fields: &[&str]) {
+        for field in fields {
+            self.0.extend_from_slice(&(field.len() as u64).to_le_bytes());
+            self.0.extend_from_slice(field.as_bytes());
+        }
     }
 }
 
@@ -171,12 +203,14 @@ impl Scope {
         matching.rev().max_by_key(|(pattern, _)| glob::specificity(pattern)).map(|(_, found)| found)
     }
 
-    fn write(&self, text: &mut String, namespace: &str) {
+    fn add_to(&self, facts: &mut Facts, namespace: &str) {
         if let Some(default) = &self.default {
-            let _ = writeln!(text, "default {namespace:?} {default:?}");
+            facts.add(&["default", namespace, default]);
         }
+        let micros =
+            |time: Option<Duration>| time.map_or_else(String::new, |time| time.as_micros().to_string());
         for (name, Operation { policy, timeout, lease }) in &self.operations {
-            let _ = writeln!(text, "operation {namespace:?} {name:?} {policy:?} {timeout:?} {lease:?}");
+            facts.add(&["operation", namespace, name, policy, &micros(*timeout), &micros(*lease)]);
         }
     }
 }
@@ -184,7 +218,6 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
 
     fn set() -> PolicySet {
         let mut set = PolicySet::default();

@@ -66,13 +66,15 @@ impl Window {
         Self { low_us: low, high_us: high }
     }
 
-    /// This window without what lies beyond `limit`; `None` if nothing is left.
+    /// This window without what does not end before `left` is over; `None` if less than half would remain.
+    ///
+    /// Half, because a window that is cut ever shorter at a shrinking rest ends in a burst of tries.
     #[inline]
-    pub(crate) const fn cut(&self, limit_us: u64) -> Option<Self> {
-        if self.low_us > limit_us {
+    pub(crate) const fn cut(&self, left_us: u64) -> Option<Self> {
+        if left_us <= self.mean_us() {
             return None;
         }
-        let high_us = if self.high_us > limit_us { limit_us } else { self.high_us };
+        let high_us = if self.high_us < left_us { self.high_us } else { left_us - 1 };
         Some(Self { low_us: self.low_us, high_us })
     }
 }

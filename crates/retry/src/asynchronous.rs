@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
-use holdoff_policy::{Class, Failure};
+use holdoff_policy::{Class, ClassMap, Failure};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::Classifier;
@@ -47,10 +47,8 @@ impl<C, H> Retry<'_, C, H> {
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let Self { options, cancel, refresher, classifier, hook, .. } = self;
-        let around = Around { cancel, refresher, error_type: type_name::<E>() };
-        let mut judge = ByError { classifier, hook };
-        drive(Course::new(options), around, call, &mut judge, None).await.into_result()
+        let (course, around, mut judge) = self.parts::<E>(None);
+        drive(course, around, call, &mut judge, None).await.into_result()
     }
 
     /// Goes on after a first attempt that has failed.
@@ -66,12 +64,23 @@ impl<C, H> Retry<'_, C, H> {
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let Self { options, cancel, refresher, classifier, hook, .. } = self;
-        let around = Around { cancel, refresher, error_type: type_name::<E>() };
-        let course = Course::resumed(options, stopwatch);
-        let mut judge = ByError { classifier, hook };
+        let (course, around, mut judge) = self.parts::<E>(Some(stopwatch));
         let ended = drive(course, around, call, &mut judge, Some(Err(error))).await;
         ended.into_result().map(|report| report.value)
+    }
+}
+
+impl<'a, C, H> Retry<'a, C, H> {
+    /// What the loop needs; with a stopwatch, after a first attempt.
+    fn parts<E>(self, resumed: Option<Stopwatch>) -> (Course<'a>, Around<'a>, ByError<'a, C, H>) {
+        let Self { mut options, cancel, refresher, classifier, hook, .. } = self;
+        options.can_refresh = refresher.is_some();
+        let judge = ByError { classifier, classes: options.classes, hook };
+        let course = match resumed {
+            Some(stopwatch) => Course::resumed(options, stopwatch),
+            None => Course::new(options),
+        };
+        (course, Around { cancel, refresher, error_type: type_name::<E>() }, judge)
     }
 }
 
@@ -86,8 +95,25 @@ impl<C> Retry<'_, C, NoHook> {
         Fut: Future<Output = O>,
         J: FnMut(&O) -> Option<Failure>,
     {
-        let around = Around { cancel: self.cancel, refresher: self.refresher, error_type: type_name::<O>() };
-        drive(Course::new(self.options), around, call, &mut ByClosure(judge), None).await
+        self.run_judged_as(type_name::<O>(), call, judge).await
+    }
+
+    /// The same, with the error type that the logs shall show.
+    pub(crate) async fn run_judged_as<O, F, Fut, J>(
+        self,
+        error_type: &'static str,
+        call: F,
+        judge: J,
+    ) -> Ended<O>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = O>,
+        J: FnMut(&O) -> Option<Failure>,
+    {
+        let Self { mut options, cancel, refresher, .. } = self;
+        options.can_refresh = refresher.is_some();
+        let around = Around { cancel, refresher, error_type };
+        drive(Course::new(options), around, call, &mut ByClosure(judge), None).await
     }
 }
 
@@ -98,14 +124,15 @@ trait Judge<O> {
 }
 
 /// Errors are failures, of the class the classifier gives them.
-struct ByError<C, H> {
+struct ByError<'a, C, H> {
     classifier: C,
+    classes: &'a ClassMap,
     hook: H,
 }
 
-impl<T, E, C: Classifier<E>, H: Hook<E>> Judge<Result<T, E>> for ByError<C, H> {
+impl<T, E, C: Classifier<E>, H: Hook<E>> Judge<Result<T, E>> for ByError<'_, C, H> {
     fn failure(&mut self, outcome: &Result<T, E>) -> Option<Failure> {
-        outcome.as_ref().err().map(|error| self.classifier.failure(error))
+        outcome.as_ref().err().map(|error| self.classifier.failure(error, self.classes))
     }
 
     fn retrying(&mut self, retrying: &Retrying, outcome: Option<&Result<T, E>>) {
@@ -149,58 +176,86 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = O>,
 {
-    let mut last = None;
+    let mut last = Last { outcome: None, timed_out: false };
     loop {
         let credentials = around.refresher.map(Refresher::generation);
         let attempted = match given.take() {
             Some(outcome) => Attempt::Done(outcome),
             None => match course.begin_attempt() {
                 Ok(()) => attempt(&mut course, call(), around.cancel).await,
-                Err(stopped) => return ended(last, Some(stopped), &course),
+                Err(stopped) => return last.ended(Some(stopped), &course),
             },
         };
         let failure = match attempted {
-            Attempt::Cancelled => return ended(last, Some(Stopped::Cancelled), &course),
+            Attempt::Cancelled => return last.cancelled(&course),
             Attempt::TimedOut => {
-                last = None;
+                last.timed_out = true;
                 Failure::new(Class::Timeout)
             }
             Attempt::Done(outcome) => {
                 let failure = judge.failure(&outcome);
-                last = Some(outcome);
+                last = Last { outcome: Some(outcome), timed_out: false };
                 let Some(failure) = failure else {
                     course.succeeded();
-                    return ended(last, None, &course);
+                    return last.ended(None, &course);
                 };
                 failure
             }
         };
-        let next = course.failed(&failure, around.error_type);
-        if let Next::Stop(stopped) = next {
-            return ended(last, Some(stopped), &course);
+        let mut next = course.failed(&failure, around.error_type);
+        if next == Next::Refresh {
+            judge.retrying(&retrying(&course, &failure, next), last.fresh());
+            match until_cancelled(around.cancel, around.refresh(&course, credentials)).await {
+                Some(true) => continue,
+                Some(false) => next = course.refresh_failed(&failure, around.error_type),
+                None => return last.cancelled(&course),
+            }
         }
-        judge.retrying(&retrying(&course, &failure, next), last.as_ref());
-        let pause = around.pause(next, credentials);
-        if until_cancelled(around.cancel, pause).await.is_none() {
-            return ended(last, Some(Stopped::Cancelled), &course);
+        match next {
+            Next::Wait(delay) => {
+                judge.retrying(&retrying(&course, &failure, next), last.fresh());
+                if until_cancelled(around.cancel, wait(delay)).await.is_none() {
+                    return last.cancelled(&course);
+                }
+            }
+            Next::Stop(stopped) => return last.ended(Some(stopped), &course),
+            Next::Refresh => {}
         }
     }
 }
 
 impl Around<'_> {
-    /// What lies between two attempts: a wait, or new credentials.
-    async fn pause(&self, next: Next, credentials: Option<u64>) {
-        match (next, self.refresher.zip(credentials)) {
-            (Next::Wait(delay), _) => wait(delay).await,
-            // Whether it worked shows at the next attempt: if not, that one is refused and backs off.
-            (_, Some((refresher, seen))) => drop(refresher.refresh(seen).await),
-            _ => {}
+    /// Refreshes the credentials within the time there is; `false` if that did not work.
+    async fn refresh(&self, course: &Course<'_>, credentials: Option<u64>) -> bool {
+        let Some((refresher, seen)) = self.refresher.zip(credentials) else { return false };
+        match course.attempt_limit() {
+            Some(limit) => matches!(tokio::time::timeout(limit, refresher.refresh(seen)).await, Ok(Ok(()))),
+            None => refresher.refresh(seen).await.is_ok(),
         }
     }
 }
 
-fn ended<O>(outcome: Option<O>, stopped: Option<Stopped>, course: &Course<'_>) -> Ended<O> {
-    Ended { outcome, stopped, attempts: course.made(), elapsed: course.elapsed() }
+/// What the attempts have left behind.
+struct Last<O> {
+    outcome: Option<O>,
+    timed_out: bool,
+}
+
+impl<O> Last<O> {
+    /// What the last attempt itself returned.
+    fn fresh(&self) -> Option<&O> {
+        self.outcome.as_ref().filter(|_| !self.timed_out)
+    }
+
+    fn ended(self, stopped: Option<Stopped>, course: &Course<'_>) -> Ended<O> {
+        let Self { outcome, timed_out } = self;
+        Ended { outcome, timed_out, stopped, attempts: course.made(), elapsed: course.elapsed() }
+    }
+
+    fn cancelled(self, course: &Course<'_>) -> Ended<O> {
+        course.stop(Stopped::Cancelled);
+        self.ended(Some(Stopped::Cancelled), course)
+    }
 }
 
 fn retrying(course: &Course<'_>, failure: &Failure, next: Next) -> Retrying {

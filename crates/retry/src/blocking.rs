@@ -21,7 +21,7 @@ use holdoff_policy::Policy;
 use crate::classify::Classifier;
 use crate::course::{Course, Next};
 use crate::retry::Hook;
-use crate::{Classify, Failed, Report, Retry, Retrying};
+use crate::{Classify, Failed, Report, Retry, Retrying, Stopped};
 
 /// Calls until it succeeds or the policy says stop, sleeping on this thread in between.
 pub fn retry<T, E: Classify>(policy: &Policy, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>> {
@@ -49,17 +49,22 @@ impl<'a, C, H> Retry<'a, C, H> {
         C: Classifier<E>,
         H: Hook<E>,
     {
-        let Self { options, classifier, mut hook, blocking_refresher: refresher, .. } = self;
+        #[cfg(feature = "tokio")]
+        let cancel = self.cancel;
+        let is_cancelled = || {
+            #[cfg(feature = "tokio")]
+            return cancel.is_some_and(tokio_util::sync::CancellationToken::is_cancelled);
+            #[cfg(not(feature = "tokio"))]
+            false
+        };
+        let Self { mut options, classifier, mut hook, blocking_refresher: refresher, .. } = self;
+        options.can_refresh = refresher.is_some();
         let mut course = Course::new(options);
         let mut last = None;
         loop {
-            if let Err(stopped) = course.begin_attempt() {
-                return Err(Failed {
-                    stopped,
-                    error: last,
-                    attempts: course.made(),
-                    elapsed: course.elapsed(),
-                });
+            let leave = if is_cancelled() { Err(cancelled(&course)) } else { course.begin_attempt() };
+            if let Err(stopped) = leave {
+                return Err(failed(stopped, last, &course));
             }
             course.stopwatch().start();
             let credentials = refresher.map(Refresher::generation);
@@ -70,24 +75,23 @@ impl<'a, C, H> Retry<'a, C, H> {
                 }
                 Err(error) => error,
             };
-            let failure = classifier.failure(&error);
-            let delay = match course.failed(&failure, type_name::<E>()) {
-                Next::Stop(stopped) => {
-                    let (attempts, elapsed) = (course.made(), course.elapsed());
-                    return Err(Failed { stopped, error: Some(error), attempts, elapsed });
+            let failure = classifier.failure(&error, course.classes());
+            let (attempt, class, retry_after) = (course.made(), failure.class(), failure.retry_after());
+            let retrying = |delay| Retrying { attempt, delay, class, retry_after };
+            let mut next = course.failed(&failure, type_name::<E>());
+            if let (Next::Refresh, Some((refresher, seen))) = (next, refresher.zip(credentials)) {
+                hook.retrying(&retrying(Duration::ZERO), Some(&error));
+                if !refresher.refresh(seen) {
+                    next = course.refresh_failed(&failure, type_name::<E>());
                 }
-                Next::Wait(delay) => Some(delay),
-                Next::Refresh => None,
-            };
-            let (class, retry_after) = (failure.class(), failure.retry_after());
-            let retrying =
-                Retrying { attempt: course.made(), delay: delay.unwrap_or_default(), class, retry_after };
-            hook.retrying(&retrying, Some(&error));
-            match (delay, refresher.zip(credentials)) {
-                (Some(delay), _) => sleep(delay),
-                // Whether it worked shows at the next attempt.
-                (None, Some((refresher, seen))) => drop(refresher.refresh(seen)),
-                (None, None) => {}
+            }
+            match next {
+                Next::Stop(stopped) => return Err(failed(stopped, Some(error), &course)),
+                Next::Wait(delay) => {
+                    hook.retrying(&retrying(delay), Some(&error));
+                    sleep(delay);
+                }
+                Next::Refresh => {}
             }
             last = Some(error);
         }
@@ -96,9 +100,17 @@ impl<'a, C, H> Retry<'a, C, H> {
     /// Refreshes the credentials when they are first refused, then tries again at once.
     pub fn refresh_blocking(mut self, refresher: &'a Refresher) -> Self {
         self.blocking_refresher = Some(refresher);
-        self.options.can_refresh = true;
         self
     }
+}
+
+fn cancelled(course: &Course<'_>) -> Stopped {
+    course.stop(Stopped::Cancelled);
+    Stopped::Cancelled
+}
+
+fn failed<E>(stopped: Stopped, error: Option<E>, course: &Course<'_>) -> Failed<E> {
+    Failed { stopped, error, timed_out: false, attempts: course.made(), elapsed: course.elapsed() }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the blocking executor")]

@@ -5,22 +5,24 @@ use holdoff_policy::{ClassMap, Failure};
 /// An error that knows what kind of failure it is.
 ///
 /// ```
-/// use holdoff_policy::{Class, Failure};
+/// use holdoff_policy::{Class, ClassMap, Failure};
 /// use holdoff_retry::Classify;
 /// use std::time::Duration;
 ///
 /// enum ApiError {
 ///     Overloaded { retry_after: Duration },
 ///     NoSuchUser,
+///     Io(std::io::Error),
 /// }
 ///
 /// impl Classify for ApiError {
-///     fn classify(&self) -> Failure {
+///     fn classify(&self, classes: &ClassMap) -> Failure {
 ///         match self {
 ///             Self::Overloaded { retry_after } => {
 ///                 Failure::new(Class::RateLimited).with_retry_after(*retry_after)
 ///             }
 ///             Self::NoSuchUser => Failure::permanent(),
+///             Self::Io(error) => error.classify(classes),
 ///         }
 ///     }
 /// }
@@ -28,37 +30,40 @@ use holdoff_policy::{ClassMap, Failure};
 #[diagnostic::on_unimplemented(
     message = "holdoff does not know which errors of type `{Self}` may pass by themselves",
     label = "this error type has no failure class",
-    note = "implement `Classify` for it, or say it at the call: \
-            `Retry::new(&policy).classify(|error| Failure::transient()).run(call)`"
+    note = "implement `holdoff_retry::Classify` for it (`holdoff::retry::Classify` through the facade), or judge it at \
+            the call: `Retry::new(&policy).classify(|error| …).run(call)`, with a closure that returns a \
+            `Failure` such as `Failure::transient()` or `Failure::permanent()`"
 )]
 pub trait Classify {
     /// What kind of failure this is, and what the other side said about it.
-    fn classify(&self) -> Failure;
+    ///
+    /// `classes` are the tables in force, with what the policy file overrides: look codes up there.
+    fn classify(&self, classes: &ClassMap) -> Failure;
 }
 
 impl<E: Classify + ?Sized> Classify for &E {
-    fn classify(&self) -> Failure {
-        (**self).classify()
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        (**self).classify(classes)
     }
 }
 
 impl<E: Classify + ?Sized> Classify for Box<E> {
-    fn classify(&self) -> Failure {
-        (**self).classify()
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        (**self).classify(classes)
     }
 }
 
 impl Classify for std::io::Error {
-    fn classify(&self) -> Failure {
-        ClassMap::default().io(self.kind()).into()
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        classes.io(self.kind()).into()
     }
 }
 
 /// Judges errors of one type: [`Classify`] itself, or a closure given to
 /// [`Retry::classify`](crate::Retry::classify).
 pub trait Classifier<E> {
-    /// What kind of failure this error is.
-    fn failure(&self, error: &E) -> Failure;
+    /// What kind of failure this error is, by the tables in force.
+    fn failure(&self, error: &E, classes: &ClassMap) -> Failure;
 }
 
 /// Judges an error by its own [`Classify`].
@@ -66,13 +71,13 @@ pub trait Classifier<E> {
 pub struct ByTrait;
 
 impl<E: Classify> Classifier<E> for ByTrait {
-    fn failure(&self, error: &E) -> Failure {
-        error.classify()
+    fn failure(&self, error: &E, classes: &ClassMap) -> Failure {
+        error.classify(classes)
     }
 }
 
 impl<E, F: Fn(&E) -> Failure> Classifier<E> for F {
-    fn failure(&self, error: &E) -> Failure {
+    fn failure(&self, error: &E, _: &ClassMap) -> Failure {
         self(error)
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use holdoff_policy::{Class, Decision, Failure, SoFar, Ticket};
+use holdoff_policy::{Attempt, Budget, Class, ClassMap, Decision, Failure, Refusal, SoFar, Ticket};
 
 use crate::Stopped;
 use crate::clock::Stopwatch;
@@ -63,20 +63,40 @@ impl<'a> Course<'a> {
         self.made
     }
 
-    /// How long the coming attempt may take, if anything limits it.
+    pub(crate) fn classes(&self) -> &'a ClassMap {
+        self.options.classes
+    }
+
+    /// How long the coming attempt, or refresh, may take, if anything limits it.
     #[cfg(feature = "tokio")]
     pub(crate) fn attempt_limit(&self) -> Option<Duration> {
-        let deadline =
-            self.options.earliest_deadline().map(|deadline| deadline.saturating_sub(self.elapsed()));
-        [self.options.attempt_timeout, deadline].into_iter().flatten().min()
+        [self.options.attempt_timeout, self.time_left()].into_iter().flatten().min()
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        self.options.earliest_deadline().map(|deadline| deadline.saturating_sub(self.elapsed()))
     }
 
     /// Asks leave for the coming attempt.
     pub(crate) fn begin_attempt(&mut self) -> Result<(), Stopped> {
+        self.admit().inspect_err(|stopped| {
+            // The retry was paid for and is not made.
+            if let Some(budget) = self.options.budget.filter(|_| self.made > 0) {
+                budget.put_back();
+            }
+            self.stop(*stopped);
+        })?;
+        self.made = self.so_far.attempt.get();
+        Ok(())
+    }
+
+    fn admit(&mut self) -> Result<(), Stopped> {
+        if self.time_left() == Some(Duration::ZERO) {
+            return Err(Stopped::Refused(Refusal::Deadline));
+        }
         if let Some(breaker) = self.options.breaker {
             self.ticket = Some(breaker.admit().map_err(|retry_in| Stopped::BreakerOpen { retry_in })?);
         }
-        self.made = self.so_far.attempt.get();
         Ok(())
     }
 
@@ -89,35 +109,62 @@ impl<'a> Course<'a> {
     #[cold]
     pub(crate) fn failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
         self.stopwatch.start();
-        self.so_far.elapsed = self.elapsed();
         self.record_health(!matches!(failure.class(), Class::Transient | Class::Timeout));
-        let next = self.next(failure);
-        self.report(failure, error_type, next);
-        if let Next::Wait(delay) = next {
-            self.so_far.last_delay = delay;
-        }
+        let decided = self.decide(failure);
+        let next = self.paid(decided);
         self.so_far.refreshed |= next == Next::Refresh;
+        self.report(failure, error_type, next);
         self.so_far.attempt = self.so_far.attempt.next();
         next
     }
 
-    fn next(&mut self, failure: &Failure) -> Next {
+    /// Decides what comes after credentials that could not be refreshed: the wait of a second refusal.
+    #[cold]
+    pub(crate) fn refresh_failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
+        let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
+        tracing::warn!(
+            operation,
+            operation_id = self.options.operation_id,
+            "the credentials could not be refreshed"
+        );
+        metrics::refresh_failed(operation);
+        self.so_far.attempt = Attempt::new(self.made);
+        let next = self.decide(failure);
+        self.report(failure, error_type, next);
+        self.so_far.attempt = self.so_far.attempt.next();
+        next
+    }
+
+    fn decide(&mut self, failure: &Failure) -> Next {
+        self.so_far.elapsed = self.elapsed();
         let roll = self.roll();
-        let next = match self.options.policy.decide(&self.so_far, failure, roll) {
-            Decision::Retry { after } => Next::Wait(after),
+        match self.options.policy.decide(&self.so_far, failure, roll) {
+            Decision::Retry { after } => {
+                self.so_far.last_delay = after;
+                Next::Wait(after)
+            }
             Decision::Refresh if self.options.can_refresh => Next::Refresh,
             Decision::Refresh => Next::Stop(Stopped::Unauthorized),
             Decision::HandOff => Next::Stop(Stopped::Conflict),
             Decision::GiveUp(refusal) => Next::Stop(Stopped::Refused(refusal)),
             // What a later policy may decide and this executor does not know, it does not do.
             _ => Next::Stop(Stopped::Cancelled),
-        };
-        let is_retry = !matches!(next, Next::Stop(_));
-        let has_budget = |budget: &holdoff_policy::Budget| budget.withdraw();
-        if is_retry && !self.options.budget.is_none_or(has_budget) {
-            return Next::Stop(Stopped::Budget);
         }
-        next
+    }
+
+    /// Another attempt must be paid for.
+    fn paid(&self, next: Next) -> Next {
+        let is_retry = !matches!(next, Next::Stop(_));
+        let can_pay = || self.options.budget.is_none_or(Budget::withdraw);
+        if is_retry && !can_pay() { Next::Stop(Stopped::Budget) } else { next }
+    }
+
+    /// Counts an end that no failure of an attempt explains: refused by the breaker, cancelled.
+    pub(crate) fn stop(&self, stopped: Stopped) {
+        let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
+        let (attempt, reason) = (self.made, stopped.name());
+        tracing::warn!(operation, operation_id = self.options.operation_id, attempt, reason, "gave up");
+        metrics::stopped(operation, stopped);
     }
 
     fn record_health(&mut self, healthy: bool) {

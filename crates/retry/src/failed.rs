@@ -12,6 +12,7 @@ use holdoff_policy::Refusal;
 pub struct Failed<E> {
     pub(crate) stopped: Stopped,
     pub(crate) error: Option<E>,
+    pub(crate) timed_out: bool,
     pub(crate) attempts: u32,
     pub(crate) elapsed: Duration,
 }
@@ -22,12 +23,18 @@ impl<E> Failed<E> {
         self.stopped
     }
 
-    /// The last attempt's error; `None` if it was cut off by a timeout, or if none was made.
+    /// The last error that an attempt returned; `None` if none did.
     pub fn error(&self) -> Option<&E> {
         self.error.as_ref()
     }
 
-    /// The last attempt's error, for the caller to keep.
+    /// Whether the last attempt was cut off, by its timeout or the deadline: then its outcome is unknown,
+    /// and [`error`](Self::error) is an earlier one's.
+    pub fn timed_out(&self) -> bool {
+        self.timed_out
+    }
+
+    /// The last error that an attempt returned, for the caller to keep.
     pub fn into_error(self) -> Option<E> {
         self.error
     }
@@ -46,7 +53,9 @@ impl<E> Failed<E> {
 impl<E> fmt::Display for Failed<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tries = if self.attempts == 1 { "try" } else { "tries" };
-        write!(f, "gave up after {} {tries} in {:?}: {}", self.attempts, self.elapsed, self.stopped)
+        let elapsed = Duration::from_millis(u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX));
+        write!(f, "gave up after {} {tries} in {elapsed:?}: {}", self.attempts, self.stopped)?;
+        if self.timed_out { f.write_str("; the last attempt was cut off") } else { Ok(()) }
     }
 }
 
@@ -94,9 +103,13 @@ impl Stopped {
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(Refusal::Permanent) => f.write_str("the failure will not pass by itself"),
+            Self::Refused(Refusal::Permanent) => {
+                f.write_str("the failure will not pass by itself, or must not be repeated")
+            }
             Self::Refused(Refusal::Exhausted) => f.write_str("all tries are used up"),
-            Self::Refused(Refusal::Deadline) => f.write_str("the next try would come after the deadline"),
+            Self::Refused(Refusal::Deadline) => {
+                f.write_str("there is not enough time left before the deadline")
+            }
             Self::Refused(Refusal::RetryAfter) => {
                 f.write_str("the other side asked for a longer wait than the policy's limit")
             }
@@ -128,8 +141,10 @@ pub struct Report<T> {
 /// How a judged call ended: with whatever it returned last, good or bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended<O> {
-    /// What the last attempt returned; `None` if it was cut off, or if none was made.
+    /// What an attempt returned last; `None` if none did.
     pub outcome: Option<O>,
+    /// Whether the last attempt was cut off; then the outcome is an earlier one's.
+    pub timed_out: bool,
     /// Why there was no further try; `None` if the last attempt was good.
     pub stopped: Option<Stopped>,
     /// How many attempts were made.
@@ -141,9 +156,9 @@ pub struct Ended<O> {
 impl<O> Ended<O> {
     /// What was returned last, good or bad; a failure if nothing was.
     pub fn into_outcome(self) -> Result<O, Failed<Infallible>> {
-        let Self { outcome, stopped, attempts, elapsed } = self;
+        let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         let stopped = stopped.unwrap_or(Stopped::Cancelled);
-        outcome.ok_or(Failed { stopped, error: None, attempts, elapsed })
+        outcome.ok_or(Failed { stopped, error: None, timed_out, attempts, elapsed })
     }
 }
 
@@ -151,12 +166,13 @@ impl<O> Ended<O> {
 impl<T, E> Ended<Result<T, E>> {
     /// The success with its report, or the failure.
     pub(crate) fn into_result(self) -> Result<Report<T>, Failed<E>> {
-        let Self { outcome, stopped, attempts, elapsed } = self;
+        let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         match (outcome, stopped) {
             (Some(Ok(value)), None) => Ok(Report { value, attempts, elapsed }),
             (outcome, stopped) => Err(Failed {
                 stopped: stopped.unwrap_or(Stopped::Cancelled),
                 error: outcome.and_then(Result::err),
+                timed_out,
                 attempts,
                 elapsed,
             }),

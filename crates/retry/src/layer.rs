@@ -124,7 +124,8 @@ where
             retry.options.budget = shared.budget.as_deref();
             retry.options.breaker = shared.breaker.as_deref();
             let attempt = move || once(ready.take(), clone.clone(), request.clone());
-            let ended = retry.run_judged(attempt, &shared.judge).await;
+            let error_type = std::any::type_name::<S::Error>();
+            let ended = retry.run_judged_as(error_type, attempt, &shared.judge).await;
             ended.into_outcome().map_err(BoxError::from)?.map_err(Into::into)
         })
     }

@@ -23,6 +23,9 @@ pub const RETRY_AFTER_HONOURED_TOTAL: &str = "holdoff_retry_retry_after_honoured
 /// What `Retry-After` asked for. Labels: `operation`.
 pub const RETRY_AFTER_SECONDS: &str = "holdoff_retry_retry_after_seconds";
 
+/// Credentials that could not be refreshed. Labels: `operation`.
+pub const REFRESH_FAILED_TOTAL: &str = "holdoff_retry_refresh_failed_total";
+
 /// The operation of whoever named none. Its successes at the first attempt are not counted, so that an
 /// unnamed retry costs nothing when nothing is wrong.
 pub const UNNAMED: &str = "unnamed";
@@ -34,6 +37,7 @@ pub fn describe() {
     describe_counter!(STOPPED_TOTAL, "Operations that ended without success, by reason.");
     describe_counter!(SUCCESS_TOTAL, "Operations that succeeded, by the attempt that did.");
     describe_counter!(RETRY_AFTER_HONOURED_TOTAL, "Waits in which the server's Retry-After was honoured.");
+    describe_counter!(REFRESH_FAILED_TOTAL, "Credentials that could not be refreshed.");
     describe_histogram!(RETRY_AFTER_SECONDS, Unit::Seconds, "What the server's Retry-After asked for.");
 }
 
@@ -43,6 +47,10 @@ pub(crate) fn succeeded(operation: &str, attempt: u32) {
 
 pub(crate) fn stopped(operation: &str, stopped: Stopped) {
     counter!(STOPPED_TOTAL, "operation" => operation.to_owned(), "reason" => stopped.name()).increment(1);
+}
+
+pub(crate) fn refresh_failed(operation: &str) {
+    counter!(REFRESH_FAILED_TOTAL, "operation" => operation.to_owned()).increment(1);
 }
 
 pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: Duration) {

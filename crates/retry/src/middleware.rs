@@ -95,21 +95,29 @@ impl RetryMiddleware {
         }
     }
 
-    fn judge(&self, result: &Result<Response>, replay: Replay) -> Option<Failure> {
-        let built_in = ClassMap::default();
-        let classes = match &self.policies {
-            Policies::One(_) => &built_in,
-            Policies::Set(set, _) => set.classes(),
-        };
-        match result {
-            Ok(response) => {
-                let failure = Failure::new(classes.http(response.status().as_u16(), replay)?);
-                let asked = retry_after(response.headers());
-                Some(asked.map_or(failure, |wait| failure.with_retry_after(wait)))
-            }
-            Err(Error::Reqwest(error)) => Some(Failure::new(class_of(error, replay))),
-            Err(Error::Middleware(_)) => Some(Failure::permanent()),
+    fn classes(&self) -> Option<&ClassMap> {
+        match &self.policies {
+            Policies::One(_) => None,
+            Policies::Set(set, _) => Some(set.classes()),
         }
+    }
+}
+
+/// What a result means: the class says how the server is, and whether the request may be repeated is
+/// another question.
+fn judge(result: &Result<Response>, classes: &ClassMap, replay: Replay) -> Option<Failure> {
+    match result {
+        Ok(response) => {
+            let status = response.status().as_u16();
+            let class = classes.http(status, replay)?;
+            let health = classes.http(status, Replay::Safe)?;
+            let failure = Failure::new(health);
+            let failure = if class == health { failure } else { failure.not_repeatable() };
+            let asked = retry_after(response.headers());
+            Some(asked.map_or(failure, |wait| failure.with_retry_after(wait)))
+        }
+        Err(Error::Reqwest(error)) => Some(failure_of(error, replay)),
+        Err(Error::Middleware(_)) => Some(Failure::permanent()),
     }
 }
 
@@ -123,19 +131,14 @@ fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
     retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
 }
 
-fn class_of(error: &reqwest::Error, replay: Replay) -> Class {
+fn failure_of(error: &reqwest::Error, replay: Replay) -> Failure {
     if error.is_builder() || error.is_redirect() || error.is_decode() {
-        return Class::Permanent;
+        return Failure::permanent();
     }
+    let class = if error.is_timeout() { Class::Timeout } else { Class::Transient };
     // Without a connection nothing was sent, so nothing can have happened.
-    if error.is_connect() {
-        return Class::Transient;
-    }
-    match replay {
-        Replay::Unsafe => Class::Permanent,
-        Replay::Safe if error.is_timeout() => Class::Timeout,
-        Replay::Safe => Class::Transient,
-    }
+    let may_repeat = replay == Replay::Safe || error.is_connect();
+    if may_repeat { Failure::new(class) } else { Failure::new(class).not_repeatable() }
 }
 
 #[async_trait::async_trait]
@@ -146,30 +149,34 @@ impl Middleware for RetryMiddleware {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        if request.try_clone().is_none() {
-            return next.run(request, extensions).await;
-        }
+        let built_in = ClassMap::new();
+        let classes = self.classes().unwrap_or(&built_in);
         let replay = Replay::of(request.method().as_str(), request.headers().contains_key("idempotency-key"));
         let name = extensions.get::<OperationName>().cloned();
-        let operation = name.as_ref().map_or("", |name| name.0.as_ref());
-        let mut retry = Retry::new(self.policy(operation));
-        retry.options.operation = name.as_ref().map(|name| name.0.as_ref());
+        let operation = name.as_ref().map(|name| name.0.as_ref());
+        let policy = self.policy(operation.unwrap_or_default());
+        // A stream can be sent only once, but the breaker and the metrics hear of it like of any other.
+        let can_clone = request.try_clone().is_some();
+        let once = policy.to_builder().attempts(1).build().map_err(Error::middleware)?;
+        let mut retry = Retry::new(if can_clone { policy } else { &once });
+        retry.options.operation = operation;
         retry.options.budget = self.budget.as_deref();
         retry.options.breaker = self.breaker.as_deref();
-        retry.options.can_refresh = self.refresher.is_some();
         retry.refresher = self.refresher.as_deref();
-        let original = extensions.clone();
+        let (original, mut request) = (extensions.clone(), Some(request));
         let attempt = || {
-            let (request, next) = (request.try_clone(), next.clone());
-            let mut extensions = original.clone();
+            let copy = if can_clone { request.as_ref().and_then(Request::try_clone) } else { request.take() };
+            let (next, mut extensions) = (next.clone(), original.clone());
             async move {
-                match request {
+                match copy {
                     Some(request) => (next.run(request, &mut extensions).await, extensions),
                     None => (Err(Error::middleware(unrepeatable())), extensions),
                 }
             }
         };
-        let ended = retry.run_judged(attempt, |(result, _)| self.judge(result, replay)).await;
+        let error_type = std::any::type_name::<Error>();
+        let judge = |(result, _): &(Result<Response>, Extensions)| judge(result, classes, replay);
+        let ended = retry.run_judged_as(error_type, attempt, judge).await;
         let (result, last) = ended.into_outcome().map_err(Error::middleware)?;
         *extensions = last;
         result

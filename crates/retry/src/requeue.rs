@@ -7,8 +7,9 @@ use holdoff_policy::{Decision, Failure, Policy, SoFar};
 
 /// When to look at an object again that has failed so often in a row; `None` if not by itself.
 ///
-/// For reconcilers that return a time to their queue instead of waiting. A refused credential counts as
-/// "at once": the next round uses a new one.
+/// For reconcilers that return a time to their queue instead of waiting. A credential that is refused at the
+/// first failure means "at once": the next round uses a new one. It remembers nothing: a policy with a
+/// deadline or decorrelated jitter wants a [`Requeue`] for each object.
 ///
 /// ```
 /// use holdoff_policy::{Failure, Policy};
@@ -20,8 +21,9 @@ use holdoff_policy::{Decision, Failure, Policy, SoFar};
 /// assert_eq!(requeue_after(&policy, 10, &Failure::transient()), None, "the tenth try was the last");
 /// ```
 pub fn requeue_after(policy: &Policy, failures: u32, failure: &Failure) -> Option<Duration> {
-    let mut requeue = Requeue { so_far: SoFar::after(failures), rolls: Rng::new() };
-    requeue.after(policy, failure)
+    // Without a memory of its own it takes credentials to have been refreshed after the first failure.
+    let so_far = SoFar { refreshed: failures > 1, ..SoFar::after(failures) };
+    Requeue { so_far, rolls: Rng::new() }.after(policy, failure)
 }
 
 /// The failures of one object in a row, for controllers that keep some state for each.

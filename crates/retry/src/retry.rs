@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use holdoff_policy::{Budget, Class, Policy, PolicySet};
+use holdoff_policy::{Budget, Class, ClassMap, Policy, PolicySet};
 
 use crate::SharedBreaker;
 use crate::classify::ByTrait;
@@ -100,7 +100,12 @@ pub(crate) struct Options<'a> {
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) can_refresh: bool,
     pub(crate) seed: Option<u64>,
+    /// The tables that errors are classified by.
+    pub(crate) classes: &'a ClassMap,
 }
+
+/// The tables of whoever brings no policy file.
+static BUILT_IN: ClassMap = ClassMap::new();
 
 impl Options<'_> {
     pub(crate) fn earliest_deadline(&self) -> Option<Duration> {
@@ -141,6 +146,7 @@ impl<'a> Retry<'a> {
             attempt_timeout: None,
             can_refresh: false,
             seed: None,
+            classes: &BUILT_IN,
         };
         Self {
             options,
@@ -154,7 +160,7 @@ impl<'a> Retry<'a> {
         }
     }
 
-    /// Retries this operation by the policy that the set has for it.
+    /// Retries this operation by the policy that the set has for it, and classifies by the set's tables.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;
@@ -166,7 +172,9 @@ impl<'a> Retry<'a> {
     /// # Ok::<(), holdoff_policy::Problems>(())
     /// ```
     pub fn for_operation(set: &'a PolicySet, namespace: &str, operation: &'a str) -> Self {
-        Self::new(set.policy_for(namespace, operation).1).operation(operation)
+        let mut retry = Self::new(set.policy_for(namespace, operation).1).operation(operation);
+        retry.options.classes = set.classes();
+        retry
     }
 }
 
@@ -236,22 +244,24 @@ impl<'a, C, H> Retry<'a, C, H> {
 
 #[cfg(feature = "tokio")]
 impl<'a, C, H> Retry<'a, C, H> {
-    /// Cuts each attempt off after this time; that counts as a timeout, and its outcome is unknown.
+    /// Cuts each attempt off after this time; that counts as a timeout, and its outcome is unknown. For the
+    /// async executor only: a blocking call cannot be cut off.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.options.attempt_timeout = Some(timeout);
         self
     }
 
-    /// Stops when the token is cancelled, also in the middle of an attempt or a wait.
+    /// Stops when the token is cancelled, also in the middle of an attempt or a wait. The blocking executor
+    /// looks at it between attempts.
     pub fn cancel(mut self, token: &'a tokio_util::sync::CancellationToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// Refreshes the credentials when they are first refused, then tries again at once.
+    /// Refreshes the credentials when they are first refused, then tries again at once. For the async
+    /// executor; the blocking one has [`refresh_blocking`](Self::refresh_blocking).
     pub fn refresh(mut self, refresher: &'a crate::Refresher) -> Self {
         self.refresher = Some(refresher);
-        self.options.can_refresh = true;
         self
     }
 }

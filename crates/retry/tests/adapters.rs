@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdoff_policy::{BreakerOptions, Failure, Growth, Jitter, Policy, PolicySet};
+use holdoff_policy::{BreakerOptions, BreakerState, Failure, Growth, Jitter, Policy, PolicySet};
 use holdoff_retry::{OperationName, Refresher, RetryLayer, RetryMiddleware, SharedBreaker};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -91,21 +91,47 @@ async fn a_post_with_an_idempotency_key_is_repeated() {
 
 #[tokio::test]
 async fn a_refused_post_is_repeated_because_nothing_happened() {
-    let server = server(&["429 Slow Down\r\nretry-after: 0", "503 Busy"]).await;
+    let server = server(&["429 Slow Down\r\nretry-after: 0", "425 Too Early"]).await;
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 200);
+}
+
+/// A proxy may say 503 after the server has acted.
+#[tokio::test]
+async fn a_503_may_have_happened() {
+    let server = server(&["503 Busy"]).await;
+    assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 503);
+}
+
+#[tokio::test]
+async fn posts_that_may_not_be_repeated_still_show_that_the_server_is_ill() {
+    let breaker = Arc::new(SharedBreaker::new(BreakerOptions { min_calls: 3, ..BreakerOptions::default() }));
+    let server = server(&["500 Oops", "502 Oops", "503 Oops"]).await;
+    let client = client(RetryMiddleware::new(quick(5)).breaker(Arc::clone(&breaker)));
+    for expected in [500, 502, 503] {
+        assert_eq!(status(client.post(&server.url)).await, expected);
+    }
+    assert_eq!(breaker.state(), BreakerState::Open);
+    let stream = client.put(&server.url).body(once_only());
+    assert!(stream.send().await.is_err(), "a stream is refused too");
+}
+
+#[tokio::test]
+async fn not_modified_is_no_failure() {
+    let server = server(&["304 Not Modified"]).await;
+    assert_eq!(status(client(RetryMiddleware::new(quick(5))).get(&server.url)).await, 304);
 }
 
 #[tokio::test]
 async fn a_streaming_body_is_sent_once_and_never_buffered() {
     let server = server(&["503 Busy"]).await;
-    let chunks = tokio_stream();
+    let chunks = once_only();
     let request = client(RetryMiddleware::new(quick(5))).put(&server.url).body(chunks);
     assert_eq!(status(request).await, 503);
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
 }
 
 /// A body that can be read only once.
-fn tokio_stream() -> reqwest::Body {
+fn once_only() -> reqwest::Body {
     struct Once(bool);
     impl http_body::Body for Once {
         type Data = bytes::Bytes;

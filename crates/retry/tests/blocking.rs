@@ -1,5 +1,6 @@
 //! The blocking executor: the same course on a plain thread.
 
+#![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::cell::Cell;
@@ -80,4 +81,25 @@ fn many_threads_refresh_once() {
         }
     });
     assert_eq!(refreshes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn the_async_refresher_is_not_taken_for_a_blocking_one() {
+    let refresher = holdoff_retry::Refresher::new(|| async { Ok(()) });
+    let policy = quick(5);
+    let retry = Retry::new(&policy).refresh(&refresher).classify(|_: &()| Failure::new(Class::Unauthorized));
+    let failed = retry.run_blocking(|| Err::<(), _>(())).unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Unauthorized, 1));
+}
+
+#[test]
+fn a_cancelled_token_stops_between_attempts() {
+    let (policy, token) = (quick(5), tokio_util::sync::CancellationToken::new());
+    let retry = Retry::new(&policy).cancel(&token).classify(|_: &()| Failure::transient());
+    let call = || {
+        token.cancel();
+        Err::<(), _>(())
+    };
+    let failed = retry.run_blocking(call).unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Cancelled, 1));
 }

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdoff_policy::{
-    BreakerOptions, BreakerState, Budget, BudgetOptions, Class, Failure, Growth, Jitter, Policy, PolicySet,
-    Refusal, RetryAfter, retry_after_from_headers,
+    BreakerOptions, BreakerState, Budget, BudgetOptions, Class, ClassMap, Failure, Growth, Jitter, Policy,
+    PolicySet, Refusal, RetryAfter, retry_after_from_headers,
 };
-use holdoff_retry::{Classify, Failed, Refresher, Retry, SharedBreaker, Stopped, retry};
+use holdoff_retry::{
+    Classify, Failed, Refresher, Requeue, Retry, SharedBreaker, Stopped, requeue_after, retry,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Fault(&'static str, Failure);
 
 impl Classify for Fault {
-    fn classify(&self) -> Failure {
+    fn classify(&self, _: &ClassMap) -> Failure {
         self.1
     }
 }
@@ -179,6 +181,59 @@ async fn those_who_waited_for_a_failed_refresh_share_its_failure() {
     assert_eq!(refreshes.load(Ordering::SeqCst), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_fails_backs_off_instead_of_trying_the_old_credentials_at_once() {
+    let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
+    let script = Script::new([fault(Class::Unauthorized)]);
+    let (policy, start) = (steady(4), Instant::now());
+    let done = Retry::new(&policy).refresh(&refresher).run(|| script.call()).await;
+    assert_eq!((done, script.calls.get(), start.elapsed()), (Ok("done"), 2, SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_hangs_is_bounded_by_the_deadline() {
+    let refresher = Refresher::new(std::future::pending);
+    let script = Script::new([fault(Class::Unauthorized)]);
+    let (policy, start) = (steady(4), Instant::now());
+    let retry = Retry::new(&policy).refresh(&refresher).deadline(SECOND * 5);
+    let failed = retry.run(|| script.call()).await.unwrap_err();
+    assert_eq!((failed.stopped(), start.elapsed()), (Stopped::Refused(Refusal::Deadline), SECOND * 5));
+    assert!(failed.error().is_some());
+}
+
+#[tokio::test]
+async fn the_files_classes_reach_the_executor() {
+    let set = PolicySet::from_toml("[classes.io]\nconnection_reset = \"permanent\"\n").unwrap();
+    let call = || async { Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset)) };
+    let failed = Retry::for_operation(&set, "default", "a").run(call).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Refused(Refusal::Permanent), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_the_breaker_refuses_is_not_charged_to_the_budget() {
+    let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
+    let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
+    let (policy, script) = (steady(4), Script::new((0..9).map(|_| fault(Class::Transient))));
+    let policy = policy.to_builder().growth(Growth::constant(Duration::from_millis(1))).build().unwrap();
+    let failed =
+        Retry::new(&policy).breaker(&breaker).budget(&budget).run(|| script.call()).await.unwrap_err();
+    assert!(matches!(failed.stopped(), Stopped::BreakerOpen { .. }), "{failed}");
+    assert_eq!((failed.attempts(), budget.left()), (1, 5));
+    assert!(failed.error().is_some(), "the error of the attempt that was made");
+}
+
+#[test]
+fn a_controller_does_not_spin_on_refused_credentials() {
+    let unauthorized = Failure::new(Class::Unauthorized);
+    assert_eq!(requeue_after(&steady(9), 1, &unauthorized), Some(Duration::ZERO));
+    assert_eq!(requeue_after(&steady(9), 2, &unauthorized), Some(SECOND));
+    let mut requeue = Requeue::new();
+    assert_eq!(requeue.failed(&steady(9), &unauthorized), Some(Duration::ZERO));
+    assert_eq!(requeue.failed(&steady(9), &unauthorized), Some(SECOND));
+    requeue.succeeded();
+    assert_eq!(requeue.failed(&steady(9), &unauthorized), Some(Duration::ZERO));
+}
+
 /// How long the executor waits after a 429 with this header.
 async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, Stopped> {
     let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
@@ -241,7 +296,39 @@ async fn the_callers_deadline_cuts_off_an_attempt_that_hangs() {
     let hang = || std::future::pending::<Result<(), Fault>>();
     let failed = Retry::new(&policy).deadline(SECOND * 3).run(hang).await.unwrap_err();
     assert_eq!((failed.stopped(), failed.error()), (Stopped::Refused(Refusal::Deadline), None));
-    assert_eq!((failed.attempts(), start.elapsed()), (1, SECOND * 3));
+    assert_eq!((failed.attempts(), start.elapsed(), failed.timed_out()), (1, SECOND * 3, true));
+    assert!(failed.to_string().ends_with("the last attempt was cut off"), "{failed}");
+}
+
+/// However the waits fall: the error survives, and no attempt begins when the time is over.
+#[tokio::test(start_paused = true)]
+async fn with_a_deadline_the_last_error_survives_and_no_attempt_comes_late() {
+    let policy = Policy::builder(Growth::constant(SECOND)).attempts(Policy::UNLIMITED).build().unwrap();
+    for seed in 0..300 {
+        let (start, latest) = (Instant::now(), Cell::new(Duration::ZERO));
+        let call = || async {
+            latest.set(start.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Err::<(), _>(fault(Class::Transient))
+        };
+        let failed = Retry::new(&policy).seed(seed).deadline(SECOND * 3).run(call).await.unwrap_err();
+        assert_eq!(failed.stopped(), Stopped::Refused(Refusal::Deadline), "seed {seed}");
+        assert!(failed.error().is_some() && latest.get() < SECOND * 3, "seed {seed}: {failed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_error_is_kept_when_the_last_attempt_is_cut_off() {
+    let (policy, calls) = (steady(2), Cell::new(0));
+    let call = || async {
+        calls.set(calls.get() + 1);
+        if calls.get() == 2 {
+            std::future::pending::<()>().await;
+        }
+        Err::<(), _>(fault(Class::Transient))
+    };
+    let failed = Retry::new(&policy).attempt_timeout(SECOND).run(call).await.unwrap_err();
+    assert_eq!((failed.timed_out(), failed.error()), (true, Some(&fault(Class::Transient))));
 }
 
 #[tokio::test(start_paused = true)]

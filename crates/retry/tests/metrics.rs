@@ -6,7 +6,7 @@ mod support;
 
 use holdoff_retry::metrics;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use support::{exhaust, succeed_at_the_third};
+use support::{exhaust, meet_an_open_breaker, succeed_at_the_third};
 
 #[test]
 fn every_metric_is_recorded_under_its_name() {
@@ -16,6 +16,7 @@ fn every_metric_is_recorded_under_its_name() {
         metrics::describe();
         succeed_at_the_third();
         exhaust();
+        meet_an_open_breaker();
     });
     let lines: Vec<String> = snapshotter
         .snapshot()
@@ -37,7 +38,8 @@ fn every_metric_is_recorded_under_its_name() {
     has("holdoff_retry_retries_total{operation=card.charge,attempt=2,class=rate-limited} 1");
     has("holdoff_retry_retries_total{operation=card.charge,attempt=1,class=transient} 1");
     has("holdoff_retry_success_total{operation=card.charge,attempt=3} 1");
-    has("holdoff_retry_stopped_total{operation=card.charge,reason=exhausted} 1");
+    has("holdoff_retry_stopped_total{operation=card.charge,reason=exhausted} 2");
+    has("holdoff_retry_stopped_total{operation=card.charge,reason=breaker_open} 1");
     has("holdoff_retry_retry_after_honoured_total{operation=card.charge} 1");
     has("holdoff_retry_retry_after_seconds{operation=card.charge} [0.002]");
     has("holdoff_retry_delay_seconds{operation=card.charge} [0.001, 0.002, 0.001]");

@@ -58,11 +58,11 @@ pub(super) const ROWS: &[Row] = &[
     perhaps_done(500, "Internal Server Error", Class::Transient),
     refused(501, "Not Implemented", Class::Permanent),
     perhaps_done(502, "Bad Gateway", Class::Transient),
-    refused(503, "Service Unavailable", Class::Transient),
+    perhaps_done(503, "Service Unavailable", Class::Transient),
     perhaps_done(504, "Gateway Timeout", Class::Timeout),
     refused(505, "HTTP Version Not Supported", Class::Permanent),
     refused(506, "Variant Also Negotiates", Class::Permanent),
-    refused(507, "Insufficient Storage", Class::Transient),
+    perhaps_done(507, "Insufficient Storage", Class::Transient),
     refused(508, "Loop Detected", Class::Permanent),
     refused(510, "Not Extended", Class::Permanent),
     refused(511, "Network Authentication Required", Class::Permanent),
@@ -75,9 +75,9 @@ pub(super) fn class(status: u16, replay: Replay) -> Option<Class> {
         return Some(once.unwrap_or(row.class));
     }
     match (status, replay) {
-        (100..=299, _) => None,
+        (100..=399, _) => None,
         (500..=599, Replay::Safe) => Some(Class::Transient),
-        // Other redirects and client errors, unknown server errors after an unsafe call, and no HTTP at all.
+        // Other client errors, unknown server errors after an unsafe call, and no HTTP at all.
         _ => Some(Class::Permanent),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn unknown_statuses_follow_their_hundred() {
         assert_eq!(class(204, Replay::Safe), None);
-        assert_eq!(class(302, Replay::Safe), Some(Class::Permanent));
+        assert_eq!(class(304, Replay::Safe), None);
         assert_eq!(class(418, Replay::Safe), Some(Class::Permanent));
         assert_eq!(class(599, Replay::Safe), Some(Class::Transient));
         assert_eq!(class(599, Replay::Unsafe), Some(Class::Permanent));
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn a_refusal_may_be_retried_by_any_method() {
-        for status in [401, 425, 429, 503] {
+        for status in [401, 425, 429] {
             assert_eq!(class(status, Replay::Safe), class(status, Replay::Unsafe), "{status}");
         }
-        for status in [408, 500, 502, 504] {
+        for status in [408, 500, 502, 503, 504, 507] {
             assert_eq!(class(status, Replay::Unsafe), Some(Class::Permanent), "{status}");
         }
     }

@@ -17,9 +17,9 @@ pub(super) const VERSION: u32 = 1;
 pub struct PolicyId([u8; 32]);
 
 impl PolicyId {
-    /// The id of any canonical text.
-    pub(crate) fn of(text: &str) -> Self {
-        Self(Sha256::digest(text.as_bytes()).into())
+    /// The id of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
     }
 
     /// The 32 bytes of the hash.
@@ -64,7 +64,7 @@ pub struct NotAnId;
 impl Compiled {
     /// This policy's name by content: equal policies have equal ids, whatever they are called.
     pub fn id(&self) -> PolicyId {
-        PolicyId::of(&self.canonical())
+        PolicyId::of(self.canonical().as_bytes())
     }
 
     /// The canonical text: one line of JSON, keys in a fixed order, integers only, no white space.

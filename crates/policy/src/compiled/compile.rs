@@ -12,7 +12,7 @@ use crate::{Growth, Jitter, Window};
 /// Compiles a declared policy. What was not validated compiles too, into something harmless.
 pub(crate) fn compile(spec: &Spec) -> Compiled {
     let (low_ppm, high_ppm) = spec.jitter.shares();
-    let cap_us = saturating(spec.cap);
+    let cap_us = saturating(spec.cap());
     let shape = shape(spec, highest_ceiling(cap_us, low_ppm, high_ppm));
     Compiled::assemble(
         spec.attempts,

@@ -13,10 +13,14 @@ pub(crate) fn validate(spec: &Spec) -> Result<(), Invalid> {
     }
     validate_growth(&spec.growth)?;
     validate_jitter(&spec.jitter)?;
-    at_least_a_microsecond("cap", spec.cap)
+    if spec.jitter == Jitter::Decorrelated {
+        // Three times nothing is nothing, for ever.
+        at_least_a_microsecond("the first wait, under decorrelated jitter,", spec.growth.first())?;
+    }
+    at_least_a_microsecond("cap", spec.cap())
         .or_else(|zero| if spec.growth.natural_top() == Some(Duration::ZERO) { Ok(()) } else { Err(zero) })?;
-    if spec.growth.first() > spec.cap {
-        return Err(Invalid::BaseAboveCap { base: spec.growth.first(), cap: spec.cap });
+    if spec.growth.first() > spec.cap() {
+        return Err(Invalid::BaseAboveCap { base: spec.growth.first(), cap: spec.cap() });
     }
     if let Some(deadline) = spec.deadline {
         at_least_a_microsecond("deadline", deadline)?;

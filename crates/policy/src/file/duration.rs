@@ -2,14 +2,37 @@
 
 use std::time::Duration;
 
-/// Reads a duration such as `250ms`, `1.5s`, `2m` or `1h 30m`.
+/// The units that may be written. No months or years: nobody waits that long, and `M` is not `m`.
+const UNITS: &[&str] = &[
+    "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "m", "min", "mins", "minute", "minutes", "h",
+    "hour", "hours", "d", "day", "days",
+];
+
+/// Reads a duration such as `250ms`, `1.5s`, `2m` or `1h 30m`; else says what is wrong with it.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if text.starts_with('-') {
+        return Err("it is negative".to_owned());
+    }
+    if text.parse::<f64>().is_ok() && text != "0" {
+        return Err(format!("the unit is missing; is it \"{text}ms\" or \"{text}s\"?"));
+    }
+    let is_unit = |word: &&str| UNITS.contains(word);
+    let words = text.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    if let Some(unknown) = words.clone().find(|word| !is_unit(word)) {
+        let lower = unknown.to_lowercase();
+        let hint = UNITS.iter().find(|unit| **unit == lower).map_or_else(
+            || "the units are us, ms, s, m, h and d".to_owned(),
+            |unit| format!("did you mean \"{unit}\"?"),
+        );
+        return Err(format!("\"{unknown}\" is not a unit; {hint}"));
+    }
     humantime::parse_duration(text).map_err(|error| match error {
-        humantime::DurationError::UnknownUnit { unit, .. } if unit.is_empty() => {
-            format!("the unit is missing; is it \"{0}ms\" or \"{0}s\"?", text.trim())
-        }
-        humantime::DurationError::Empty => "it is empty".to_owned(),
-        error => error.to_string(),
+        humantime::DurationError::NumberOverflow => "it is too long".to_owned(),
+        _ => "a number and a unit are expected".to_owned(),
     })
 }
 
@@ -46,12 +69,24 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_unit_is_named() {
-        assert_eq!(
-            parse_duration("250"),
-            Err("the unit is missing; is it \"250ms\" or \"250s\"?".to_owned())
-        );
-        assert!(parse_duration("").is_err());
-        assert!(parse_duration("-1s").is_err());
+    fn words_and_fractions_are_read() {
+        for (text, ms) in
+            [("1.5s", 1_500), ("1h 30m", 5_400_000), ("2 minutes", 120_000), ("0", 0), (" 7ms ", 7)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = |text: &str| parse_duration(text).unwrap_err();
+        assert_eq!(wrong("250"), "the unit is missing; is it \"250ms\" or \"250s\"?");
+        assert_eq!(wrong("5M"), "\"M\" is not a unit; did you mean \"m\"?");
+        assert_eq!(wrong("5S"), "\"S\" is not a unit; did you mean \"s\"?");
+        assert_eq!(wrong("1y"), "\"y\" is not a unit; the units are us, ms, s, m, h and d");
+        assert_eq!(wrong("-5s"), "it is negative");
+        assert_eq!(wrong(""), "it is empty");
+        assert_eq!(wrong("s"), "a number and a unit are expected");
+        assert_eq!(wrong("99999999999999999999d"), "it is too long");
     }
 }

@@ -88,14 +88,14 @@ impl Keys<'_, '_, '_> {
             Some(Growth::Exponential { factor, max_exponent, .. }) => (*factor, *max_exponent),
             _ => (2.0, None),
         };
-        let base = self.duration("base", base)?;
+        let base = self.duration("base", base);
         if let Some(value) = self.table.get("factor") {
-            factor = self.reader.number(value, "factor")?;
+            factor = self.reader.number(value, "factor").unwrap_or(factor);
         }
         if let Some(value) = self.table.get("max_exponent") {
-            max_exponent = Some(self.reader.count(value, "max_exponent")?);
+            max_exponent = self.reader.whole_number(value, "max_exponent", "a whole number");
         }
-        Some(Growth::Exponential { base, factor, max_exponent })
+        Some(Growth::Exponential { base: base?, factor, max_exponent })
     }
 
     fn list(&mut self, inherited: Option<&Growth>) -> Option<Growth> {
@@ -114,7 +114,9 @@ impl Keys<'_, '_, '_> {
             self.reader.wrong_type(value, "delays", "a list of durations, such as [\"1s\", \"5s\"]");
             return None;
         };
-        array.iter().map(|delay| self.reader.duration(delay, "an entry of delays")).collect()
+        let read: Vec<_> =
+            array.iter().map(|delay| self.reader.duration(delay, "an entry of delays")).collect();
+        read.into_iter().collect()
     }
 
     fn missing(&mut self, key: &str, example: &str) {

@@ -47,19 +47,29 @@ fn read_operation(
     let Some(table) = value.get_ref().as_table() else {
         return policy_name(reader, value, &what, set).map(Operation::new);
     };
+    if !table.keys().any(|key| OPERATION_KEYS.contains(&key.get_ref().as_ref())) && !table.is_empty() {
+        return unquoted(reader, name, table);
+    }
     reader.refuse_unknown_keys(&format!("in {what}"), table, OPERATION_KEYS);
+    let timeout = table.get("timeout").and_then(|value| reader.duration(value, "timeout"));
+    let lease = table.get("lease").and_then(|value| reader.duration(value, "lease"));
     let Some(policy) = table.get("policy") else {
         reader.problem(value.span(), format!("{what} has no `policy`")).expected("{ policy = \"standard\" }");
         return None;
     };
-    let mut operation = Operation::new(policy_name(reader, policy, "policy", set)?);
-    if let Some(timeout) = table.get("timeout") {
-        operation.timeout = Some(reader.duration(timeout, "timeout")?);
+    let policy = policy_name(reader, policy, "policy", set)?;
+    Some(Operation { policy, timeout, lease })
+}
+
+/// `user.login = "…"` without quotes is a table `user` with a key `login`.
+fn unquoted(reader: &mut Reader<'_>, name: &str, table: &DeTable<'_>) -> Option<Operation> {
+    for key in table.keys() {
+        let full = format!("{name}.{}", key.get_ref());
+        reader
+            .problem(key.span(), format!("`{full}` needs quotes, because it has a dot"))
+            .expected(format!("\"{full}\" = …"));
     }
-    if let Some(lease) = table.get("lease") {
-        operation.lease = Some(reader.duration(lease, "lease")?);
-    }
-    Some(operation)
+    None
 }
 
 fn policy_name(reader: &mut Reader<'_>, value: &Value<'_>, what: &str, set: &PolicySet) -> Option<String> {

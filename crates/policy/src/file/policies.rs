@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::reader::{Reader, Value};
 use super::{growth, jitter};
-use crate::{Beyond, Crowd, Invalid, Policy, PolicySet, RetryAfter};
+use crate::{Beyond, Crowd, Invalid, Policy, PolicyBuilder, PolicySet, RetryAfter};
 
 /// The keys of a policy.
 pub(super) const KEYS: &[&str] = &[
@@ -62,9 +62,10 @@ impl<'a> Family<'a, '_> {
         self.under_way.pop();
         self.done.insert(name);
         let is_orphan = table.contains_key("extends") && parent.is_none();
-        let policy =
-            if is_orphan { None } else { read_policy(reader, name, span.clone(), table, parent.as_ref()) };
-        match policy {
+        // An orphan is read as if it extended the standard, so that its other problems are found too.
+        let parent = if is_orphan { Some(Policy::standard()) } else { parent };
+        let policy = read_policy(reader, name, span.clone(), table, parent.as_ref());
+        match policy.filter(|_| !is_orphan) {
             Some(policy) => set.define(name, policy),
             None => reader.note_broken(name),
         }
@@ -88,10 +89,13 @@ impl<'a> Family<'a, '_> {
         if wanted != name {
             self.read(reader, wanted, set);
         }
+        set.note_parent(name, wanted);
         // A policy may take a preset's name and extend the preset.
         let parent =
             if wanted == name { Policy::preset(wanted) } else { set.policy(wanted).map(|p| (**p).clone()) };
-        if parent.is_none() && !reader.is_broken(wanted) {
+        if parent.is_none() && wanted == name {
+            reader.problem(value.span(), format!("policy `{name}` cannot extend itself"));
+        } else if parent.is_none() && !reader.is_broken(wanted) {
             let known = self.tables.keys().copied().filter(|known| *known != name);
             let known: Vec<_> = known.chain(crate::PRESETS.iter().map(|(preset, _)| *preset)).collect();
             reader
@@ -103,6 +107,7 @@ impl<'a> Family<'a, '_> {
     }
 }
 
+/// Reads every key, so that every problem is found, then builds if there was none.
 fn read_policy(
     reader: &mut Reader<'_>,
     name: &str,
@@ -110,31 +115,31 @@ fn read_policy(
     table: &DeTable<'_>,
     parent: Option<&Policy>,
 ) -> Option<Policy> {
+    let problems_before = reader.count();
     reader.refuse_unknown_keys(&format!("in [policies.{name}]"), table, KEYS);
-    let growth = growth::read(reader, name, &span, table, parent.map(Policy::growth))?;
+    let growth = growth::read(reader, name, &span, table, parent.map(Policy::growth));
+    let jitter = table.get("jitter").and_then(|value| jitter::read(reader, value));
+    let cap = table.get("cap").and_then(|value| reader.duration(value, "cap"));
+    let attempts = table.get("attempts").and_then(|value| read_attempts(reader, value));
+    let deadline = table.get("deadline").and_then(|value| reader.duration(value, "deadline"));
+    let inherited_rule = parent.map(Policy::retry_after).unwrap_or_default();
+    let rule = table.get("retry_after").and_then(|value| read_retry_after(reader, value, inherited_rule));
+    let inherited_crowd = parent.and_then(Policy::crowd);
+    let crowd = table.get("crowd").and_then(|value| read_crowd(reader, value, inherited_crowd));
+    if reader.count() > problems_before {
+        return None;
+    }
+    let growth = growth?;
     let mut builder = match parent {
         Some(parent) => parent.to_builder().growth(growth),
         None => Policy::builder(growth),
     };
-    if let Some(jitter) = table.get("jitter") {
-        builder = builder.jitter(jitter::read(reader, jitter)?);
-    }
-    if let Some(cap) = table.get("cap") {
-        builder = builder.cap(reader.duration(cap, "cap")?);
-    }
-    if let Some(attempts) = table.get("attempts") {
-        builder = builder.attempts(read_attempts(reader, attempts)?);
-    }
-    if let Some(deadline) = table.get("deadline") {
-        builder = builder.deadline(reader.duration(deadline, "deadline")?);
-    }
-    if let Some(rule) = table.get("retry_after") {
-        let inherited = parent.map(Policy::retry_after).unwrap_or_default();
-        builder = builder.retry_after(read_retry_after(reader, rule, inherited)?);
-    }
-    if let Some(crowd) = table.get("crowd") {
-        builder = builder.crowd(read_crowd(reader, crowd, parent.and_then(Policy::crowd))?);
-    }
+    builder = jitter.into_iter().fold(builder, PolicyBuilder::jitter);
+    builder = cap.into_iter().fold(builder, PolicyBuilder::cap);
+    builder = attempts.into_iter().fold(builder, PolicyBuilder::attempts);
+    builder = deadline.into_iter().fold(builder, PolicyBuilder::deadline);
+    builder = rule.into_iter().fold(builder, PolicyBuilder::retry_after);
+    builder = crowd.into_iter().fold(builder, PolicyBuilder::crowd);
     match builder.build() {
         Ok(policy) => Some(policy),
         Err(invalid) => {
@@ -150,46 +155,48 @@ fn read_attempts(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
         Some(other) => {
             reader
                 .problem(value.span(), format!("attempts cannot be \"{other}\""))
-                .expected("a whole number, or \"unlimited\"")
+                .expected("a whole number from 1 up, or \"unlimited\"")
                 .nearest(other, ["unlimited"]);
             None
         }
-        None => reader.count(value, "attempts"),
+        None => match reader.whole_number(value, "attempts", "a whole number from 1 up, or \"unlimited\"") {
+            Some(0) => {
+                reader
+                    .problem(value.span(), "attempts is 0, but the first try counts")
+                    .expected("a whole number from 1 up, or \"unlimited\"");
+                None
+            }
+            attempts => attempts,
+        },
     }
 }
 
-fn read_retry_after(reader: &mut Reader<'_>, value: &Value<'_>, mut rule: RetryAfter) -> Option<RetryAfter> {
+fn read_retry_after(reader: &mut Reader<'_>, value: &Value<'_>, inherited: RetryAfter) -> Option<RetryAfter> {
     let table = reader.table(value, "retry_after")?;
     reader.refuse_unknown_keys("in retry_after", table, RETRY_AFTER_KEYS);
-    if let Some(spread) = table.get("spread") {
-        rule.spread = reader.duration(spread, "retry_after.spread")?;
-    }
-    if let Some(limit) = table.get("limit") {
-        rule.limit = reader.duration(limit, "retry_after.limit")?;
-    }
-    if let Some(beyond) = table.get("beyond") {
-        let word = reader.word(beyond, "retry_after.beyond", &Beyond::ALL.map(Beyond::name))?;
-        rule.beyond = Beyond::ALL.into_iter().find(|beyond| beyond.name() == word)?;
-    }
-    Some(rule)
+    let spread = table.get("spread").and_then(|value| reader.duration(value, "retry_after.spread"));
+    let limit = table.get("limit").and_then(|value| reader.duration(value, "retry_after.limit"));
+    let words = Beyond::ALL.map(Beyond::name);
+    let word = table.get("beyond").and_then(|value| reader.word(value, "retry_after.beyond", &words));
+    let beyond = word.and_then(|word| Beyond::ALL.into_iter().find(|beyond| beyond.name() == word));
+    Some(RetryAfter {
+        spread: spread.unwrap_or(inherited.spread),
+        limit: limit.unwrap_or(inherited.limit),
+        beyond: beyond.unwrap_or(inherited.beyond),
+    })
 }
 
 fn read_crowd(reader: &mut Reader<'_>, value: &Value<'_>, inherited: Option<Crowd>) -> Option<Crowd> {
     let table = reader.table(value, "crowd")?;
     reader.refuse_unknown_keys("in crowd", table, CROWD_KEYS);
-    let slot = match (table.get("slot"), inherited) {
-        (Some(slot), _) => reader.duration(slot, "crowd.slot")?,
-        (None, Some(inherited)) => inherited.slot,
-        (None, None) => {
-            reader.problem(value.span(), "crowd has no `slot`").expected("crowd = { slot = \"15ms\" }");
-            return None;
-        }
-    };
-    let limit = match table.get("limit") {
-        Some(limit) => reader.duration(limit, "crowd.limit")?,
-        None => inherited.map_or(Crowd::DEFAULT_LIMIT, |inherited| inherited.limit),
-    };
-    Some(Crowd { slot, limit })
+    let slot = table.get("slot").and_then(|value| reader.duration(value, "crowd.slot"));
+    let limit = table.get("limit").and_then(|value| reader.duration(value, "crowd.limit"));
+    let inherited_slot = inherited.map(|inherited| inherited.slot);
+    if !table.contains_key("slot") && inherited_slot.is_none() {
+        reader.problem(value.span(), "crowd has no `slot`").expected("crowd = { slot = \"15ms\" }");
+    }
+    let limit = limit.unwrap_or(inherited.map_or(Crowd::DEFAULT_LIMIT, |inherited| inherited.limit));
+    Some(Crowd { slot: slot.or(inherited_slot)?, limit })
 }
 
 /// The value that is to blame.

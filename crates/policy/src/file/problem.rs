@@ -57,11 +57,12 @@ impl Problem {
         self
     }
 
-    fn help(&self) -> Option<String> {
-        match (&self.suggestion, &self.expected) {
-            (Some(word), _) => Some(format!("did you mean `{word}`?")),
-            (None, Some(expected)) => Some(format!("expected {expected}")),
-            (None, None) => None,
+    /// What to say beside the marked place, and below it.
+    fn help(&self) -> (Option<String>, Option<String>) {
+        let expected = self.expected.as_ref().map(|expected| format!("expected {expected}"));
+        match &self.suggestion {
+            Some(word) => (Some(format!("did you mean `{word}`?")), expected),
+            None => (expected, None),
         }
     }
 }
@@ -138,6 +139,7 @@ impl fmt::Display for Problems {
 ///   |
 /// 2 | atempts = 3
 ///   | ^^^^^^^ did you mean `attempts`?
+///   = expected one of extends, growth, …
 /// ```
 fn write_problem(f: &mut fmt::Formatter<'_>, file: &str, problem: &Problem) -> fmt::Result {
     let Problem { line, column, message, excerpt, length, .. } = problem;
@@ -149,5 +151,7 @@ fn write_problem(f: &mut fmt::Formatter<'_>, file: &str, problem: &Problem) -> f
     writeln!(f, "{margin} |")?;
     writeln!(f, "{number} | {excerpt}")?;
     write!(f, "{margin} | {indent}{}", "^".repeat(*length))?;
-    problem.help().map_or(Ok(()), |help| write!(f, " {help}"))
+    let (beside, below) = problem.help();
+    beside.map_or(Ok(()), |help| write!(f, " {help}"))?;
+    below.map_or(Ok(()), |help| write!(f, "\n{margin} = {help}"))
 }

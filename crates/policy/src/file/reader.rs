@@ -28,6 +28,11 @@ impl<'t> Reader<'t> {
         Self { text, problems: Vec::new(), broken: BTreeSet::new(), spill: None }
     }
 
+    /// How many problems there are so far.
+    pub(super) fn count(&self) -> usize {
+        self.problems.len() + usize::from(self.spill.is_some())
+    }
+
     pub(super) fn is_clean(&self) -> bool {
         self.problems.is_empty()
     }
@@ -106,7 +111,7 @@ impl<'t> Reader<'t> {
         let expected = "a duration in quotes, such as \"250ms\", \"1.5s\" or \"2m\"";
         if let DeValue::Integer(number) = value.get_ref() {
             self.problem(value.span(), format!("{what} is a bare number, without a unit"))
-                .expected(format!("a duration in quotes, such as \"{}ms\"", number.as_str()));
+                .expected(format!("a duration in quotes, such as \"{0}ms\" or \"{0}s\"", number.as_str()));
             return None;
         }
         let text = self.string(value, what, expected)?;
@@ -135,16 +140,15 @@ impl<'t> Reader<'t> {
         number
     }
 
-    pub(super) fn count(&mut self, value: &Value<'_>, what: &str) -> Option<u32> {
+    pub(super) fn whole_number(&mut self, value: &Value<'_>, what: &str, expected: &str) -> Option<u32> {
         if let DeValue::Integer(number) = value.get_ref() {
             if let Ok(count) = u32::from_str_radix(number.as_str(), number.radix()) {
                 return Some(count);
             }
-            self.problem(value.span(), format!("{what} is {}", number.as_str()))
-                .expected("a whole number from 0 to 4294967295");
+            self.problem(value.span(), format!("{what} is {}", number.as_str())).expected(expected);
             return None;
         }
-        self.wrong_type(value, what, "a whole number");
+        self.wrong_type(value, what, expected);
         None
     }
 

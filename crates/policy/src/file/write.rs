@@ -58,11 +58,11 @@ fn write_operations(text: &mut String, place: &str, scope: &Scope) {
 }
 
 impl Policy {
-    /// The policy as the lines of its table in a policy file, complete, so that nothing depends on defaults.
+    /// The policy as the lines of its table in a policy file; only a cap that was never declared is left out.
     pub fn to_toml(&self) -> String {
         let mut lines = vec![format!("growth = \"{}\"", self.growth().name())];
         lines.extend(growth_lines(self.growth()));
-        lines.push(format!("cap = \"{}\"", format_duration(self.cap())));
+        lines.extend(self.declared_cap().map(|cap| format!("cap = \"{}\"", format_duration(cap))));
         lines.push(format!("jitter = {}", jitter_value(self.jitter())));
         lines.push(match self.attempts() {
             Self::UNLIMITED => "attempts = \"unlimited\"".to_owned(),

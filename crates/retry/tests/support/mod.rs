@@ -1,12 +1,12 @@
 //! Two operations to be observed.
 
-#![allow(unreachable_pub, clippy::unwrap_used, reason = "shared by tests")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared by tests")]
 
 use std::cell::Cell;
 use std::time::Duration;
 
-use holdoff_policy::{Class, Failure, Growth, Jitter, Policy};
-use holdoff_retry::Retry;
+use holdoff_policy::{BreakerOptions, Class, Failure, Growth, Jitter, Policy};
+use holdoff_retry::{Retry, SharedBreaker};
 
 fn quick(attempts: u32) -> Policy {
     let growth = Growth::constant(Duration::from_millis(1));
@@ -38,4 +38,14 @@ pub fn exhaust() {
     let policy = quick(2);
     let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
     retry.run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
+}
+
+/// Opens a breaker by one failure, then is refused by it.
+pub fn meet_an_open_breaker() {
+    let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
+    let policy = quick(1);
+    for _ in 0..2 {
+        let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
+        retry.breaker(&breaker).run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
+    }
 }
