@@ -13,6 +13,8 @@ pub(crate) fn run() -> Done {
     cargo(&["clippy", "-p", "holdoff-retry", "--no-default-features", "--", "-D", "warnings"], &[])?;
     cargo(&["test", "--workspace", "--all-features", "--all-targets"], &[])?;
     cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
+    // The front door: cargo must know which binary is meant.
+    cargo(&["run", "--quiet", "--", "policy", "explain", "standard"], &[])?;
     let strict = [("RUSTDOCFLAGS", "-D warnings")];
     cargo(
         &[

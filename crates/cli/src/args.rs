@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueHint};
 #[derive(Parser, Debug)]
 #[command(name = "holdoff", version, about, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Args {
-    /// The policy file [default: holdoff.toml in this folder, if there is one]
+    /// The policy file [default: holdoff.toml in this folder, if there is one; the presets alone otherwise]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -67,6 +67,16 @@ pub(crate) enum PolicyCommand {
         /// Draw the windows into this SVG file as well
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         plot: Option<PathBuf>,
+    },
+
+    /// Show which policy an operation uses
+    For {
+        /// The operation
+        operation: String,
+
+        /// Its namespace
+        #[arg(long, default_value = holdoff_policy::PolicySet::DEFAULT_NAMESPACE)]
+        namespace: String,
     },
 
     /// Look for trouble in a policy file

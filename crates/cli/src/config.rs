@@ -17,15 +17,8 @@ pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
 
 /// The policies of the file to use; the presets alone if there is none.
 pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
-    file(named).map_or_else(|| Ok(PolicySet::default()), |path| read(&path))
-}
-
-fn read(path: &Path) -> Result<PolicySet, Failure> {
-    let shown = path.display().to_string();
-    let text = text(path)?;
-    PolicySet::from_toml(&text).map_err(|problems| {
-        Failure::Failed(format!("the policy file cannot be used\n\n{}", problems.in_file(shown)))
-    })
+    let Some(path) = file(named) else { return Ok(PolicySet::default()) };
+    holdoff::load(path).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// The file as text; nothing larger than a policy file may be is read.
@@ -45,12 +38,19 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
 /// The policy of this name, or what to say if there is none.
 pub(crate) fn policy<'s>(set: &'s PolicySet, name: &str) -> Result<&'s Policy, Failure> {
     set.policy(name).map(AsRef::as_ref).ok_or_else(|| {
+        let scopes = std::iter::once(set.root()).chain(set.namespaces().values());
+        if scopes.flat_map(|scope| scope.operations.keys()).any(|operation| operation == name) {
+            return Failure::Usage(format!(
+                "{name} is an operation; `holdoff policy for {name}` shows its policy"
+            ));
+        }
         let known: Vec<_> = set.policies().keys().map(String::as_str).collect();
-        let nearest = holdoff_policy::nearest(name, known.iter().copied());
-        let hint = nearest.map_or_else(
-            || format!("there are {}", known.join(", ")),
-            |near| format!("did you mean {near}?"),
-        );
-        Failure::Usage(format!("there is no policy {name}; {hint}"))
+        Failure::Usage(format!("there is no policy {name}; {}", hint(name, &known)))
     })
+}
+
+/// The nearest known word, or all of them.
+pub(crate) fn hint(name: &str, known: &[&str]) -> String {
+    let nearest = holdoff_policy::nearest(name, known.iter().copied());
+    nearest.map_or_else(|| format!("there are {}", known.join(", ")), |near| format!("did you mean {near}?"))
 }

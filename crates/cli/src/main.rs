@@ -45,10 +45,17 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Command::Man { dir } => {
             match dir {
-                Some(dir) => clap_mangen::generate_to(Args::command(), dir)?,
+                Some(dir) => write_pages(dir).map_err(|error| {
+                    Failure::Failed(format!("cannot write the manual to {}: {error}", dir.display()))
+                })?,
                 None => clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?,
             }
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn write_pages(dir: &std::path::Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    clap_mangen::generate_to(Args::command(), dir)
 }

@@ -6,7 +6,7 @@ mod time;
 
 pub(crate) use bar::bar;
 pub(crate) use table::Table;
-pub(crate) use time::{human, range};
+pub(crate) use time::{human, range, time};
 
 /// The few colours there are. `anstream` takes them out where they are not wanted.
 pub(crate) mod style {

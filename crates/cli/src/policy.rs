@@ -11,6 +11,8 @@ mod plot;
 use std::io::Write;
 use std::process::ExitCode;
 
+use holdoff_policy::PolicySet;
+
 use crate::args::{Args, PolicyCommand};
 use crate::config;
 use crate::failure::Failure;
@@ -30,11 +32,24 @@ pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Fail
                 plot::run(name, policy, file)?;
             }
         }
+        PolicyCommand::For { operation, namespace } => policy_for(&set, namespace, operation, args.json)?,
         PolicyCommand::Delay(delay) => delay::run(delay, config::policy(&set, &delay.name)?, args.json)?,
         PolicyCommand::Classes => classes::run(set.classes(), args.json)?,
         PolicyCommand::Lint { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn policy_for(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> Result<(), Failure> {
+    let (name, policy) = set.policy_for(namespace, operation);
+    let mut out = anstream::stdout();
+    if json {
+        let answer = serde_json::json!({ "operation": operation, "namespace": namespace, "policy": name });
+        writeln!(out, "{answer}")?;
+    } else {
+        writeln!(out, "{name}: {}", describe::sentence(policy))?;
+    }
+    Ok(())
 }
 
 fn show(name: &str, policy: &holdoff_policy::Policy, json: bool) -> Result<(), Failure> {
@@ -49,7 +64,7 @@ fn show(name: &str, policy: &holdoff_policy::Policy, json: bool) -> Result<(), F
             policy.canonical()
         )?;
     } else {
-        let mut set = holdoff_policy::PolicySet::default();
+        let mut set = PolicySet::default();
         set.define(name, policy.clone());
         writeln!(out, "# id {}\n{}", policy.id(), set.to_toml().trim_end())?;
     }

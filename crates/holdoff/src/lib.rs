@@ -13,6 +13,7 @@
 //!
 //! # async fn login() -> Result<&'static str, std::io::Error> { Ok("welcome") }
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Or `holdoff::load("holdoff.toml")?`.
 //! let set = PolicySet::from_toml(r#"
 //!     [operations]
 //!     "user.login" = "aggressive"
@@ -22,6 +23,19 @@
 //! # Ok(()) }
 //! ```
 
+mod load;
+
 pub use holdoff_policy as policy;
 #[cfg(feature = "retry")]
 pub use holdoff_retry as retry;
+pub use load::{LoadError, load};
+
+/// The pages' examples are compiled, so that they can be pasted.
+#[cfg(all(doctest, feature = "reqwest"))]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/retry.md")]
+    struct Retrying;
+}

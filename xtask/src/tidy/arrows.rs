@@ -33,5 +33,9 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
 fn dependencies(manifest: &str) -> Vec<String> {
     let Ok(manifest) = manifest.parse::<toml::Table>() else { return Vec::new() };
     let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { return Vec::new() };
-    table.keys().filter_map(|name| name.strip_prefix("holdoff-")).map(str::to_owned).collect()
+    let folder = |name: &String| match name.as_str() {
+        "holdoff" => Some("holdoff".to_owned()),
+        name => name.strip_prefix("holdoff-").map(str::to_owned),
+    };
+    table.keys().filter_map(folder).collect()
 }

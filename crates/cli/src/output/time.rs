@@ -1,16 +1,23 @@
 //! Times for people.
 
+use std::time::Duration;
+
 /// A time in microseconds, to three or four digits: `750µs`, `1.5s`, `2m 5s`, `3h 20m`.
 pub(crate) fn human(us: u64) -> String {
     match us {
         0 => "0".to_owned(),
         1..1_000 => format!("{us}µs"),
         1_000..1_000_000 => format!("{}ms", decimal(us, 1_000)),
-        1_000_000..120_000_000 => format!("{}s", decimal(us, 1_000_000)),
-        120_000_000..7_200_000_000 => two_units(us / 1_000_000, 60, "m", "s"),
-        7_200_000_000..172_800_000_000 => two_units(us / 60_000_000, 60, "h", "m"),
+        1_000_000..60_000_000 => format!("{}s", decimal(us, 1_000_000)),
+        60_000_000..3_600_000_000 => two_units(us / 1_000_000, 60, "m", "s"),
+        3_600_000_000..86_400_000_000 => two_units(us / 60_000_000, 60, "h", "m"),
         _ => two_units(us / 3_600_000_000, 24, "d", "h"),
     }
+}
+
+/// A duration for people.
+pub(crate) fn time(duration: Duration) -> String {
+    human(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// A range of times: `500ms – 1.5s`, or one time if that is all it is.
@@ -47,9 +54,9 @@ mod tests {
 
     #[test]
     fn times_read_well() {
-        let shown = [0, 750, 1_500, 787_500, 1_500_000, 12_345_678, 119_000_000, 125_000_000, 86_400_000_000];
+        let shown = [0, 750, 1_500, 787_500, 1_500_000, 12_345_678, 59_000_000, 125_000_000, 86_400_000_000];
         let words = shown.map(human);
-        assert_eq!(words, ["0", "750µs", "1.5ms", "787.5ms", "1.5s", "12.34s", "119s", "2m 5s", "24h"]);
+        assert_eq!(words, ["0", "750µs", "1.5ms", "787.5ms", "1.5s", "12.34s", "59s", "2m 5s", "1d"]);
         assert_eq!(range(500_000, 1_500_000), "500ms – 1.5s");
         assert_eq!(range(1_000_000, 1_000_000), "1s");
     }

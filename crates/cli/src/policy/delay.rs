@@ -18,31 +18,35 @@ pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), F
     let last_delay = args.last.unwrap_or_default();
     let roll = args.roll.unwrap_or_else(|| fastrand::Rng::new().u32(..));
     let so_far = SoFar { attempt, last_delay, ..SoFar::default() };
-    let decision = policy.decide(&so_far, &failure, roll);
-    let window = policy.window_for(attempt, last_delay, &failure);
+    let decide = |roll| policy.decide(&so_far, &failure, roll);
+    let decision = decide(roll);
+    // A granted delay comes from the window as the deadline leaves it; one that is not granted is what the
+    // roll would have picked.
+    let granted = decide(0).delay().zip(decide(u32::MAX).delay()).zip(decision.delay());
+    let asked = policy.window_for(attempt, last_delay, &failure);
+    let shown = granted
+        .map(|((low, high), delay)| [low, high, delay].map(micros))
+        .or_else(|| asked.map(|window| [window.low(), window.high(), window.pick(roll)].map(micros)));
     let mut out = anstream::stdout();
     if json {
         let answer = json!({
             "policy": args.name,
             "attempt": args.attempt,
             "roll": roll,
-            "low_us": window.map(|window| window.low_us()),
-            "high_us": window.map(|window| window.high_us()),
-            "delay_us": window.map(|window| micros(window.pick(roll))),
+            "low_us": shown.map(|[low, _, _]| low),
+            "high_us": shown.map(|[_, high, _]| high),
+            "delay_us": shown.map(|[_, _, delay]| delay),
             "decision": decision.name(),
+            "retries": matches!(decision, Decision::Retry { .. } | Decision::Refresh),
         });
         return Ok(writeln!(out, "{answer}")?);
     }
     let bold = style::HEADING;
-    if let Some(window) = window {
-        let shown = range(window.low_us(), window.high_us());
-        writeln!(
-            out,
-            "window    {bold}{shown}{bold:#}  ({} – {} ms)",
-            ms(window.low_us()),
-            ms(window.high_us())
-        )?;
-        writeln!(out, "delay     {} with roll {roll}", human(micros(window.pick(roll))))?;
+    if let Some([low, high, delay]) = shown {
+        writeln!(out, "window    {bold}{}{bold:#}  ({} – {} ms)", range(low, high), ms(low), ms(high))?;
+        if granted.is_some() {
+            writeln!(out, "delay     {} with roll {roll}", human(delay))?;
+        }
     }
     writeln!(out, "decision  {bold}{}{bold:#}{}", decision.name(), reason(policy, decision))?;
     Ok(())
@@ -66,9 +70,14 @@ fn now() -> SystemTime {
 fn reason(policy: &Policy, decision: Decision) -> String {
     let tries = policy.attempts();
     match decision.name() {
-        "exhausted" => format!(": {tries} tries have {} waits", tries - 1),
-        "retry_after" => {
-            format!(": more than its limit of {} was asked for", human(micros(policy.retry_after().limit)))
+        "exhausted" => format!(": gives up, for {tries} tries have {} waits", tries - 1),
+        "permanent" => ": gives up, for it will not pass by itself".to_owned(),
+        "deadline" => ": gives up, for there is not enough time left".to_owned(),
+        "retry_after_too_long" => {
+            format!(
+                ": gives up, for more than its limit of {} was asked for",
+                human(micros(policy.retry_after().limit))
+            )
         }
         "hand_off" => ": a conflict needs somebody to decide".to_owned(),
         "refresh" => ": new credentials, then at once".to_owned(),

@@ -1,15 +1,18 @@
 //! A policy in one sentence.
 
-use std::time::Duration;
+use holdoff_policy::{Attempt, Beyond, Growth, Jitter, Policy};
 
-use holdoff_policy::{Beyond, Growth, Jitter, Policy};
-
-use crate::output::human;
+use crate::output::time;
 
 /// `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 tries`
 pub(super) fn sentence(policy: &Policy) -> String {
-    let mut parts =
-        vec![growth(policy.growth()), jitter(policy.jitter()), format!("cap {}", time(policy.cap()))];
+    // Decorrelated jitter grows by itself: of the growth only its first wait counts.
+    let first = policy.window(Attempt::FIRST, std::time::Duration::ZERO).low();
+    let growth = match policy.jitter() {
+        Jitter::Decorrelated => format!("decorrelated from {}", time(first)),
+        with => format!("{}, {}", growth(policy.growth()), jitter(with)),
+    };
+    let mut parts = vec![growth, format!("cap {}", time(policy.cap()))];
     parts.push(match policy.attempts() {
         1 => "1 try".to_owned(),
         Policy::UNLIMITED => "unlimited tries".to_owned(),
@@ -63,10 +66,6 @@ pub(super) fn rules(policy: &Policy) -> Vec<String> {
         format!("A known crowd is spread by {} each, at most {}.", time(crowd.slot), time(crowd.limit))
     }));
     rules
-}
-
-fn time(duration: Duration) -> String {
-    human(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// A share in percent, without a tail of rounding.

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use holdoff_policy::{Explanation, Policy};
+use holdoff_policy::{Explanation, Policy, Wait};
 use serde_json::json;
 
 use super::describe;
 use crate::failure::Failure;
-use crate::output::{self, Table, bar, human, range, style};
+use crate::output::{self, Table, bar, human, range, style, time};
 
 /// The most rows that are printed; the waits after that are all alike.
 const MOST_ROWS: usize = 20;
@@ -25,7 +25,7 @@ pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure
         writeln!(out, "One try, no wait: what fails has failed.")?;
         return Ok(());
     }
-    print_waits(&mut out, &explanation)?;
+    print_waits(&mut out, policy, &explanation)?;
     writeln!(out, "\n{}", verdict(policy, &explanation))?;
     for rule in describe::rules(policy) {
         writeln!(out, "{faint}{rule}{faint:#}")?;
@@ -33,11 +33,15 @@ pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Result<()> {
-    let end = explanation.waits.iter().map(|wait| wait.window.high_us()).max().unwrap_or(1);
+fn print_waits(out: &mut impl Write, policy: &Policy, explanation: &Explanation) -> std::io::Result<()> {
+    // Waits that cannot begin before the deadline are not shown.
+    let deadline = policy.deadline().unwrap_or(Duration::MAX);
+    let in_time = |wait: &&Wait| Duration::from_micros(wait.total_low_us) < deadline;
+    let possible: Vec<&Wait> = explanation.waits.iter().take_while(in_time).collect();
+    let end = possible.iter().map(|wait| wait.window.high_us()).max().unwrap_or(1);
     let fill = |picture_width: Option<usize>| {
         let mut table = Table::new(["after try", "waits", "mean", "in all", "window"]);
-        for wait in explanation.waits.iter().take(MOST_ROWS) {
+        for wait in possible.iter().take(MOST_ROWS) {
             let window = wait.window;
             let picture = picture_width
                 .map_or_else(String::new, |width| bar(window.low_us(), window.high_us(), end, width));
@@ -53,7 +57,8 @@ fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Resu
     };
     let room = output::width().saturating_sub(fill(None).width_before_last() + 1);
     fill(Some(room.clamp(12, 48))).print(out)?;
-    if explanation.more || explanation.waits.len() > MOST_ROWS {
+    let ends_with_deadline = possible.len() < explanation.waits.len();
+    if possible.len() > MOST_ROWS || (explanation.more && !ends_with_deadline) {
         writeln!(out, " …")?;
     }
     Ok(())
@@ -61,27 +66,25 @@ fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Resu
 
 /// What it all comes to.
 fn verdict(policy: &Policy, explanation: &Explanation) -> String {
-    if explanation.more {
-        return match policy.deadline() {
-            Some(_) => "Tries until its deadline.".to_owned(),
+    let deadline = policy.deadline();
+    let Some(total) = explanation.total else {
+        return match deadline {
+            Some(deadline) => format!("Tries until its deadline of {} is over.", time(deadline)),
             None => "Tries for ever: set attempts or a deadline.".to_owned(),
         };
+    };
+    let (tries, mean) = (policy.attempts(), human(total.mean_us));
+    let waits = range(total.low_us, total.high_us);
+    let verdict =
+        format!("Gives up after try {tries}, having waited {waits} ({mean} on average), calls apart.");
+    let limit = |us: u64| deadline.filter(|deadline| *deadline < Duration::from_micros(us));
+    match (limit(total.low_us), limit(total.high_us)) {
+        (Some(deadline), _) => {
+            format!("Its deadline of {} comes before the {tries} tries are made.", time(deadline))
+        }
+        (None, Some(deadline)) => format!("{verdict} Its deadline of {} may come first.", time(deadline)),
+        (None, None) => verdict,
     }
-    let (low, high) = explanation.total_us();
-    let mean = human(explanation.total_mean_us());
-    let tries = policy.attempts();
-    let verdict = format!(
-        "Gives up after try {tries}, having waited {} ({mean} on average), calls apart.",
-        range(low, high)
-    );
-    let deadline = policy.deadline().filter(|deadline| *deadline < Duration::from_micros(high));
-    let sooner = deadline.map_or_else(String::new, |deadline| {
-        format!(
-            " Its deadline of {} may come first.",
-            human(u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX))
-        )
-    });
-    verdict + &sooner
 }
 
 fn as_json(name: &str, explanation: &Explanation) -> serde_json::Value {
@@ -99,5 +102,8 @@ fn as_json(name: &str, explanation: &Explanation) -> serde_json::Value {
             })
         })
         .collect();
-    json!({ "policy": name, "attempts": attempts, "more": explanation.more })
+    let total = explanation
+        .total
+        .map(|total| json!({ "low_us": total.low_us, "high_us": total.high_us, "mean_us": total.mean_us }));
+    json!({ "policy": name, "attempts": attempts, "more": explanation.more, "total": total })
 }

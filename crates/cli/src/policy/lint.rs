@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use holdoff_policy::{Finding, PolicySet, Problems, Severity, lint};
+use holdoff::LoadError;
+use holdoff_policy::{Finding, Problems, Severity, lint};
 use serde_json::json;
 
 use crate::config;
@@ -16,22 +17,19 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
         || Failure::Usage("there is no holdoff.toml in this folder; name a file to look at".to_owned());
     let file = config::file(named).ok_or_else(none)?;
     let shown = file.display().to_string();
-    let text = config::text(&file)?;
-    let outcome =
-        PolicySet::from_toml(&text).map(|set| lint(&set)).map_err(|problems| problems.in_file(&shown));
+    let outcome = match holdoff::load(&file) {
+        Ok(set) => Ok(lint(&set)),
+        Err(LoadError::Problems(problems)) if json => Err(problems),
+        Err(error) => return Err(Failure::Failed(error.to_string())),
+    };
     let failed = match &outcome {
         Ok(findings) => findings.iter().any(|finding| finding.severity == Severity::Error),
         Err(_) => true,
     };
     if json {
         writeln!(anstream::stdout(), "{}", as_json(&shown, &outcome))?;
-    } else {
-        match outcome {
-            Ok(findings) => print(&shown, &findings)?,
-            Err(problems) => {
-                return Err(Failure::Failed(format!("the policy file cannot be used\n\n{problems}")));
-            }
-        }
+    } else if let Ok(findings) = &outcome {
+        print(&shown, findings)?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use holdoff_policy::{PRESETS, PolicySet};
+use holdoff_policy::{PRESETS, Policy, PolicySet};
 use serde_json::json;
 
 use super::describe;
 use crate::failure::Failure;
-use crate::output::{Table, range};
+use crate::output::{Table, range, time};
 
 pub(super) fn run(set: &PolicySet, json: bool) -> Result<(), Failure> {
     let mut out = anstream::stdout();
@@ -16,13 +16,14 @@ pub(super) fn run(set: &PolicySet, json: bool) -> Result<(), Failure> {
             .policies()
             .iter()
             .map(|(name, policy)| {
-                let (low, high) = policy.explain().total_us();
+                let total = policy.explain().total;
+                let attempts = Some(policy.attempts()).filter(|attempts| *attempts != Policy::UNLIMITED);
                 json!({
                     "policy": name,
                     "preset": !set.is_own(name),
-                    "attempts": policy.attempts(),
-                    "total_low_us": low,
-                    "total_high_us": high,
+                    "attempts": attempts,
+                    "total_low_us": total.map(|total| total.low_us),
+                    "total_high_us": total.map(|total| total.high_us),
                     "id": policy.id().to_string(),
                     "purpose": purpose(set, name),
                 })
@@ -35,11 +36,14 @@ pub(super) fn run(set: &PolicySet, json: bool) -> Result<(), Failure> {
     let mut table = Table::new(["policy", "tries", "waits in all", "for"]);
     for name in own.chain(presets) {
         let Some(policy) = set.policy(name) else { continue };
-        let explanation = policy.explain();
-        let (low, high) = explanation.total_us();
-        let tries = if explanation.more { "many".to_owned() } else { policy.attempts().to_string() };
+        let (tries, waits) = match policy.explain().total {
+            Some(total) => (policy.attempts().to_string(), range(total.low_us, total.high_us)),
+            None => ("unlimited".to_owned(), "no end".to_owned()),
+        };
+        let waits =
+            policy.deadline().map_or(waits.clone(), |deadline| format!("{waits}, within {}", time(deadline)));
         let purpose = purpose(set, name).map_or_else(|| describe::sentence(policy), str::to_owned);
-        table.row([name.to_owned(), tries, range(low, high), purpose]);
+        table.row([name.to_owned(), tries, waits, purpose]);
     }
     table.print(&mut out)?;
     Ok(())

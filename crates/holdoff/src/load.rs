@@ -1,0 +1,65 @@
+//! Reading the policy file from disk.
+
+use std::fs::File;
+use std::io::{Error, Read};
+use std::path::{Path, PathBuf};
+
+use holdoff_policy::{PolicySet, Problems};
+
+/// Reads a policy file. On any problem nothing is in force, and the error names every problem.
+///
+/// ```no_run
+/// let set = holdoff::load("holdoff.toml")?;
+/// let (name, policy) = set.policy_for("default", "user.login");
+/// # let _ = (name, policy);
+/// # Ok::<(), holdoff::LoadError>(())
+/// ```
+pub fn load(path: impl AsRef<Path>) -> Result<PolicySet, LoadError> {
+    let path = path.as_ref();
+    let text = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    PolicySet::from_toml(&text)
+        .map_err(|problems| LoadError::Problems(problems.in_file(path.display().to_string())))
+}
+
+/// Reads one byte more than a policy file may have at most, so that the reader can say that it is too long.
+fn read(path: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Why a policy file is not in force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It cannot be read.
+    #[error("cannot read the policy file {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Error,
+    },
+    /// It can be read, but not used.
+    #[error("the policy file cannot be used\n\n{0}")]
+    Problems(Problems),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_and_its_problems_name_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.toml");
+        std::fs::write(&path, "[operations]\n\"a\" = \"lock\"\n").unwrap();
+        assert_eq!(load(&path).unwrap().policy_for("default", "a").0, "lock");
+        std::fs::write(&path, "[operations]\n\"a\" = \"lok\"\n").unwrap();
+        let message = load(&path).unwrap_err().to_string();
+        assert!(message.contains("mine.toml:2:7: there is no policy `lok`"), "{message}");
+        std::fs::write(&path, "#".repeat(PolicySet::MAX_FILE + 10)).unwrap();
+        assert!(load(&path).unwrap_err().to_string().contains("at most 1 MiB"));
+        assert!(load(folder.path().join("none.toml")).unwrap_err().to_string().contains("cannot read"));
+    }
+}
