@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`.
 
+mod needs;
 mod run;
 mod schema;
 mod soak;

@@ -1,12 +1,13 @@
 //! `cargo xtask test`: everything CI runs.
 
 use crate::run::{Done, cargo, now};
-use crate::tidy;
+use crate::{needs, tidy};
 
 pub(crate) fn run() -> Done {
     let start = now();
     cargo(&["fmt", "--all", "--check"], &[])?;
     tidy::run()?;
+    needs::meet()?;
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
     // The pure core must stay usable without the standard library, and the executors without tokio.
     cargo(&["clippy", "-p", "holdoff-policy", "--no-default-features", "--", "-D", "warnings"], &[])?;

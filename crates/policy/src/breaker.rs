@@ -105,11 +105,10 @@ enum State {
 
 impl Breaker {
     /// A closed breaker.
-    pub fn new(options: BreakerOptions) -> Self {
+    pub fn new(mut options: BreakerOptions) -> Self {
         let recent = Recent::new(options.window);
         // It opens as often as it must: neither tries nor a deadline end that.
-        let cool_down = options.cool_down.without_end();
-        let options = BreakerOptions { cool_down, ..options };
+        options.cool_down = options.cool_down.without_end();
         Self { options, state: State::Closed, era: 0, openings: 0, last_cool_down: Duration::ZERO, recent }
     }
 

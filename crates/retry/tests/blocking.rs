@@ -87,7 +87,7 @@ fn many_threads_refresh_once() {
 fn the_async_refresher_is_not_taken_for_a_blocking_one() {
     let refresher = holdoff_retry::Refresher::new(|| async { Ok(()) });
     let policy = quick(5);
-    let retry = Retry::new(&policy).refresh(&refresher).classify(|_: &()| Failure::new(Class::Unauthorized));
+    let retry = Retry::new(&policy).refresh(&refresher).classify(|()| Failure::new(Class::Unauthorized));
     let failed = retry.run_blocking(|| Err::<(), _>(())).unwrap_err();
     assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Unauthorized, 1));
 }
@@ -95,7 +95,7 @@ fn the_async_refresher_is_not_taken_for_a_blocking_one() {
 #[test]
 fn a_cancelled_token_stops_between_attempts() {
     let (policy, token) = (quick(5), tokio_util::sync::CancellationToken::new());
-    let retry = Retry::new(&policy).cancel(&token).classify(|_: &()| Failure::transient());
+    let retry = Retry::new(&policy).cancel(&token).classify(|()| Failure::transient());
     let call = || {
         token.cancel();
         Err::<(), _>(())
