@@ -219,7 +219,7 @@ mod tests {
         let transient = Failure::transient();
         let half = SECOND / 2;
         assert_eq!(window(&policy, &at(Duration::ZERO), &transient), (half, SECOND));
-        let cut = SECOND * 4 / 5 - Duration::from_micros(1);
+        let cut = Duration::from_micros(799_999);
         assert_eq!(window(&policy, &at(SECOND * 4 + SECOND / 5), &transient), (half, cut));
         let too_late = policy.decide(&at(SECOND * 4 + SECOND / 4), &transient, 0);
         assert_eq!(too_late, Decision::GiveUp(Refusal::Deadline));
