@@ -1,0 +1,99 @@
+//! A policy by itself.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Finding, Severity};
+use crate::{Beyond, Explanation, Growth, Policy};
+
+/// Looks at one policy by itself.
+pub fn lint_policy(name: &str, policy: &Policy) -> Vec<Finding> {
+    let subject = format!("policy {name}");
+    let find = |code, severity, message: String, remedy: &str| Finding {
+        code,
+        severity,
+        subject: subject.clone(),
+        message,
+        remedy: remedy.to_owned(),
+    };
+    let mut findings = Vec::new();
+    if policy.attempts() == Policy::UNLIMITED && policy.deadline().is_none() {
+        let message = "tries for ever: attempts are unlimited and there is no deadline".to_owned();
+        findings.push(find("never-ends", Severity::Error, message, "set attempts or a deadline"));
+    }
+    if waits_alike(policy) {
+        let message = "has no jitter: callers that fail together try again together".to_owned();
+        let remedy = "use jitter = \"full\", or keep it if there is only ever one caller";
+        findings.push(find("no-jitter", Severity::Warning, message, remedy));
+    }
+    if let Some(made) = tries_before_deadline(policy) {
+        let (attempts, deadline) = (policy.attempts(), policy.deadline().unwrap_or_default());
+        let message = format!(
+            "grants {attempts} tries, but only {made} can be made within its deadline of {deadline:?}"
+        );
+        let remedy = "lower attempts, shorten the waits or raise the deadline";
+        findings.push(find("attempts-beyond-deadline", Severity::Warning, message, remedy));
+    }
+    if policy.retry_after().beyond == Beyond::Clip {
+        let limit = policy.retry_after().limit;
+        let message = format!("calls again after {limit:?} even when the server asked for more");
+        findings.push(find(
+            "clips-retry-after",
+            Severity::Note,
+            message,
+            "use beyond = \"wait\" or \"give_up\"",
+        ));
+    }
+    if let Some(longest) = longest_below_cap(policy) {
+        let message = format!("never reaches its cap of {:?}: its longest wait is {longest:?}", policy.cap());
+        findings.push(find(
+            "cap-never-binds",
+            Severity::Note,
+            message,
+            "lower the cap, or know that it is only a guard",
+        ));
+    }
+    findings
+}
+
+/// Whether everybody waits for exactly the same time.
+fn waits_alike(policy: &Policy) -> bool {
+    let explanation = policy.explain();
+    let no_choice = explanation.waits.iter().all(|wait| wait.window.low_us() == wait.window.high_us());
+    no_choice && explanation.waits.iter().any(|wait| wait.window.high_us() > 0)
+}
+
+/// How many tries can be made at best, if that is fewer than the policy grants.
+fn tries_before_deadline(policy: &Policy) -> Option<u32> {
+    let deadline = policy.deadline()?;
+    let explanation = policy.explain();
+    let total = explanation.total?;
+    if Duration::from_micros(total.low_us) < deadline {
+        return None;
+    }
+    let in_time = explanation.waits.iter().filter(|wait| Duration::from_micros(wait.total_low_us) < deadline);
+    // Beyond the listed waits all are alike.
+    let listed = u32::try_from(in_time.count()).unwrap_or(u32::MAX);
+    let unlisted = if listed < Explanation::MAX_WAITS { 0 } else { unlisted_in_time(&explanation, deadline) };
+    Some(listed.saturating_add(unlisted).saturating_add(1))
+}
+
+fn unlisted_in_time(explanation: &Explanation, deadline: Duration) -> u32 {
+    let Some(last) = explanation.waits.last() else { return 0 };
+    let left = deadline.saturating_sub(Duration::from_micros(last.total_low_us)).as_micros();
+    u32::try_from(left / u128::from(last.window.low_us().max(1))).unwrap_or(u32::MAX)
+}
+
+/// The longest wait, if it is shorter than a cap that was meant to bind.
+fn longest_below_cap(policy: &Policy) -> Option<Duration> {
+    let declared = policy.declared_cap()?;
+    let grows = !matches!(policy.growth(), Growth::Constant { .. } | Growth::List { .. });
+    let explanation = policy.explain();
+    let longest = explanation.waits.iter().map(|wait| wait.window.high()).max()?;
+    // Shares are rounded down, so a window that ends a microsecond below the cap has met it.
+    let is_below = longest + Duration::from_micros(2) < declared;
+    (grows && !explanation.more && is_below).then_some(longest)
+}
