@@ -68,7 +68,7 @@ impl Scenario {
     /// The strategies that tell the scenario's story.
     pub const fn usual_strategies(&self) -> &'static [&'static str] {
         match self {
-            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "crowd"],
+            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "contended", "crowd"],
             Self::Storm(_) => &["fixed", "lock"],
             Self::Limit(_) => &["full", "told", "told-spread"],
             Self::Outage(_) => &["standard"],
