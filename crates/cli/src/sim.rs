@@ -37,9 +37,9 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
         files::write(folder, &plan, &rows)?;
     }
     if args.json {
-        show::json(&rows)?
+        show::json(&rows)?;
     } else {
-        show::table(&plan, &rows)?
+        show::table(&plan, &rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }
