@@ -97,7 +97,8 @@ fn gentle_growth_beats_doubling_where_nobody_counts() {
         let (contended, full) = (&rows[0], &rows[1]);
         let (time, writes) = shares(contended, full);
         assert!(time <= 1.0 && writes <= 1.0, "seed {SEED}, {clients} clients: {time} {writes}");
-        assert_eq!(contended.figures["gave_up"].mean, 0.0, "seed {SEED}, {clients} clients");
+        let gave_up = contended.figures["gave_up"].mean;
+        assert!(gave_up < f64::EPSILON, "seed {SEED}, {clients} clients: {gave_up} gave up");
         let is_clear =
             wins_clearly(contended.time_ms, full.time_ms) || wins_clearly(contended.calls, full.calls);
         assert!(clients == 10 || is_clear, "seed {SEED}, {clients} clients: {time} {writes}");
