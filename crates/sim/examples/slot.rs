@@ -1,4 +1,4 @@
-//! Finds the best slot for crowd-aware backoff: `cargo run --release --example slot -- PICTURE.svg`.
+//! Finds the best slot for crowd-aware backoff: `cargo run --release -p holdoff-sim --example slot -- PICTURE.svg`.
 //!
 //! Runs the experiment `row` with every slot and prints time and writes as shares of full jitter's, in
 //! per cent, with standard errors. With a file's name it draws the curves into that file as well.
