@@ -8,6 +8,7 @@ mod decide;
 mod measure;
 mod retry;
 mod row;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -15,8 +16,8 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 3] =
-    [("decide", decide::rows), ("retry", retry::rows), ("budget", budget::rows)];
+const SUITES: [(&str, Suite); 4] =
+    [("decide", decide::rows), ("retry", retry::rows), ("budget", budget::rows), ("sim", sim::rows)];
 
 fn main() -> ExitCode {
     let (flags, names): (Vec<_>, Vec<_>) =

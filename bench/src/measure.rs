@@ -13,7 +13,7 @@ pub(crate) const CALLS: u32 = 10_000;
 pub(crate) type Contestant<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
 /// The CPU time this thread has used.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))

@@ -31,6 +31,14 @@ impl Row {
         }
     }
 
+    /// A row that shows our own figure beside that of a smaller case; the ratio is the growth.
+    pub(crate) fn grown(name: &str, unit: &'static str, ours: f64, smaller: (&str, f64)) -> Self {
+        Self {
+            ratio: (smaller.1 > 0.0).then_some(ours / smaller.1),
+            ..Self::beside(name, unit, ours, smaller)
+        }
+    }
+
     /// The same row with a bar.
     pub(crate) fn bar(self, bar: &str, holds: bool) -> Self {
         Self { bar: bar.to_owned(), holds, ..self }
@@ -39,7 +47,7 @@ impl Row {
 
 /// Prints the rows as a table.
 pub(crate) fn print(rows: &[Row]) {
-    println!("{:<34} {:>10} {:>10} {:>7}  {:<28} bar", "", "ours", "peer", "ratio", "peer");
+    println!("{:<34} {:>13} {:>13} {:>8}  {:<28} bar", "", "ours", "peer", "ratio", "peer");
     for row in rows {
         let Row { name, unit, ours, peer, peer_name, ratio, bar, holds } = row;
         let verdict = match (bar.is_empty(), holds) {
@@ -48,6 +56,12 @@ pub(crate) fn print(rows: &[Row]) {
             (false, false) => format!("{bar}: MISSED"),
         };
         let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
-        println!("{name:<34} {ours:>7.2} {unit} {peer:>7.2} {unit} {ratio:>7}  {peer_name:<28} {verdict}");
+        let [ours, peer] = [*ours, *peer].map(|value| format!("{} {unit}", figure(value)));
+        println!("{name:<34} {ours:>13} {peer:>13} {ratio:>8}  {peer_name:<28} {verdict}");
     }
+}
+
+/// Two decimals, or more where two would show nothing.
+fn figure(value: f64) -> String {
+    if value > 0.0 && value < 0.1 { format!("{value:.4}") } else { format!("{value:.2}") }
 }

@@ -26,6 +26,9 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     let names: Vec<String> = if command.policies.is_empty() { usual() } else { command.policies.clone() };
     let strategies = names.iter().map(|name| strategy(&set, name)).collect::<Result<_, _>>()?;
     let clients = if command.clients.is_empty() { vec![scenario.clients()] } else { command.clients.clone() };
+    for number in &clients {
+        params::check(&scenario.clone().with_clients(*number))?;
+    }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = command.threads.map_or_else(cores, usize::from);
     let plan = Plan { scenario, strategies, clients, runs: command.runs, seed: command.seed, threads };
@@ -34,9 +37,9 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
         files::write(folder, &plan, &rows)?;
     }
     if args.json {
-        show::json(&rows)?
+        show::json(&rows)?;
     } else {
-        show::table(&plan, &rows)?
+        show::table(&plan, &rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Searches for the best plain policy for contention, without a count: `cargo run --release --example contended`.
+//! Searches for the best plain policy for contention, without a count: `cargo run --release -p holdoff-sim --example contended`.
 //!
 //! Every candidate runs the experiment `row` with the same seeds as classic full jitter. A candidate
 //! counts if it is clearly no worse than full jitter with 10, 50 and 100 clients, neither in time nor in

@@ -1,4 +1,4 @@
-//! Prints a table: `cargo run --release --example lab -- SCENARIO RUNS CLIENTS STRATEGY…`.
+//! Prints a table: `cargo run --release -p holdoff-sim --example lab -- SCENARIO RUNS CLIENTS STRATEGY…`.
 
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::{Plan, Strategy, run};

@@ -21,7 +21,7 @@
 //!
 //! # Deliberately absent
 //!
-//! Files: the [report](report) is text, and whoever calls decides where it goes. Real networks and real time: the
+//! Files: the [report] is text, and whoever calls decides where it goes. Real networks and real time: the
 //! simulation says what a policy does in a model, and the model is written down in words.
 
 pub mod chart;

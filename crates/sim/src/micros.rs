@@ -59,9 +59,21 @@ impl Serialize for Micros {
 
 impl<'de> Deserialize<'de> for Micros {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_duration(&text)
-            .map(Self::from)
-            .map_err(|why| de::Error::custom(format!("duration {text:?}: {why}")))
+        deserializer.deserialize_str(Written)
+    }
+}
+
+/// Reads a time as it is written, and says how one is written where there is none.
+struct Written;
+
+impl de::Visitor<'_> for Written {
+    type Value = Micros;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time with its unit, such as 10ms")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Micros, E> {
+        parse_duration(text).map(Micros::from).map_err(|why| E::custom(format!("duration {text:?}: {why}")))
     }
 }

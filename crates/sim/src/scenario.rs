@@ -3,6 +3,7 @@
 //! Every scenario is a function of its parameters, a strategy and a seed. Chance is drawn from one stream
 //! an actor, so that the same seed puts every strategy into the same situation (common random numbers).
 
+mod check;
 pub mod limit;
 mod measured;
 pub mod outage;
@@ -11,6 +12,7 @@ pub mod storm;
 
 use serde::{Deserialize, Serialize};
 
+pub use check::{MAX_CLIENTS, Senseless};
 pub use measured::Measured;
 
 use crate::Strategy;
@@ -68,7 +70,7 @@ impl Scenario {
     /// The strategies that tell the scenario's story.
     pub const fn usual_strategies(&self) -> &'static [&'static str] {
         match self {
-            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "crowd"],
+            Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "contended", "crowd"],
             Self::Storm(_) => &["fixed", "lock"],
             Self::Limit(_) => &["full", "told", "told-spread"],
             Self::Outage(_) => &["standard"],

@@ -34,7 +34,7 @@ fn a_row_has_the_promised_shape() {
     let rows = run(&plan("row", 2, 1), &|_, _| {});
     let names: Vec<(u32, &str)> = rows.iter().map(|row| (row.clients, row.policy.as_str())).collect();
     assert_eq!(names[0], (100, "none"));
-    assert_eq!(names[6], (50, "none"));
+    assert_eq!(names[7], (50, "none"));
     let json: serde_json::Value = serde_json::to_value(&rows[0]).unwrap();
     for figure in ["time_ms", "calls", "reads", "gave_up"] {
         for part in ["mean", "se", "p50", "p99"] {

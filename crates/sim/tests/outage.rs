@@ -77,3 +77,16 @@ fn with_a_breaker_it_recovers() {
         assert!(outcome.refused_by_breaker > 0, "seed {seed}");
     }
 }
+
+/// What the breaker refuses is retried by the layers further out, which do not know why it failed.
+#[test]
+fn a_breaker_alone_does_not_save_stacked_layers() {
+    for seed in 0..SEEDS {
+        let breaker = Some(BreakerRule::default());
+        let alone = Params { layers: 3, breaker, ..Params::default() };
+        let outcome = run(&alone, &standard(), seed);
+        assert!(!outcome.has_recovered, "seed {seed}: {}", outcome.recovery_us);
+        let helped = Params { budget: Some(BudgetRule::default()), ..alone };
+        assert!(run(&helped, &standard(), seed).has_recovered, "seed {seed}");
+    }
+}

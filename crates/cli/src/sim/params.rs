@@ -1,5 +1,6 @@
 //! The scenario's parameters: its defaults, then a file, then the command line.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use holdoff_sim::scenario::Scenario;
@@ -27,12 +28,24 @@ pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
         return Ok(scenario);
     }
     let document = Table::from_iter([(args.scenario.clone(), Value::Table(parameters))]);
-    Value::Table(document).try_into().map_err(|error: toml::de::Error| {
-        let message = error.message().to_owned();
-        let scenario = &args.scenario;
-        let look = format!("`holdoff sim {scenario} --show-params` shows how they are written");
-        Failure::Usage(format!("the parameters of {scenario} cannot be used: {message}\n{look}"))
-    })
+    let read: Scenario = Value::Table(document)
+        .try_into()
+        .map_err(|error: toml::de::Error| unusable(&scenario, error.message()))?;
+    check(&read)?;
+    Ok(read)
+}
+
+/// Refuses parameters that make no sense.
+pub(super) fn check(scenario: &Scenario) -> Result<(), Failure> {
+    scenario.check().map_err(|why| unusable(scenario, why))
+}
+
+fn unusable(scenario: &Scenario, why: impl Display) -> Failure {
+    let name = scenario.name();
+    Failure::Usage(format!(
+        "the parameters of {name} cannot be used: {why}\n\
+         `holdoff sim {name} --show-params` shows how they are written"
+    ))
 }
 
 /// The file's parameters: plain, or under the scenario's name.

@@ -39,6 +39,17 @@ impl Latency {
         Self::Normal { mean: Micros::from_millis(mean_ms), sd: Micros::from_millis(sd_ms) }
     }
 
+    /// Whether every draw is zero.
+    pub fn is_always_zero(&self) -> bool {
+        let zero = Micros(0);
+        match *self {
+            Self::Constant(time) => time == zero,
+            Self::Uniform { low, high } => low.max(high) == zero,
+            Self::Normal { mean, sd } => mean.max(sd) == zero,
+            Self::Exponential { mean } => mean == zero,
+        }
+    }
+
     /// One draw, in whole microseconds.
     #[inline]
     pub fn draw_us(&self, chance: &mut Chance) -> u64 {

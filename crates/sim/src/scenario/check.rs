@@ -1,0 +1,158 @@
+//! Parameters that make no sense are refused, with a sentence.
+//!
+//! A model run with nonsense answers with nonsense, or never: a limit that admits nobody, a store without
+//! hops that is asked again and again in the same microsecond. Whoever takes parameters from people asks
+//! [`Scenario::check`](super::Scenario::check) first.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::kernel::Latency;
+use crate::{Micros, scenario};
+
+/// The most clients a run can have.
+pub const MAX_CLIENTS: u32 = 10_000_000;
+
+/// The most processes, and the most workers of a lock's store.
+pub(super) const MAX_PROCESSES: u32 = 1_000_000;
+
+/// A parameter that makes no sense. Nothing was run; the text says what it must be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Senseless {
+    parameter: &'static str,
+    must: String,
+}
+
+impl Senseless {
+    /// The parameter's name, as files have it.
+    pub const fn parameter(&self) -> &'static str {
+        self.parameter
+    }
+}
+
+impl fmt::Display for Senseless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} must {}", self.parameter, self.must)
+    }
+}
+
+impl Error for Senseless {}
+
+pub(super) type Checked = Result<(), Senseless>;
+
+/// Refuses a parameter that is not as it must be.
+pub(super) fn must(is_so: bool, parameter: &'static str, must: &str) -> Checked {
+    if is_so { Ok(()) } else { Err(Senseless { parameter, must: must.to_owned() }) }
+}
+
+pub(super) fn clients(number: u32) -> Checked {
+    must((1..=MAX_CLIENTS).contains(&number), "clients", &format!("be from 1 to {MAX_CLIENTS}"))
+}
+
+pub(super) fn not_zero(parameter: &'static str, time: Micros) -> Checked {
+    must(time > Micros(0), parameter, "be longer than zero")
+}
+
+pub(super) fn at_least_one(parameter: &'static str, number: u32) -> Checked {
+    must(number >= 1, parameter, "be at least 1")
+}
+
+pub(super) fn latency(parameter: &'static str, latency: &Latency) -> Checked {
+    let is_in_order = !matches!(latency, Latency::Uniform { low, high } if low > high);
+    must(is_in_order, parameter, "have a low that is no higher than its high")
+}
+
+/// A hop that takes no time lets a client without backoff ask for ever in the same moment.
+pub(super) fn hop_that_takes_time(parameter: &'static str, hop: &Latency) -> Checked {
+    latency(parameter, hop)?;
+    must(!hop.is_always_zero(), parameter, "take time, or who is refused asks again in the same moment")
+}
+
+impl super::Scenario {
+    /// Whether its parameters make sense; if not, the first that does not and what it must be.
+    ///
+    /// ```
+    /// use holdoff_sim::scenario::{Scenario, outage};
+    ///
+    /// let idle = Scenario::Outage(outage::Params { workers: 0, ..outage::Params::default() });
+    /// assert_eq!(idle.check().unwrap_err().to_string(), "workers must be at least 1");
+    /// ```
+    pub fn check(&self) -> Checked {
+        match self {
+            Self::Row(params) => params.check(),
+            Self::Storm(params) => params.check(),
+            Self::Limit(params) => params.check(),
+            Self::Outage(params) => params.check(),
+        }
+    }
+}
+
+impl scenario::row::Params {
+    fn check(&self) -> Checked {
+        clients(self.clients)?;
+        latency("hop", &self.hop)?;
+        let is_factor = self.crowd_error > 0.0 && self.crowd_error <= 1e6;
+        must(is_factor, "crowd_error", "be above 0 and at most a million; 1 is a true count")
+    }
+}
+
+impl scenario::storm::Params {
+    fn check(&self) -> Checked {
+        clients(self.clients)?;
+        let size = format!("be from 1 to {MAX_PROCESSES}");
+        must((1..=MAX_PROCESSES).contains(&self.processes), "processes", &size)?;
+        must((1..=MAX_PROCESSES).contains(&self.store_workers), "store_workers", &size)?;
+        hop_that_takes_time("hop", &self.hop)?;
+        not_zero("patience", self.patience)
+    }
+}
+
+impl scenario::limit::Params {
+    fn check(&self) -> Checked {
+        clients(self.clients)?;
+        at_least_one("rate_per_sec", self.rate_per_sec)?;
+        at_least_one("burst", self.burst)?;
+        hop_that_takes_time("hop", &self.hop)?;
+        not_zero("horizon", self.horizon)
+    }
+}
+
+impl scenario::outage::Params {
+    /// The most requests a run may have; each is remembered.
+    const MAX_REQUESTS: f64 = 1e7;
+
+    fn check(&self) -> Checked {
+        clients(self.clients)?;
+        must(self.rate_per_client > 0.0, "rate_per_client", "be above 0")?;
+        let requests = f64::from(self.clients) * self.rate_per_client * self.horizon.as_f64() / 1e6;
+        let few = format!("be at most ten million requests; it is {requests:.0}");
+        must(requests <= Self::MAX_REQUESTS, "clients × rate_per_client × horizon", &few)?;
+        at_least_one("workers", self.workers)?;
+        latency("service", &self.service)?;
+        not_zero("timeout", self.timeout)?;
+        not_zero("horizon", self.horizon)?;
+        let end = self.outage_start.0.saturating_add(self.outage_length.0);
+        must(end <= self.horizon.0, "outage_start + outage_length", "not go beyond the horizon")?;
+        must((1..=3).contains(&self.layers), "layers", "be from 1 to 3")?;
+        must((1..=100).contains(&self.attempts), "attempts", "be from 1 to 100")?;
+        self.budget.map_or(Ok(()), |rule| rule.check())?;
+        self.breaker.map_or(Ok(()), |rule| rule.check())
+    }
+}
+
+impl scenario::outage::BudgetRule {
+    fn check(&self) -> Checked {
+        must((0.0..=1000.0).contains(&self.ratio), "budget.ratio", "be from 0 to 1000")?;
+        must(self.burst <= 1_000_000, "budget.burst", "be at most 1000000")
+    }
+}
+
+impl scenario::outage::BreakerRule {
+    fn check(&self) -> Checked {
+        let is_share = self.failure_ratio > 0.0 && self.failure_ratio <= 1.0;
+        must(is_share, "breaker.failure_ratio", "be a share: above 0 and at most 1")?;
+        at_least_one("breaker.min_calls", self.min_calls)?;
+        not_zero("breaker.window", self.window)?;
+        at_least_one("breaker.probes", self.probes)
+    }
+}

@@ -1,0 +1,69 @@
+//! Parameters that make no sense are refused.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use holdoff_sim::scenario::Scenario;
+
+/// The parameter that is refused in this scenario, written as a file has it.
+fn refused(text: &str) -> Option<&'static str> {
+    let scenario: Scenario = toml::from_str(text).unwrap();
+    scenario.check().err().map(|why| why.parameter())
+}
+
+#[test]
+fn the_defaults_make_sense() {
+    for (name, _) in Scenario::ALL {
+        let scenario = Scenario::named(name).unwrap();
+        assert_eq!(scenario.check(), Ok(()), "{name}");
+        assert!(scenario.with_clients(0).check().is_err(), "{name} of nobody");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    for (text, parameter) in [
+        ("[row]\ncrowd_error = 0.0", "crowd_error"),
+        ("[row]\ncrowd_error = inf", "crowd_error"),
+        ("[row]\nhop = { uniform = { low = \"2ms\", high = \"1ms\" } }", "hop"),
+        ("[storm]\nprocesses = 0", "processes"),
+        ("[storm]\nstore_workers = 4000000000", "store_workers"),
+        ("[storm]\nhop = { exponential = { mean = \"0s\" } }", "hop"),
+        ("[storm]\npatience = \"0s\"", "patience"),
+        ("[limit]\nrate_per_sec = 0", "rate_per_sec"),
+        ("[limit]\nburst = 0", "burst"),
+        ("[limit]\nhop = { normal = { mean = \"0s\", sd = \"0s\" } }", "hop"),
+        ("[limit]\nhorizon = \"0s\"", "horizon"),
+        ("[outage]\nrate_per_client = nan", "rate_per_client"),
+        ("[outage]\nrate_per_client = 1e9", "clients × rate_per_client × horizon"),
+        ("[outage]\nworkers = 0", "workers"),
+        ("[outage]\ntimeout = \"0s\"", "timeout"),
+        ("[outage]\noutage_start = \"115s\"", "outage_start + outage_length"),
+        ("[outage]\nlayers = 0", "layers"),
+        ("[outage]\nattempts = 101", "attempts"),
+        ("[outage.budget]\nratio = -0.1", "budget.ratio"),
+        ("[outage.budget]\nburst = 2000000", "budget.burst"),
+        ("[outage.breaker]\nfailure_ratio = 0.0", "breaker.failure_ratio"),
+        ("[outage.breaker]\nmin_calls = 0", "breaker.min_calls"),
+        ("[outage.breaker]\nwindow = \"0s\"", "breaker.window"),
+        ("[outage.breaker]\nprobes = 0", "breaker.probes"),
+    ] {
+        assert_eq!(refused(text), Some(parameter), "{text}");
+    }
+}
+
+/// Odd is not senseless: nobody in front of the line, an outage without end, a row without hops.
+#[test]
+fn what_is_merely_odd_may_run() {
+    for text in [
+        "[row]\nclients = 1\nhop = { constant = \"0s\" }",
+        "[storm]\nhold = \"0s\"\nrequest_cost = \"0s\"",
+        "[outage]\nline_limit = 0\nservice = { constant = \"0s\" }",
+        "[outage]\noutage_start = \"0s\"\noutage_length = \"2m\"",
+        "[outage]\nbudget = { ratio = 0.0, burst = 0 }",
+    ] {
+        assert_eq!(refused(text), None, "{text}");
+        let scenario: Scenario = toml::from_str(text).unwrap();
+        let strategy = holdoff_sim::Strategy::named("none").unwrap();
+        assert!(scenario.run(&strategy, 1).calls > 0, "{text}");
+    }
+}
