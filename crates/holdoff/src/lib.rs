@@ -38,4 +38,7 @@ mod pages {
 
     #[doc = include_str!("../../../docs/retry.md")]
     struct Retrying;
+
+    #[doc = include_str!("../../../docs/crowd.md")]
+    struct Crowd;
 }
