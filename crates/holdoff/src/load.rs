@@ -21,11 +21,17 @@ pub fn load(path: impl AsRef<Path>) -> Result<PolicySet, LoadError> {
         .map_err(|problems| LoadError::Problems(problems.in_file(path.display().to_string())))
 }
 
-/// Reads one byte more than a policy file may have at most, so that the reader can say that it is too long.
+/// Reads no more than a policy file may have.
 fn read(path: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > PolicySet::MAX_FILE {
+        return Err(Error::other(format!(
+            "it is longer than the {} bytes a policy file may have",
+            PolicySet::MAX_FILE
+        )));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::other("it is not UTF-8 text"))
 }
 
 /// Why a policy file is not in force.
@@ -59,7 +65,9 @@ mod tests {
         let message = load(&path).unwrap_err().to_string();
         assert!(message.contains("mine.toml:2:7: there is no policy `lok`"), "{message}");
         std::fs::write(&path, "#".repeat(PolicySet::MAX_FILE + 10)).unwrap();
-        assert!(load(&path).unwrap_err().to_string().contains("at most 1 MiB"));
+        assert!(load(&path).unwrap_err().to_string().contains("it is longer than"));
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(load(&path).unwrap_err().to_string().contains("not UTF-8"));
         assert!(load(folder.path().join("none.toml")).unwrap_err().to_string().contains("cannot read"));
     }
 }

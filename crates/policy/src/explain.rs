@@ -15,6 +15,9 @@ pub struct Explanation {
     pub more: bool,
     /// All waits together, listed or not; `None` if there is no end to them.
     pub total: Option<Total>,
+    /// How many waits can be granted before the deadline at best: if calls take no time and every wait is as
+    /// short as it can be. All of them without a deadline.
+    pub possible: u32,
 }
 
 /// What waits come to, in microseconds.
@@ -70,29 +73,73 @@ impl Policy {
     /// that is integrated numerically, to about one part in a thousand.
     pub fn explain(&self) -> Explanation {
         let waits = self.attempts().saturating_sub(1);
-        let mut explanation = Explanation {
-            waits: Vec::new(),
-            more: waits > Explanation::MAX_WAITS,
-            total: Some(Total::default()),
-        };
-        let (mut means, mut total) = (Means::of(self), Total::default());
+        let (mut listed, mut total, mut means) = (Vec::new(), Total::default(), Means::of(self));
+        let mut best = BestCase::of(self);
         let mut last: Option<(Window, u64)> = None;
         for attempt in (1..=waits).map(Attempt::new) {
             let window = self.window(attempt, last.map_or(Duration::ZERO, |(window, _)| window.high()));
             let mean_us = means.next(window);
+            best.wait(self, attempt);
             total = total.plus(window, mean_us, 1);
             let Total { low_us: total_low_us, high_us: total_high_us, .. } = total;
             if attempt.get() <= Explanation::MAX_WAITS {
-                explanation.waits.push(Wait { attempt, window, mean_us, total_low_us, total_high_us });
+                listed.push(Wait { attempt, window, mean_us, total_low_us, total_high_us });
             } else if last == Some((window, mean_us)) || attempt.get() > MOST_WALKED {
                 // From here on all waits are alike.
-                total = total.plus(window, mean_us, u64::from(waits - attempt.get()));
+                let rest = waits - attempt.get();
+                total = total.plus(window, mean_us, u64::from(rest));
+                best.waits_alike(self, attempt, rest);
                 break;
             }
             last = Some((window, mean_us));
         }
-        explanation.total = (self.attempts() != Self::UNLIMITED).then_some(total);
-        explanation
+        Explanation {
+            waits: listed,
+            more: waits > Explanation::MAX_WAITS,
+            total: (self.attempts() != Self::UNLIMITED).then_some(total),
+            possible: best.possible,
+        }
+    }
+}
+
+/// Counts the waits that can be granted before the deadline if everything goes as fast as it can.
+struct BestCase {
+    left_us: Option<u64>,
+    last_delay: Duration,
+    possible: u32,
+    is_over: bool,
+}
+
+impl BestCase {
+    fn of(policy: &Policy) -> Self {
+        let left_us = policy.deadline().map(crate::micros::saturating);
+        Self { left_us, last_delay: Duration::ZERO, possible: 0, is_over: false }
+    }
+
+    fn wait(&mut self, policy: &Policy, attempt: Attempt) {
+        let window = policy.window(attempt, self.last_delay);
+        self.is_over |= self.left_us.is_some_and(|left| window.cut(left).is_none());
+        if self.is_over {
+            return;
+        }
+        self.possible = self.possible.saturating_add(1);
+        self.last_delay = window.low();
+        self.left_us = self.left_us.map(|left| left.saturating_sub(window.low_us()));
+    }
+
+    /// So many waits more, all like the one after this try.
+    fn waits_alike(&mut self, policy: &Policy, attempt: Attempt, count: u32) {
+        let window = policy.window(attempt, self.last_delay);
+        let in_time = match self.left_us {
+            _ if self.is_over => 0,
+            None => count,
+            Some(left) if window.low_us() == 0 => u32::from(window.cut(left).is_some()).saturating_mul(count),
+            Some(left) => {
+                let room = left.saturating_sub(window.mean_us()).div_ceil(window.low_us());
+                u32::try_from(room).unwrap_or(u32::MAX).min(count)
+            }
+        };
+        self.possible = self.possible.saturating_add(in_time);
     }
 }
 
@@ -215,6 +262,31 @@ mod tests {
         assert_eq!(policy.clone().attempts(1).build().unwrap().explain().waits, []);
         let endless = policy.attempts(Policy::UNLIMITED).build().unwrap().explain();
         assert_eq!((endless.waits.len(), endless.more, endless.total), (100, true, None));
+    }
+
+    /// Whatever the policy: the best case is what a schedule of smallest rolls comes to.
+    #[test]
+    fn the_best_case_is_that_of_the_smallest_rolls() {
+        let ms = Duration::from_millis;
+        let growths = [
+            Growth::constant(ms(1000)),
+            Growth::exponential(ms(100), 2.0),
+            Growth::linear(ms(10), ms(10)),
+            Growth::fibonacci(ms(50)),
+        ];
+        for growth in growths {
+            for jitter in
+                [Jitter::None, Jitter::Equal, Jitter::Scaled { low: 0.5, high: 1.5 }, Jitter::Decorrelated]
+            {
+                for (attempts, deadline) in [(3, 1000), (10, 5_000), (500, 200_000), (1000, 600_000), (5, 1)]
+                {
+                    let builder = Policy::builder(growth.clone()).jitter(jitter).cap(ms(3_600_000));
+                    let policy = builder.attempts(attempts).deadline(ms(deadline)).build().unwrap();
+                    let counted = policy.schedule(|| 0).count();
+                    assert_eq!(policy.explain().possible as usize, counted, "{policy:?}");
+                }
+            }
+        }
     }
 
     #[test]

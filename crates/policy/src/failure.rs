@@ -20,13 +20,14 @@ pub struct Failure {
     retry_after: Option<Duration>,
     crowd: Option<NonZeroU32>,
     repeatable: bool,
+    local: bool,
 }
 
 impl Failure {
     /// A failure of this class about which nothing else is known.
     #[inline]
     pub const fn new(class: Class) -> Self {
-        Self { class, retry_after: None, crowd: None, repeatable: true }
+        Self { class, retry_after: None, crowd: None, repeatable: true, local: false }
     }
 
     /// A failure that may pass by itself.
@@ -62,6 +63,18 @@ impl Failure {
     pub const fn not_repeatable(mut self) -> Self {
         self.repeatable = false;
         self
+    }
+
+    /// It failed on this side, before the other was asked: it says nothing about how the other is.
+    #[must_use]
+    pub const fn local(mut self) -> Self {
+        self.local = true;
+        self
+    }
+
+    /// Whether it says nothing about how the other side is.
+    pub const fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Whether another try would be safe.

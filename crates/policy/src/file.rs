@@ -13,6 +13,7 @@ mod problem;
 mod reader;
 #[cfg(feature = "schema")]
 mod schema;
+mod values;
 mod write;
 
 pub use problem::{Problem, Problems, nearest};

@@ -20,7 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::PolicySet;
+use crate::{Policy, PolicySet};
 
 pub use alone::lint_policy;
 
@@ -73,8 +73,13 @@ pub struct Finding {
 pub fn lint(set: &PolicySet) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, policy) in set.policies().iter().filter(|(name, _)| set.is_own(name)) {
-        let parent = set.parent(name).and_then(|parent| set.policy(parent));
-        let has_inherited_cap = parent.is_some_and(|parent| parent.cap() == policy.cap());
+        // A policy that bears its parent's name extends the preset.
+        let preset = || Policy::preset(name).map(|preset| preset.cap());
+        let parents_cap = match set.parent(name) {
+            Some(parent) if parent == name => preset(),
+            parent => parent.and_then(|parent| set.policy(parent)).map(|parent| parent.cap()),
+        };
+        let has_inherited_cap = parents_cap == Some(policy.cap());
         let is_its_own = |found: &Finding| found.code != "cap-never-binds" || !has_inherited_cap;
         findings.extend(lint_policy(name, policy).into_iter().filter(is_its_own));
     }
@@ -86,7 +91,7 @@ pub fn lint(set: &PolicySet) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Beyond, Growth, Jitter, Operation, Policy};
+    use crate::{Beyond, Growth, Jitter, Operation};
     use alloc::borrow::ToOwned;
     use alloc::vec;
     use core::time::Duration;
@@ -152,7 +157,7 @@ mod tests {
         let found = |builder: crate::PolicyBuilder| lint_policy("x", &builder.build().unwrap());
         let beyond = found(patient.clone().deadline(SECOND * 200));
         assert_eq!(codes(&beyond), ["attempts-beyond-deadline"]);
-        assert!(beyond[0].message.contains("only 401 can be made"), "{}", beyond[0].message);
+        assert!(beyond[0].message.contains("only 400 can be made"), "{}", beyond[0].message);
         let mut set = PolicySet::default();
         set.define("x", patient.build().unwrap());
         let operation = Operation { timeout: Some(SECOND * 200), ..Operation::new("x") };
@@ -180,6 +185,16 @@ mod tests {
         let apart =
             with(&[("", "user.*", Operation::new("standard")), ("", "team.*", Operation::new("step"))]);
         assert_eq!(lint(&apart), vec![]);
+    }
+
+    #[test]
+    fn a_policy_in_a_presets_place_is_used_and_judged_by_itself() {
+        let set =
+            PolicySet::from_toml("[policies.standard]\nextends = \"standard\"\n[operations]\na = \"lock\"\n")
+                .unwrap();
+        assert_eq!(lint(&set), vec![]);
+        let text = "[policies.lock]\nextends = \"lock\"\ncap = \"10m\"\n[operations]\na = \"step\"\n";
+        assert_eq!(codes(&lint(&PolicySet::from_toml(text).unwrap())), ["cap-never-binds", "unused-policy"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{ClassMap, PRESETS, Policy, PolicyId, glob};
 ///
 /// Usually read from `holdoff.toml` by [`PolicySet::from_toml`]. The presets are always there, unless a
 /// policy of the same name takes their place.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct PolicySet {
     policies: BTreeMap<String, Arc<Policy>>,
     /// The names that were defined here, rather than being presets.
@@ -67,6 +67,17 @@ impl Default for PolicySet {
             classes: ClassMap::default(),
             fallback: Arc::new(Policy::standard()),
         }
+    }
+}
+
+/// Where a policy came from plays no part.
+impl PartialEq for PolicySet {
+    fn eq(&self, other: &Self) -> bool {
+        self.policies == other.policies
+            && self.own == other.own
+            && self.root == other.root
+            && self.namespaces == other.namespaces
+            && self.classes == other.classes
     }
 }
 
@@ -160,17 +171,18 @@ impl PolicySet {
     /// The set's name by content: equal sets have equal ids.
     ///
     /// It is the SHA-256 over the set's facts in a fixed order, each a list of fields, each field preceded by
-    /// its length in bytes as eight bytes, the lowest first: `policy NAME ID`, `default NAMESPACE POLICY`,
-    /// `operation NAMESPACE NAME POLICY TIMEOUT LEASE` and `class KIND CODE CLASS`; times in microseconds,
-    /// what is absent empty, the namespace of everybody empty.
+    /// its length in bytes as eight bytes, the lowest first: `policy NAME ID`, `default POLICY`, `operation NAME
+    /// POLICY TIMEOUT LEASE`, the same after `namespace NAME` for each namespace, and `class KIND CODE CLASS`;
+    /// times in microseconds, what is absent empty.
     pub fn id(&self) -> PolicyId {
         let mut facts = Facts::default();
         for (name, policy) in &self.policies {
             facts.add(&["policy", name, &policy.id().to_string()]);
         }
-        self.root.add_to(&mut facts, "");
+        self.root.add_to(&mut facts);
         for (namespace, scope) in &self.namespaces {
-            scope.add_to(&mut facts, namespace);
+            facts.add(&["namespace", namespace]);
+            scope.add_to(&mut facts);
         }
         for (kind, code, class) in self.classes.overrides() {
             facts.add(&["class", kind, &code, class.name()]);
@@ -203,14 +215,14 @@ impl Scope {
         matching.rev().max_by_key(|(pattern, _)| glob::specificity(pattern)).map(|(_, found)| found)
     }
 
-    fn add_to(&self, facts: &mut Facts, namespace: &str) {
+    fn add_to(&self, facts: &mut Facts) {
         if let Some(default) = &self.default {
-            facts.add(&["default", namespace, default]);
+            facts.add(&["default", default]);
         }
         let micros =
             |time: Option<Duration>| time.map_or_else(String::new, |time| time.as_micros().to_string());
         for (name, Operation { policy, timeout, lease }) in &self.operations {
-            facts.add(&["operation", namespace, name, policy, &micros(*timeout), &micros(*lease)]);
+            facts.add(&["operation", name, policy, &micros(*timeout), &micros(*lease)]);
         }
     }
 }

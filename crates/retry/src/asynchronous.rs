@@ -181,6 +181,7 @@ where
         let credentials = around.refresher.map(Refresher::generation);
         let attempted = match given.take() {
             Some(outcome) => Attempt::Done(outcome),
+            None if around.is_cancelled() => return last.cancelled(&course),
             None => match course.begin_attempt() {
                 Ok(()) => attempt(&mut course, call(), around.cancel).await,
                 Err(stopped) => return last.ended(Some(stopped), &course),
@@ -204,27 +205,35 @@ where
         };
         let mut next = course.failed(&failure, around.error_type);
         if next == Next::Refresh {
-            judge.retrying(&retrying(&course, &failure, next), last.fresh());
             match until_cancelled(around.cancel, around.refresh(&course, credentials)).await {
-                Some(true) => continue,
+                Some(true) => course.refreshed(&failure),
                 Some(false) => next = course.refresh_failed(&failure, around.error_type),
                 None => return last.cancelled(&course),
             }
         }
-        match next {
-            Next::Wait(delay) => {
-                judge.retrying(&retrying(&course, &failure, next), last.fresh());
-                if until_cancelled(around.cancel, wait(delay)).await.is_none() {
-                    return last.cancelled(&course);
-                }
-            }
-            Next::Stop(stopped) => return last.ended(Some(stopped), &course),
-            Next::Refresh => {}
+        if let Next::Stop(stopped) = next {
+            return last.ended(Some(stopped), &course);
+        }
+        let retrying = retrying(&course, &failure, next);
+        judge.retrying(&retrying, last.fresh());
+        if until_cancelled(around.cancel, wait_unless_refreshed(next)).await.is_none() {
+            return last.cancelled(&course);
         }
     }
 }
 
+/// New credentials are used at once.
+async fn wait_unless_refreshed(next: Next) {
+    if let Next::Wait(delay) = next {
+        wait(delay).await;
+    }
+}
+
 impl Around<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancellationToken::is_cancelled)
+    }
+
     /// Refreshes the credentials within the time there is; `false` if that did not work.
     async fn refresh(&self, course: &Course<'_>, credentials: Option<u64>) -> bool {
         let Some((refresher, seen)) = self.refresher.zip(credentials) else { return false };

@@ -76,23 +76,23 @@ impl<'a, C, H> Retry<'a, C, H> {
                 Err(error) => error,
             };
             let failure = classifier.failure(&error, course.classes());
-            let (attempt, class, retry_after) = (course.made(), failure.class(), failure.retry_after());
-            let retrying = |delay| Retrying { attempt, delay, class, retry_after };
             let mut next = course.failed(&failure, type_name::<E>());
             if let (Next::Refresh, Some((refresher, seen))) = (next, refresher.zip(credentials)) {
-                hook.retrying(&retrying(Duration::ZERO), Some(&error));
-                if !refresher.refresh(seen) {
+                if refresher.refresh(seen) {
+                    course.refreshed(&failure);
+                } else {
                     next = course.refresh_failed(&failure, type_name::<E>());
                 }
             }
-            match next {
+            let delay = match next {
                 Next::Stop(stopped) => return Err(failed(stopped, Some(error), &course)),
-                Next::Wait(delay) => {
-                    hook.retrying(&retrying(delay), Some(&error));
-                    sleep(delay);
-                }
-                Next::Refresh => {}
-            }
+                Next::Wait(delay) => delay,
+                Next::Refresh => Duration::ZERO,
+            };
+            let (class, retry_after) = (failure.class(), failure.retry_after());
+            let retrying = Retrying { attempt: course.made(), delay, class, retry_after };
+            hook.retrying(&retrying, Some(&error));
+            sleep(delay);
             last = Some(error);
         }
     }

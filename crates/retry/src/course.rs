@@ -32,6 +32,17 @@ pub(crate) struct Course<'a> {
     rolls: Option<Rng>,
     ticket: Option<Ticket>,
     made: u32,
+    /// A retry was paid for and is not made yet.
+    owes_retry: bool,
+}
+
+/// However it ends: a retry that was paid for and not made goes back.
+impl Drop for Course<'_> {
+    fn drop(&mut self) {
+        if let Some(budget) = self.options.budget.filter(|_| self.owes_retry) {
+            budget.put_back();
+        }
+    }
 }
 
 impl<'a> Course<'a> {
@@ -40,14 +51,18 @@ impl<'a> Course<'a> {
         if options.earliest_deadline().is_some() {
             stopwatch.start();
         }
-        let so_far = SoFar { deadline: options.deadline, ..SoFar::default() };
-        Self { options, so_far, stopwatch, rolls: None, ticket: None, made: 0 }
+        Self::at(options, stopwatch, 0)
     }
 
     /// A course whose first attempt was made already, without leave.
     #[cfg(feature = "tokio")]
     pub(crate) fn resumed(options: Options<'a>, stopwatch: Stopwatch) -> Self {
-        Self { made: 1, stopwatch, ..Self::new(options) }
+        Self::at(options, stopwatch, 1)
+    }
+
+    fn at(options: Options<'a>, stopwatch: Stopwatch, made: u32) -> Self {
+        let so_far = SoFar { deadline: options.deadline, ..SoFar::default() };
+        Self { options, so_far, stopwatch, rolls: None, ticket: None, made, owes_retry: false }
     }
 
     pub(crate) fn stopwatch(&mut self) -> &mut Stopwatch {
@@ -79,14 +94,9 @@ impl<'a> Course<'a> {
 
     /// Asks leave for the coming attempt.
     pub(crate) fn begin_attempt(&mut self) -> Result<(), Stopped> {
-        self.admit().inspect_err(|stopped| {
-            // The retry was paid for and is not made.
-            if let Some(budget) = self.options.budget.filter(|_| self.made > 0) {
-                budget.put_back();
-            }
-            self.stop(*stopped);
-        })?;
+        self.admit().inspect_err(|stopped| self.stop(*stopped))?;
         self.made = self.so_far.attempt.get();
+        self.owes_retry = false;
         Ok(())
     }
 
@@ -109,7 +119,7 @@ impl<'a> Course<'a> {
     #[cold]
     pub(crate) fn failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
         self.stopwatch.start();
-        self.record_health(!matches!(failure.class(), Class::Transient | Class::Timeout));
+        self.record_failure(failure);
         let decided = self.decide(failure);
         let next = self.paid(decided);
         self.so_far.refreshed |= next == Next::Refresh;
@@ -118,15 +128,18 @@ impl<'a> Course<'a> {
         next
     }
 
+    /// The credentials were refreshed: the next attempt comes at once.
+    pub(crate) fn refreshed(&self, failure: &Failure) {
+        let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
+        metrics::retried(operation, self.made, failure, Duration::ZERO);
+    }
+
     /// Decides what comes after credentials that could not be refreshed: the wait of a second refusal.
     #[cold]
     pub(crate) fn refresh_failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
         let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
-        tracing::warn!(
-            operation,
-            operation_id = self.options.operation_id,
-            "the credentials could not be refreshed"
-        );
+        let operation_id = self.options.operation_id;
+        tracing::warn!(operation, operation_id, "the credentials could not be refreshed");
         metrics::refresh_failed(operation);
         self.so_far.attempt = Attempt::new(self.made);
         let next = self.decide(failure);
@@ -153,10 +166,15 @@ impl<'a> Course<'a> {
     }
 
     /// Another attempt must be paid for.
-    fn paid(&self, next: Next) -> Next {
-        let is_retry = !matches!(next, Next::Stop(_));
-        let can_pay = || self.options.budget.is_none_or(Budget::withdraw);
-        if is_retry && !can_pay() { Next::Stop(Stopped::Budget) } else { next }
+    fn paid(&mut self, next: Next) -> Next {
+        if matches!(next, Next::Stop(_)) {
+            return next;
+        }
+        if !self.options.budget.is_none_or(Budget::withdraw) {
+            return Next::Stop(Stopped::Budget);
+        }
+        self.owes_retry = true;
+        next
     }
 
     /// Counts an end that no failure of an attempt explains: refused by the breaker, cancelled.
@@ -165,6 +183,15 @@ impl<'a> Course<'a> {
         let (attempt, reason) = (self.made, stopped.name());
         tracing::warn!(operation, operation_id = self.options.operation_id, attempt, reason, "gave up");
         metrics::stopped(operation, stopped);
+    }
+
+    fn record_failure(&mut self, failure: &Failure) {
+        if failure.is_local() {
+            // The other side was not asked, so the breaker hears nothing.
+            self.ticket = None;
+            return;
+        }
+        self.record_health(!matches!(failure.class(), Class::Transient | Class::Timeout));
     }
 
     fn record_health(&mut self, healthy: bool) {

@@ -117,7 +117,8 @@ fn judge(result: &Result<Response>, classes: &ClassMap, replay: Replay) -> Optio
             Some(asked.map_or(failure, |wait| failure.with_retry_after(wait)))
         }
         Err(Error::Reqwest(error)) => Some(failure_of(error, replay)),
-        Err(Error::Middleware(_)) => Some(Failure::permanent()),
+        // Another middleware failed before anything was sent.
+        Err(Error::Middleware(_)) => Some(Failure::permanent().local()),
     }
 }
 
@@ -132,7 +133,10 @@ fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
 }
 
 fn failure_of(error: &reqwest::Error, replay: Replay) -> Failure {
-    if error.is_builder() || error.is_redirect() || error.is_decode() {
+    if error.is_builder() {
+        return Failure::permanent().local();
+    }
+    if error.is_redirect() || error.is_decode() {
         return Failure::permanent();
     }
     let class = if error.is_timeout() { Class::Timeout } else { Class::Transient };
@@ -157,8 +161,8 @@ impl Middleware for RetryMiddleware {
         let policy = self.policy(operation.unwrap_or_default());
         // A stream can be sent only once, but the breaker and the metrics hear of it like of any other.
         let can_clone = request.try_clone().is_some();
-        let once = policy.to_builder().attempts(1).build().map_err(Error::middleware)?;
-        let mut retry = Retry::new(if can_clone { policy } else { &once });
+        let once = if can_clone { None } else { policy.to_builder().attempts(1).build().ok() };
+        let mut retry = Retry::new(once.as_ref().unwrap_or(policy));
         retry.options.operation = operation;
         retry.options.budget = self.budget.as_deref();
         retry.options.breaker = self.breaker.as_deref();

@@ -222,7 +222,8 @@ impl<'a, C, H> Retry<'a, C, H> {
         self.with_parts(|_, hook| (classifier, hook))
     }
 
-    /// Calls the closure before each wait, with what is about to happen and the error that caused it.
+    /// Calls the closure once before each further attempt, before the wait for it, with what is about to happen and
+    /// the error that caused it.
     pub fn on_retry<E, G: FnMut(&Retrying, Option<&E>)>(self, hook: G) -> Retry<'a, C, G> {
         self.with_parts(|classifier, _| (classifier, hook))
     }
@@ -280,7 +281,7 @@ pub struct Retrying {
     pub retry_after: Option<Duration>,
 }
 
-/// Is told before each wait.
+/// Is told once before each further attempt, before the wait for it.
 pub trait Hook<E> {
     /// Another attempt will be made.
     fn retrying(&mut self, retrying: &Retrying, error: Option<&E>);

@@ -115,6 +115,40 @@ async fn posts_that_may_not_be_repeated_still_show_that_the_server_is_ill() {
     assert!(stream.send().await.is_err(), "a stream is refused too");
 }
 
+/// Fails before anything is sent.
+struct NoToken;
+
+#[async_trait::async_trait]
+impl reqwest_middleware::Middleware for NoToken {
+    async fn handle(
+        &self,
+        _: reqwest::Request,
+        _: &mut http::Extensions,
+        _: reqwest_middleware::Next<'_>,
+    ) -> reqwest_middleware::Result<reqwest::Response> {
+        Err(reqwest_middleware::Error::middleware(std::io::Error::other("the token file is missing")))
+    }
+}
+
+#[tokio::test]
+async fn what_was_never_sent_says_nothing_of_the_server() {
+    let cool_down = quick(2);
+    let options = BreakerOptions { min_calls: 1, cool_down, ..BreakerOptions::default() };
+    let breaker = Arc::new(SharedBreaker::new(options));
+    let server = server(&["500 Oops"]).await;
+    let middleware = RetryMiddleware::new(quick(1)).breaker(Arc::clone(&breaker));
+    assert_eq!(status(client(middleware.clone()).get(&server.url)).await, 500);
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let broken = ClientBuilder::new(plain).with(middleware).with(NoToken).build();
+    // Until a probe is let through, which is as soon as the breaker has cooled down.
+    let mut error = String::new();
+    while !error.contains("the token file is missing") {
+        error = format!("{:?}", broken.get(&server.url).send().await.unwrap_err());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(breaker.state(), BreakerState::HalfOpen, "the probe told it nothing");
+}
+
 #[tokio::test]
 async fn not_modified_is_no_failure() {
     let server = server(&["304 Not Modified"]).await;

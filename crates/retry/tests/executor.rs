@@ -12,7 +12,7 @@ use holdoff_policy::{
     PolicySet, Refusal, RetryAfter, retry_after_from_headers,
 };
 use holdoff_retry::{
-    Classify, Failed, Refresher, Requeue, Retry, SharedBreaker, Stopped, requeue_after, retry,
+    Classify, Failed, Refresher, Requeue, Retry, Retrying, SharedBreaker, Stopped, requeue_after, retry,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -222,6 +222,49 @@ async fn a_retry_the_breaker_refuses_is_not_charged_to_the_budget() {
     assert!(failed.error().is_some(), "the error of the attempt that was made");
 }
 
+/// A retry that is paid for and not made, for whatever reason, goes back to the budget.
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_not_made_is_not_charged() {
+    let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
+    let (policy, token) = (steady(4), CancellationToken::new());
+    let script = Script::new((0..9).map(|_| fault(Class::Transient)));
+    let dropped = Retry::new(&policy).budget(&budget).run(|| script.call());
+    assert!(tokio::time::timeout(SECOND / 2, dropped).await.is_err());
+    assert_eq!(budget.left(), 5, "dropped in the wait");
+
+    let cancelled = Retry::new(&policy).budget(&budget).cancel(&token).run(|| script.call());
+    let cancel = async {
+        tokio::time::sleep(SECOND / 2).await;
+        token.cancel();
+    };
+    assert_eq!(tokio::join!(cancelled, cancel).0.unwrap_err().stopped(), Stopped::Cancelled);
+    assert_eq!(budget.left(), 5, "cancelled in the wait");
+
+    let refresher = Refresher::new(std::future::pending);
+    let refused = Script::new([fault(Class::Unauthorized)]);
+    let retry = Retry::new(&policy).budget(&budget).refresh(&refresher).deadline(SECOND);
+    retry.run(|| refused.call()).await.unwrap_err();
+    assert_eq!(budget.left(), 5, "the refresh took all the time there was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_cancelled_beforehand_calls_nothing() {
+    let (policy, token) = (steady(4), CancellationToken::new());
+    token.cancel();
+    let script = Script::new([]);
+    let failed = Retry::new(&policy).cancel(&token).run(|| script.call()).await.unwrap_err();
+    assert_eq!((failed.stopped(), failed.attempts(), script.calls.get()), (Stopped::Cancelled, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_fails_is_told_once() {
+    let refresher = Refresher::new(|| async { Err("invalid_grant".into()) });
+    let (policy, script, mut told) = (steady(4), Script::new([fault(Class::Unauthorized)]), Vec::new());
+    let hook = |retrying: &Retrying, _: Option<&Fault>| told.push((retrying.attempt, retrying.delay));
+    Retry::new(&policy).refresh(&refresher).on_retry(hook).run(|| script.call()).await.unwrap();
+    assert_eq!(told, [(1, SECOND)]);
+}
+
 #[test]
 fn a_controller_does_not_spin_on_refused_credentials() {
     let unauthorized = Failure::new(Class::Unauthorized);
@@ -378,9 +421,14 @@ async fn a_token_cancels_in_the_middle_of_a_wait_and_of_an_attempt() {
     assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Cancelled, 3));
     assert!(failed.error().is_some(), "the last error is kept");
 
-    let hang = || std::future::pending::<Result<(), Fault>>();
-    let failed = Retry::new(&policy).cancel(&token).run(hang).await.unwrap_err();
-    assert_eq!((failed.stopped(), failed.error()), (Stopped::Cancelled, None));
+    let (token, hang) = (CancellationToken::new(), || std::future::pending::<Result<(), Fault>>());
+    let cancel = async {
+        tokio::time::sleep(SECOND).await;
+        token.cancel();
+    };
+    let (failed, ()) = tokio::join!(Retry::new(&policy).cancel(&token).run(hang), cancel);
+    let failed = failed.unwrap_err();
+    assert_eq!((failed.stopped(), failed.error(), failed.attempts()), (Stopped::Cancelled, None, 1));
 }
 
 #[tokio::test(start_paused = true)]

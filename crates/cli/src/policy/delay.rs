@@ -24,8 +24,9 @@ pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), F
     // roll would have picked.
     let granted = decide(0).delay().zip(decide(u32::MAX).delay()).zip(decision.delay());
     let asked = policy.window_for(attempt, last_delay, &failure);
-    let shown = granted
-        .map(|((low, high), delay)| [low, high, delay].map(micros))
+    let at_once = (decision == Decision::Refresh).then_some([0; 3]);
+    let shown = at_once
+        .or(granted.map(|((low, high), delay)| [low, high, delay].map(micros)))
         .or_else(|| asked.map(|window| [window.low(), window.high(), window.pick(roll)].map(micros)));
     let mut out = anstream::stdout();
     if json {

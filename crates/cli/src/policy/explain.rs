@@ -25,7 +25,11 @@ pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure
         writeln!(out, "One try, no wait: what fails has failed.")?;
         return Ok(());
     }
-    print_waits(&mut out, policy, &explanation)?;
+    if explanation.possible == 0 {
+        writeln!(out, "It never tries again: its deadline leaves no time for the first wait.")?;
+        return Ok(());
+    }
+    print_waits(&mut out, &explanation)?;
     writeln!(out, "\n{}", verdict(policy, &explanation))?;
     for rule in describe::rules(policy) {
         writeln!(out, "{faint}{rule}{faint:#}")?;
@@ -33,11 +37,10 @@ pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn print_waits(out: &mut impl Write, policy: &Policy, explanation: &Explanation) -> std::io::Result<()> {
-    // Waits that cannot begin before the deadline are not shown.
-    let deadline = policy.deadline().unwrap_or(Duration::MAX);
-    let in_time = |wait: &&Wait| Duration::from_micros(wait.total_low_us) < deadline;
-    let possible: Vec<&Wait> = explanation.waits.iter().take_while(in_time).collect();
+fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Result<()> {
+    // Waits that the deadline leaves no time for are not shown.
+    let most = usize::try_from(explanation.possible).unwrap_or(usize::MAX);
+    let possible: Vec<&Wait> = explanation.waits.iter().take(most).collect();
     let end = possible.iter().map(|wait| wait.window.high_us()).max().unwrap_or(1);
     let fill = |picture_width: Option<usize>| {
         let mut table = Table::new(["after try", "waits", "mean", "in all", "window"]);
@@ -77,14 +80,18 @@ fn verdict(policy: &Policy, explanation: &Explanation) -> String {
     let waits = range(total.low_us, total.high_us);
     let verdict =
         format!("Gives up after try {tries}, having waited {waits} ({mean} on average), calls apart.");
-    let limit = |us: u64| deadline.filter(|deadline| *deadline < Duration::from_micros(us));
-    match (limit(total.low_us), limit(total.high_us)) {
-        (Some(deadline), _) => {
-            format!("Its deadline of {} comes before the {tries} tries are made.", time(deadline))
-        }
-        (None, Some(deadline)) => format!("{verdict} Its deadline of {} may come first.", time(deadline)),
-        (None, None) => verdict,
+    let Some(deadline) = deadline else { return verdict };
+    if explanation.possible + 1 < tries {
+        let possible = explanation.possible + 1;
+        return format!(
+            "Its deadline of {} comes before its {tries} tries: {possible} at best.",
+            time(deadline)
+        );
     }
+    if deadline <= Duration::from_micros(total.high_us) {
+        return format!("{verdict} Its deadline of {} may come first.", time(deadline));
+    }
+    verdict
 }
 
 fn as_json(name: &str, explanation: &Explanation) -> serde_json::Value {

@@ -30,10 +30,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         );
         return Err(format!("\"{unknown}\" is not a unit; {hint}"));
     }
-    humantime::parse_duration(text).map_err(|error| match error {
+    let duration = humantime::parse_duration(text).map_err(|error| match error {
         humantime::DurationError::NumberOverflow => "it is too long".to_owned(),
         _ => "a number and a unit are expected".to_owned(),
-    })
+    })?;
+    if duration.subsec_nanos().is_multiple_of(1_000) {
+        return Ok(duration);
+    }
+    Err("it is finer than a microsecond".to_owned())
 }
 
 /// Writes a duration the way it is read: in the largest unit that leaves no fraction.
@@ -85,6 +89,7 @@ mod tests {
         assert_eq!(wrong("5S"), "\"S\" is not a unit; did you mean \"s\"?");
         assert_eq!(wrong("1y"), "\"y\" is not a unit; the units are us, ms, s, m, h and d");
         assert_eq!(wrong("-5s"), "it is negative");
+        assert_eq!(wrong("1.5us"), "it is finer than a microsecond");
         assert_eq!(wrong(""), "it is empty");
         assert_eq!(wrong("s"), "a number and a unit are expected");
         assert_eq!(wrong("99999999999999999999d"), "it is too long");

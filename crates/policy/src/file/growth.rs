@@ -1,48 +1,74 @@
-//! `growth = …` and the keys that go with it
+//! The growth that a policy's values describe
 
 use std::ops::Range;
 use std::time::Duration;
 
 use toml::de::DeTable;
 
-use super::reader::{Reader, Value};
+use super::reader::Reader;
+use super::values::Values;
 use crate::Growth;
 
-const GROWTHS: &[&str] = &["exponential", "linear", "fibonacci", "constant", "list"];
 /// The keys that only some growths have.
 const ALL_KEYS: &[&str] = &["base", "factor", "max_exponent", "step", "delay", "delays"];
 
-/// Reads a growth; what is not said is inherited, where the inherited growth has it.
-pub(super) fn read(
+/// One policy's table, and where it stands.
+pub(super) struct Place<'a, 'd> {
+    pub(super) policy: &'a str,
+    pub(super) span: &'a Range<usize>,
+    pub(super) table: &'a DeTable<'d>,
+}
+
+/// The growth; what is not said is inherited, where the inherited growth has it.
+pub(super) fn build(
     reader: &mut Reader<'_>,
-    policy: &str,
-    span: &Range<usize>,
-    table: &DeTable<'_>,
+    place: &Place<'_, '_>,
+    values: &Values,
     inherited: Option<&Growth>,
 ) -> Option<Growth> {
-    let kind = match table.get("growth") {
-        Some(value) => reader.word(value, "growth", GROWTHS)?,
-        None => inherited.map_or("exponential", Growth::name),
+    let kind = values.growth.unwrap_or_else(|| inherited.map_or("exponential", Growth::name));
+    refuse_keys_of_other_growths(reader, place.table, kind);
+    let inherited_base = inherited.filter(|growth| growth.natural_top().is_none()).map(Growth::first);
+    let base = values.base.or(inherited_base);
+    let needed = |reader: &mut Reader<'_>, value: Option<Duration>, key: &str| {
+        if value.is_none() {
+            missing(reader, place, key, "\"100ms\"");
+        }
+        value
     };
-    refuse_keys_of_other_growths(reader, table, kind);
-    let mut keys = Keys { reader, policy, span, table };
-    let base = inherited.filter(|growth| growth.natural_top().is_none()).map(Growth::first);
-    match kind {
-        "linear" => {
-            let base = keys.duration("base", base)?;
-            let step = match inherited {
+    match (kind, inherited) {
+        ("linear", _) => {
+            let base = needed(reader, base, "base")?;
+            let inherited_step = match inherited {
                 Some(Growth::Linear { step, .. }) => *step,
                 _ => base,
             };
-            Some(Growth::Linear { base, step: keys.duration("step", Some(step))? })
+            Some(Growth::Linear { base, step: values.step.unwrap_or(inherited_step) })
         }
-        "fibonacci" => Some(Growth::Fibonacci { base: keys.duration("base", base)? }),
-        "constant" => {
-            let inherited = inherited.filter(|growth| matches!(growth, Growth::Constant { .. }));
-            Some(Growth::Constant { delay: keys.duration("delay", inherited.map(Growth::first))? })
+        ("fibonacci", _) => Some(Growth::Fibonacci { base: needed(reader, base, "base")? }),
+        ("constant", Some(Growth::Constant { delay })) => {
+            Some(Growth::Constant { delay: values.delay.unwrap_or(*delay) })
         }
-        "list" => keys.list(inherited),
-        _ => keys.exponential(base, inherited),
+        ("constant", _) => Some(Growth::Constant { delay: needed(reader, values.delay, "delay")? }),
+        ("list", _) => {
+            let delays = values.delays.clone().map(|delays| Growth::List { delays });
+            let inherited = inherited.filter(|growth| matches!(growth, Growth::List { .. })).cloned();
+            if delays.is_none() && inherited.is_none() {
+                missing(reader, place, "delays", "[\"1s\", \"5s\"]");
+            }
+            delays.or(inherited)
+        }
+        _ => {
+            let (factor, max_exponent) = match inherited {
+                Some(Growth::Exponential { factor, max_exponent, .. }) => (*factor, *max_exponent),
+                _ => (2.0, None),
+            };
+            Some(Growth::Exponential {
+                base: needed(reader, base, "base")?,
+                factor: values.factor.unwrap_or(factor),
+                max_exponent: values.max_exponent.or(max_exponent),
+            })
+        }
     }
 }
 
@@ -64,65 +90,12 @@ fn refuse_keys_of_other_growths(reader: &mut Reader<'_>, table: &DeTable<'_>, ki
     }
 }
 
-/// The keys of one policy's growth.
-struct Keys<'r, 't, 'd> {
-    reader: &'r mut Reader<'t>,
-    policy: &'r str,
-    span: &'r Range<usize>,
-    table: &'r DeTable<'d>,
-}
-
-impl Keys<'_, '_, '_> {
-    fn duration(&mut self, key: &str, inherited: Option<Duration>) -> Option<Duration> {
-        if let Some(value) = self.table.get(key) {
-            return self.reader.duration(value, key);
-        }
-        if inherited.is_none() {
-            self.missing(key, "\"100ms\"");
-        }
-        inherited
+fn missing(reader: &mut Reader<'_>, place: &Place<'_, '_>, key: &str, example: &str) {
+    // A value that could not be read is a problem already.
+    if place.table.contains_key(key) {
+        return;
     }
-
-    fn exponential(&mut self, base: Option<Duration>, inherited: Option<&Growth>) -> Option<Growth> {
-        let (mut factor, mut max_exponent) = match inherited {
-            Some(Growth::Exponential { factor, max_exponent, .. }) => (*factor, *max_exponent),
-            _ => (2.0, None),
-        };
-        let base = self.duration("base", base);
-        if let Some(value) = self.table.get("factor") {
-            factor = self.reader.number(value, "factor").unwrap_or(factor);
-        }
-        if let Some(value) = self.table.get("max_exponent") {
-            max_exponent = self.reader.whole_number(value, "max_exponent", "a whole number");
-        }
-        Some(Growth::Exponential { base: base?, factor, max_exponent })
-    }
-
-    fn list(&mut self, inherited: Option<&Growth>) -> Option<Growth> {
-        match (self.table.get("delays"), inherited) {
-            (Some(value), _) => Some(Growth::List { delays: self.delays(value)? }),
-            (None, Some(inherited @ Growth::List { .. })) => Some(inherited.clone()),
-            (None, _) => {
-                self.missing("delays", "[\"1s\", \"5s\"]");
-                None
-            }
-        }
-    }
-
-    fn delays(&mut self, value: &Value<'_>) -> Option<Vec<Duration>> {
-        let Some(array) = value.get_ref().as_array() else {
-            self.reader.wrong_type(value, "delays", "a list of durations, such as [\"1s\", \"5s\"]");
-            return None;
-        };
-        let read: Vec<_> =
-            array.iter().map(|delay| self.reader.duration(delay, "an entry of delays")).collect();
-        read.into_iter().collect()
-    }
-
-    fn missing(&mut self, key: &str, example: &str) {
-        let message = format!("policy `{}` has no `{key}`", self.policy);
-        let instead = if self.table.contains_key("growth") { "" } else { ", or extends = \"standard\"" };
-        let expected = format!("{key} = {example}{instead}");
-        self.reader.problem(self.span.clone(), message).expected(expected);
-    }
+    let instead = if place.table.contains_key("growth") { "" } else { ", or extends = \"standard\"" };
+    let message = format!("policy `{}` has no `{key}`", place.policy);
+    reader.problem(place.span.clone(), message).expected(format!("{key} = {example}{instead}"));
 }

@@ -29,6 +29,9 @@ pub(super) fn read_scope(reader: &mut Reader<'_>, table: &DeTable<'_>, set: &Pol
 
 pub(super) fn read_namespaces(reader: &mut Reader<'_>, namespaces: &DeTable<'_>, set: &mut PolicySet) {
     for (name, value) in namespaces {
+        if name.get_ref().is_empty() {
+            reader.problem(name.span(), "a namespace has an empty name").expected("a name such as \"eu\"");
+        }
         let name = name.get_ref();
         let Some(table) = reader.table(value, &format!("namespace `{name}`")) else { continue };
         reader.refuse_unknown_keys(&format!("in [namespaces.{name}]"), table, NAMESPACE_KEYS);
@@ -47,7 +50,8 @@ fn read_operation(
     let Some(table) = value.get_ref().as_table() else {
         return policy_name(reader, value, &what, set).map(Operation::new);
     };
-    if !table.keys().any(|key| OPERATION_KEYS.contains(&key.get_ref().as_ref())) && !table.is_empty() {
+    let has_known_key = table.keys().any(|key| OPERATION_KEYS.contains(&key.get_ref().as_ref()));
+    if !reader.is_inline(value) && !has_known_key {
         return unquoted(reader, name, table);
     }
     reader.refuse_unknown_keys(&format!("in {what}"), table, OPERATION_KEYS);
@@ -63,11 +67,18 @@ fn read_operation(
 
 /// `user.login = "…"` without quotes is a table `user` with a key `login`.
 fn unquoted(reader: &mut Reader<'_>, name: &str, table: &DeTable<'_>) -> Option<Operation> {
-    for key in table.keys() {
+    for (key, value) in table {
         let full = format!("{name}.{}", key.get_ref());
-        reader
-            .problem(key.span(), format!("`{full}` needs quotes, because it has a dot"))
-            .expected(format!("\"{full}\" = …"));
+        match value.get_ref().as_table() {
+            Some(deeper) if !reader.is_inline(value) => {
+                unquoted(reader, &full, deeper);
+            }
+            _ => {
+                reader
+                    .problem(key.span(), format!("`{full}` needs quotes, because it has a dot"))
+                    .expected(format!("\"{full}\" = …"));
+            }
+        }
     }
     None
 }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::de::DeTable;
 
+use super::growth::{self, Place};
 use super::reader::{Reader, Value};
-use super::{growth, jitter};
-use crate::{Beyond, Crowd, Invalid, Policy, PolicyBuilder, PolicySet, RetryAfter};
+use super::values::Values;
+use crate::{Crowd, Invalid, Policy, PolicyBuilder, PolicySet, RetryAfter};
 
 /// The keys of a policy.
 pub(super) const KEYS: &[&str] = &[
@@ -26,8 +28,6 @@ pub(super) const KEYS: &[&str] = &[
     "retry_after",
     "crowd",
 ];
-pub(super) const RETRY_AFTER_KEYS: &[&str] = &["spread", "limit", "beyond"];
-pub(super) const CROWD_KEYS: &[&str] = &["slot", "limit"];
 
 /// Reads all policies into the set, parents before those that extend them.
 pub(super) fn read(reader: &mut Reader<'_>, policies: &DeTable<'_>, set: &mut PolicySet) {
@@ -44,6 +44,15 @@ pub(super) fn read(reader: &mut Reader<'_>, policies: &DeTable<'_>, set: &mut Po
     }
 }
 
+/// What a policy is made from.
+enum Parent {
+    /// Nothing: it stands by itself.
+    None,
+    /// Something that is not there, or has problems of its own.
+    Missing,
+    Policy(Arc<Policy>),
+}
+
 /// Reads each policy after the one it extends.
 struct Family<'a, 'd> {
     tables: &'a BTreeMap<&'a str, (Range<usize>, &'a DeTable<'d>)>,
@@ -58,14 +67,13 @@ impl<'a> Family<'a, '_> {
             return;
         }
         self.under_way.push(name);
-        let parent = table.get("extends").and_then(|value| self.parent(reader, name, value, set));
+        let parent = match table.get("extends") {
+            Some(value) => self.parent(reader, name, value, set).map_or(Parent::Missing, Parent::Policy),
+            None => Parent::None,
+        };
         self.under_way.pop();
         self.done.insert(name);
-        let is_orphan = table.contains_key("extends") && parent.is_none();
-        // An orphan is read as if it extended the standard, so that its other problems are found too.
-        let parent = if is_orphan { Some(Policy::standard()) } else { parent };
-        let policy = read_policy(reader, name, span.clone(), table, parent.as_ref());
-        match policy.filter(|_| !is_orphan) {
+        match read_policy(reader, &Place { policy: name, span, table }, parent) {
             Some(policy) => set.define(name, policy),
             None => reader.note_broken(name),
         }
@@ -78,7 +86,7 @@ impl<'a> Family<'a, '_> {
         name: &str,
         value: &'a Value<'_>,
         set: &mut PolicySet,
-    ) -> Option<Policy> {
+    ) -> Option<Arc<Policy>> {
         let wanted = reader.string(value, "extends", "the name of a policy in quotes")?;
         if wanted != name && self.under_way.contains(&wanted) {
             let path = self.under_way.join(" → ");
@@ -91,8 +99,8 @@ impl<'a> Family<'a, '_> {
         }
         set.note_parent(name, wanted);
         // A policy may take a preset's name and extend the preset.
-        let parent =
-            if wanted == name { Policy::preset(wanted) } else { set.policy(wanted).map(|p| (**p).clone()) };
+        let preset = || Policy::preset(wanted).map(Arc::new);
+        let parent = if wanted == name { preset() } else { set.policy(wanted).cloned() };
         if parent.is_none() && wanted == name {
             reader.problem(value.span(), format!("policy `{name}` cannot extend itself"));
         } else if parent.is_none() && !reader.is_broken(wanted) {
@@ -107,96 +115,66 @@ impl<'a> Family<'a, '_> {
     }
 }
 
-/// Reads every key, so that every problem is found, then builds if there was none.
-fn read_policy(
-    reader: &mut Reader<'_>,
-    name: &str,
-    span: Range<usize>,
-    table: &DeTable<'_>,
-    parent: Option<&Policy>,
-) -> Option<Policy> {
+/// Reads every value first, so that every problem is found, then builds if there was none.
+///
+/// An orphan, whose parent is not there, cannot be built: what it says is read all the same.
+fn read_policy(reader: &mut Reader<'_>, place: &Place<'_, '_>, parent: Parent) -> Option<Policy> {
     let problems_before = reader.count();
-    reader.refuse_unknown_keys(&format!("in [policies.{name}]"), table, KEYS);
-    let growth = growth::read(reader, name, &span, table, parent.map(Policy::growth));
-    let jitter = table.get("jitter").and_then(|value| jitter::read(reader, value));
-    let cap = table.get("cap").and_then(|value| reader.duration(value, "cap"));
-    let attempts = table.get("attempts").and_then(|value| read_attempts(reader, value));
-    let deadline = table.get("deadline").and_then(|value| reader.duration(value, "deadline"));
-    let inherited_rule = parent.map(Policy::retry_after).unwrap_or_default();
-    let rule = table.get("retry_after").and_then(|value| read_retry_after(reader, value, inherited_rule));
-    let inherited_crowd = parent.and_then(Policy::crowd);
-    let crowd = table.get("crowd").and_then(|value| read_crowd(reader, value, inherited_crowd));
-    if reader.count() > problems_before {
+    reader.refuse_unknown_keys(&format!("in [policies.{}]", place.policy), place.table, KEYS);
+    let values = Values::read(reader, place.table);
+    let parent = match parent {
+        Parent::Missing => return None,
+        Parent::None => None,
+        Parent::Policy(parent) => Some(parent),
+    };
+    let has_all_values = reader.count() == problems_before;
+    let growth = growth::build(reader, place, &values, parent.as_deref().map(Policy::growth));
+    let crowd = crowd(reader, place, &values, parent.as_deref().and_then(Policy::crowd));
+    if !has_all_values || reader.count() > problems_before {
         return None;
     }
     let growth = growth?;
-    let mut builder = match parent {
+    let mut builder = match &parent {
         Some(parent) => parent.to_builder().growth(growth),
         None => Policy::builder(growth),
     };
-    builder = jitter.into_iter().fold(builder, PolicyBuilder::jitter);
-    builder = cap.into_iter().fold(builder, PolicyBuilder::cap);
-    builder = attempts.into_iter().fold(builder, PolicyBuilder::attempts);
-    builder = deadline.into_iter().fold(builder, PolicyBuilder::deadline);
-    builder = rule.into_iter().fold(builder, PolicyBuilder::retry_after);
+    builder = values.jitter.into_iter().fold(builder, PolicyBuilder::jitter);
+    builder = values.cap.into_iter().fold(builder, PolicyBuilder::cap);
+    builder = values.attempts.into_iter().fold(builder, PolicyBuilder::attempts);
+    builder = values.deadline.into_iter().fold(builder, PolicyBuilder::deadline);
     builder = crowd.into_iter().fold(builder, PolicyBuilder::crowd);
-    match builder.build() {
-        Ok(policy) => Some(policy),
-        Err(invalid) => {
-            reader.problem(span_of(&invalid, table).unwrap_or(span), format!("policy `{name}`: {invalid}"));
-            None
-        }
+    let inherited = parent.as_deref().map(Policy::retry_after).unwrap_or_default();
+    let built = builder.retry_after(retry_after(&values, inherited)).build();
+    built
+        .map_err(|invalid| {
+            let span = span_of(&invalid, place.table).unwrap_or_else(|| place.span.clone());
+            reader.problem(span, format!("policy `{}`: {invalid}", place.policy));
+        })
+        .ok()
+}
+
+fn retry_after(values: &Values, inherited: RetryAfter) -> RetryAfter {
+    RetryAfter {
+        spread: values.spread.unwrap_or(inherited.spread),
+        limit: values.retry_after_limit.unwrap_or(inherited.limit),
+        beyond: values.beyond.unwrap_or(inherited.beyond),
     }
 }
 
-fn read_attempts(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
-    match value.get_ref().as_str() {
-        Some("unlimited") => Some(Policy::UNLIMITED),
-        Some(other) => {
-            reader
-                .problem(value.span(), format!("attempts cannot be \"{other}\""))
-                .expected("a whole number from 1 up, or \"unlimited\"")
-                .nearest(other, ["unlimited"]);
-            None
-        }
-        None => match reader.whole_number(value, "attempts", "a whole number from 1 up, or \"unlimited\"") {
-            Some(0) => {
-                reader
-                    .problem(value.span(), "attempts is 0, but the first try counts")
-                    .expected("a whole number from 1 up, or \"unlimited\"");
-                None
-            }
-            attempts => attempts,
-        },
-    }
-}
-
-fn read_retry_after(reader: &mut Reader<'_>, value: &Value<'_>, inherited: RetryAfter) -> Option<RetryAfter> {
-    let table = reader.table(value, "retry_after")?;
-    reader.refuse_unknown_keys("in retry_after", table, RETRY_AFTER_KEYS);
-    let spread = table.get("spread").and_then(|value| reader.duration(value, "retry_after.spread"));
-    let limit = table.get("limit").and_then(|value| reader.duration(value, "retry_after.limit"));
-    let words = Beyond::ALL.map(Beyond::name);
-    let word = table.get("beyond").and_then(|value| reader.word(value, "retry_after.beyond", &words));
-    let beyond = word.and_then(|word| Beyond::ALL.into_iter().find(|beyond| beyond.name() == word));
-    Some(RetryAfter {
-        spread: spread.unwrap_or(inherited.spread),
-        limit: limit.unwrap_or(inherited.limit),
-        beyond: beyond.unwrap_or(inherited.beyond),
-    })
-}
-
-fn read_crowd(reader: &mut Reader<'_>, value: &Value<'_>, inherited: Option<Crowd>) -> Option<Crowd> {
-    let table = reader.table(value, "crowd")?;
-    reader.refuse_unknown_keys("in crowd", table, CROWD_KEYS);
-    let slot = table.get("slot").and_then(|value| reader.duration(value, "crowd.slot"));
-    let limit = table.get("limit").and_then(|value| reader.duration(value, "crowd.limit"));
-    let inherited_slot = inherited.map(|inherited| inherited.slot);
-    if !table.contains_key("slot") && inherited_slot.is_none() {
+fn crowd(
+    reader: &mut Reader<'_>,
+    place: &Place<'_, '_>,
+    values: &Values,
+    inherited: Option<Crowd>,
+) -> Option<Crowd> {
+    let value = place.table.get("crowd")?;
+    let slot = values.slot.or(inherited.map(|inherited| inherited.slot));
+    let names_a_slot = value.get_ref().as_table().is_some_and(|table| table.contains_key("slot"));
+    if slot.is_none() && !names_a_slot {
         reader.problem(value.span(), "crowd has no `slot`").expected("crowd = { slot = \"15ms\" }");
     }
-    let limit = limit.unwrap_or(inherited.map_or(Crowd::DEFAULT_LIMIT, |inherited| inherited.limit));
-    Some(Crowd { slot: slot.or(inherited_slot)?, limit })
+    let limit = inherited.map_or(Crowd::DEFAULT_LIMIT, |inherited| inherited.limit);
+    Some(Crowd { slot: slot?, limit: values.crowd_limit.unwrap_or(limit) })
 }
 
 /// The value that is to blame.

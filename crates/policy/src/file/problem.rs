@@ -3,6 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
+/// A longer line is not shown in full.
+const LONGEST_EXCERPT: usize = 200;
+
 /// One thing that is wrong with a policy file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -27,17 +30,18 @@ impl Problem {
         let start = floor_char_boundary(text, span.start);
         let before = text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let excerpt = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let line = text.get(line_start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let excerpt: String = line.chars().take(LONGEST_EXCERPT).collect();
         let column = text.get(line_start..start).unwrap_or_default().chars().count();
         let meant = text.get(start..floor_char_boundary(text, span.end).max(start)).unwrap_or_default();
-        let length = meant.lines().next().unwrap_or_default().chars().count().max(1);
+        let length = meant.lines().next().unwrap_or_default().chars().count().clamp(1, LONGEST_EXCERPT);
         Self {
             line: before.matches('\n').count() + 1,
             column: column + 1,
             message,
             expected: None,
             suggestion: None,
-            excerpt: excerpt.to_owned(),
+            excerpt,
             length,
         }
     }

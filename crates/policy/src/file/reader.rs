@@ -73,6 +73,11 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Whether a table is written in braces.
+    pub(super) fn is_inline(&self, value: &Value<'_>) -> bool {
+        self.text.get(value.span().start..).is_some_and(|text| text.starts_with('{'))
+    }
+
     /// The table under this key; notes a problem if something else is there.
     pub(super) fn table_in<'a, 'd>(&mut self, table: &'a DeTable<'d>, key: &str) -> Option<&'a DeTable<'d>> {
         self.table(table.get(key)?, &format!("[{key}]"))

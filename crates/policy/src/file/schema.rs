@@ -154,8 +154,8 @@ enum BeyondWord {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct CrowdTable {
-    /// The time each contender is given.
-    slot: DurationText,
+    /// The time each contender is given. Needed unless it is inherited.
+    slot: Option<DurationText>,
     /// The longest spread. Default: 60s.
     limit: Option<DurationText>,
 }
@@ -217,7 +217,7 @@ enum ClassWord {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{TOP, classes, operations, policies};
+    use super::super::{TOP, classes, operations, policies, values};
     use super::*;
 
     fn keys(schema: &serde_json::Value, definition: &str) -> Vec<String> {
@@ -231,8 +231,8 @@ mod tests {
         for (definition, known) in [
             ("", TOP),
             ("PolicyTable", policies::KEYS),
-            ("RetryAfterTable", policies::RETRY_AFTER_KEYS),
-            ("CrowdTable", policies::CROWD_KEYS),
+            ("RetryAfterTable", values::RETRY_AFTER_KEYS),
+            ("CrowdTable", values::CROWD_KEYS),
             ("OperationTable", operations::OPERATION_KEYS),
             ("Namespace", operations::NAMESPACE_KEYS),
             ("Classes", classes::KINDS),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Finding, Severity};
-use crate::{Beyond, Explanation, Growth, Policy};
+use crate::{Beyond, Growth, Policy};
 
 /// Looks at one policy by itself.
 pub fn lint_policy(name: &str, policy: &Policy) -> Vec<Finding> {
@@ -68,23 +68,9 @@ fn waits_alike(policy: &Policy) -> bool {
 
 /// How many tries can be made at best, if that is fewer than the policy grants.
 fn tries_before_deadline(policy: &Policy) -> Option<u32> {
-    let deadline = policy.deadline()?;
-    let explanation = policy.explain();
-    let total = explanation.total?;
-    if Duration::from_micros(total.low_us) < deadline {
-        return None;
-    }
-    let in_time = explanation.waits.iter().filter(|wait| Duration::from_micros(wait.total_low_us) < deadline);
-    // Beyond the listed waits all are alike.
-    let listed = u32::try_from(in_time.count()).unwrap_or(u32::MAX);
-    let unlisted = if listed < Explanation::MAX_WAITS { 0 } else { unlisted_in_time(&explanation, deadline) };
-    Some(listed.saturating_add(unlisted).saturating_add(1))
-}
-
-fn unlisted_in_time(explanation: &Explanation, deadline: Duration) -> u32 {
-    let Some(last) = explanation.waits.last() else { return 0 };
-    let left = deadline.saturating_sub(Duration::from_micros(last.total_low_us)).as_micros();
-    u32::try_from(left / u128::from(last.window.low_us().max(1))).unwrap_or(u32::MAX)
+    let waits = policy.attempts().saturating_sub(1);
+    let possible = policy.explain().possible;
+    (policy.attempts() != Policy::UNLIMITED && possible < waits).then_some(possible + 1)
 }
 
 /// The longest wait, if it is shorter than a cap that was meant to bind.

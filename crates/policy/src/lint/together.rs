@@ -35,7 +35,9 @@ fn qualified(namespace: &str, operation: &str) -> String {
 }
 
 fn unused(set: &PolicySet, name: &str) -> Option<Finding> {
-    let has_children = set.policies().keys().any(|child| set.parent(child) == Some(name));
+    let is_child = |child: &String| child != name && set.parent(child) == Some(name);
+    let has_children = set.policies().keys().any(is_child);
+    let is_default = set.root().default.as_deref().unwrap_or(PolicySet::DEFAULT_POLICY) == name;
     let uses = |scope: &Scope| {
         scope.default.as_deref() == Some(name)
             || scope.operations.values().any(|operation| operation.policy == name)
@@ -43,6 +45,7 @@ fn unused(set: &PolicySet, name: &str) -> Option<Finding> {
     if set.root().operations.is_empty() && set.namespaces().is_empty()
         || scopes(set).any(|(_, scope)| uses(scope))
         || has_children
+        || is_default
     {
         return None;
     }
@@ -71,8 +74,9 @@ fn outlasts(set: &PolicySet, subject: &str, operation: &Operation) -> Vec<Findin
             severity,
             subject: format!("operation {subject}"),
             message: format!(
-                "the retries of policy {} {verb} for {low:?} to {high:?}, longer than the {what} of {limit:?}",
-                operation.policy
+                "the retries of policy {} {verb} for {}, longer than the {what} of {limit:?}",
+                operation.policy,
+                span(low, high)
             ),
             remedy: format!("give the policy a deadline below {limit:?}, or fewer tries"),
         })
@@ -80,6 +84,10 @@ fn outlasts(set: &PolicySet, subject: &str, operation: &Operation) -> Vec<Findin
     let timeout = judge("longer-than-timeout", operation.timeout, "caller's timeout");
     let lease = judge("longer-than-lease", operation.lease, "lease");
     timeout.into_iter().chain(lease).collect()
+}
+
+fn span(low: Duration, high: Duration) -> String {
+    if high == Duration::MAX { "ever".to_owned() } else { format!("{low:?} to {high:?}") }
 }
 
 /// Patterns of one scope that say equally much about the same names, and differ.
