@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use backon::Retryable;
 use holdoff_policy::{ClassMap, Failure, Policy};
@@ -19,8 +21,16 @@ impl Classify for Never {
     }
 }
 
-async fn call() -> Result<u64, Never> {
-    black_box(Ok(7))
+/// A call that succeeds at once. Its poll cannot be seen through, as a real call's cannot.
+struct Call;
+
+impl Future for Call {
+    type Output = Result<u64, Never>;
+
+    #[inline(never)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(black_box(Ok(7)))
+    }
 }
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -28,20 +38,24 @@ pub(crate) fn rows() -> Vec<Row> {
         return Vec::new();
     };
     let policy = Policy::standard();
+    let backon = backon::ExponentialBuilder::default().with_jitter();
+    let delays = tokio_retry2::strategy::ExponentialBackoff::from_millis(10);
+    let base = std::time::Duration::from_millis(10);
+    // What a program reads from its configuration, the compiler must not know beforehand.
     let figures = contest(vec![
-        contestant(&runtime, "plain", call),
-        contestant(&runtime, "holdoff", || holdoff_retry::retry(&policy, call)),
-        contestant(&runtime, "holdoff, named", || Retry::new(&policy).operation("bench").run(call)),
-        contestant(&runtime, "backon", || call.retry(backon::ExponentialBuilder::default().with_jitter())),
+        contestant(&runtime, "plain", || Call),
+        contestant(&runtime, "holdoff", || holdoff_retry::retry(black_box(&policy), || Call)),
+        contestant(&runtime, "holdoff, named", || {
+            Retry::new(black_box(&policy)).operation(black_box("bench")).run(|| Call)
+        }),
+        contestant(&runtime, "backon", || (|| Call).retry(black_box(backon))),
         contestant(&runtime, "tokio-retry2", || {
-            let delays = tokio_retry2::strategy::ExponentialBackoff::from_millis(10).take(4);
-            tokio_retry2::Retry::spawn(delays, || async {
-                call().await.map_err(tokio_retry2::RetryError::transient)
-            })
+            let call = || async { Call.await.map_err(tokio_retry2::RetryError::transient) };
+            tokio_retry2::Retry::spawn(black_box(delays.clone()).take(4), call)
         }),
         contestant(&runtime, "tryhard", || {
-            let retry = tryhard::retry_fn(call).retries(4);
-            async move { retry.exponential_backoff(std::time::Duration::from_millis(10)).await }
+            let retry = tryhard::retry_fn(|| Call).retries(4).exponential_backoff(black_box(base));
+            async move { retry.await }
         }),
     ]);
     let figure =

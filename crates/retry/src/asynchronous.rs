@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ impl<C, H> Retry<'_, C, H> {
         }
         // The first try is made right here: all the rest is set up only if it fails.
         let mut stopwatch = Stopwatch::default();
-        match stopwatch.time(call()).await {
+        match stopwatch.time(pin!(call())).await {
             Ok(value) => {
                 self.options.count_success(1);
                 Ok(value)
@@ -278,7 +279,7 @@ async fn attempt<O>(
     call: impl Future<Output = O>,
     cancel: Option<&CancellationToken>,
 ) -> Attempt<O> {
-    let limit = course.attempt_limit();
+    let (limit, call) = (course.attempt_limit(), pin!(call));
     let timed = course.stopwatch().time(call);
     let in_time = async {
         match limit {

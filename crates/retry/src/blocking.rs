@@ -20,6 +20,7 @@ use holdoff_policy::Policy;
 
 use crate::classify::Classifier;
 use crate::course::{Course, Next};
+use crate::failed::Details;
 use crate::retry::Hook;
 use crate::{Classify, Failed, Report, Retry, Retrying, Stopped};
 
@@ -110,7 +111,8 @@ fn cancelled(course: &Course<'_>) -> Stopped {
 }
 
 fn failed<E>(stopped: Stopped, error: Option<E>, course: &Course<'_>) -> Failed<E> {
-    Failed { stopped, error, timed_out: false, attempts: course.made(), elapsed: course.elapsed() }
+    let (attempts, elapsed) = (course.made(), course.elapsed());
+    Details { stopped, error, timed_out: false, attempts, elapsed }.into()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the blocking executor")]

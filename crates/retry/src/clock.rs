@@ -5,7 +5,7 @@
 #[cfg(feature = "tokio")]
 use std::future::{Future, poll_fn};
 #[cfg(feature = "tokio")]
-use std::pin::pin;
+use std::pin::Pin;
 use std::time::Duration;
 
 #[cfg(feature = "tokio")]
@@ -42,16 +42,17 @@ impl Stopwatch {
 
     /// Runs the future, and starts when that first has to wait.
     #[cfg(feature = "tokio")]
-    pub(crate) async fn time<O>(&mut self, future: impl Future<Output = O>) -> O {
-        let mut future = pin!(future);
-        poll_fn(|context| {
+    pub(crate) fn time<O>(
+        &mut self,
+        mut future: Pin<&mut impl Future<Output = O>>,
+    ) -> impl Future<Output = O> {
+        poll_fn(move |context| {
             let polled = future.as_mut().poll(context);
             if polled.is_pending() {
                 self.start();
             }
             polled
         })
-        .await
     }
 }
 

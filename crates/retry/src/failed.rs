@@ -8,8 +8,13 @@ use std::time::Duration;
 use holdoff_policy::Refusal;
 
 /// A call that did not succeed: the last error, and why there was no further try.
+///
+/// As small as a pointer, so that the results of calls that do succeed stay small.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failed<E> {
+pub struct Failed<E>(Box<Details<E>>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Details<E> {
     pub(crate) stopped: Stopped,
     pub(crate) error: Option<E>,
     pub(crate) timed_out: bool,
@@ -17,51 +22,58 @@ pub struct Failed<E> {
     pub(crate) elapsed: Duration,
 }
 
+impl<E> From<Details<E>> for Failed<E> {
+    fn from(details: Details<E>) -> Self {
+        Self(Box::new(details))
+    }
+}
+
 impl<E> Failed<E> {
     /// Why there was no further try.
     pub fn stopped(&self) -> Stopped {
-        self.stopped
+        self.0.stopped
     }
 
     /// The last error that an attempt returned; `None` if none did.
     pub fn error(&self) -> Option<&E> {
-        self.error.as_ref()
+        self.0.error.as_ref()
     }
 
     /// Whether the last attempt was cut off, by its timeout or the deadline: then its outcome is unknown,
     /// and [`error`](Self::error) is an earlier one's.
     pub fn timed_out(&self) -> bool {
-        self.timed_out
+        self.0.timed_out
     }
 
     /// The last error that an attempt returned, for the caller to keep.
     pub fn into_error(self) -> Option<E> {
-        self.error
+        self.0.error
     }
 
     /// How many attempts were made.
     pub fn attempts(&self) -> u32 {
-        self.attempts
+        self.0.attempts
     }
 
     /// How long it all took, from the first attempt's first wait on.
     pub fn elapsed(&self) -> Duration {
-        self.elapsed
+        self.0.elapsed
     }
 }
 
 impl<E> fmt::Display for Failed<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tries = if self.attempts == 1 { "try" } else { "tries" };
-        let elapsed = Duration::from_millis(u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX));
-        write!(f, "gave up after {} {tries} in {elapsed:?}: {}", self.attempts, self.stopped)?;
-        if self.timed_out { f.write_str("; the last attempt was cut off") } else { Ok(()) }
+        let Details { stopped, timed_out, attempts, elapsed, .. } = &*self.0;
+        let tries = if *attempts == 1 { "try" } else { "tries" };
+        let elapsed = Duration::from_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        write!(f, "gave up after {attempts} {tries} in {elapsed:?}: {stopped}")?;
+        if *timed_out { f.write_str("; the last attempt was cut off") } else { Ok(()) }
     }
 }
 
 impl<E: Error + 'static> Error for Failed<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.error.as_ref().map(|error| error as &(dyn Error + 'static))
+        self.0.error.as_ref().map(|error| error as &(dyn Error + 'static))
     }
 }
 
@@ -158,7 +170,7 @@ impl<O> Ended<O> {
     pub fn into_outcome(self) -> Result<O, Failed<Infallible>> {
         let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         let stopped = stopped.unwrap_or(Stopped::Cancelled);
-        outcome.ok_or(Failed { stopped, error: None, timed_out, attempts, elapsed })
+        outcome.ok_or_else(|| Details { stopped, error: None, timed_out, attempts, elapsed }.into())
     }
 }
 
@@ -169,13 +181,10 @@ impl<T, E> Ended<Result<T, E>> {
         let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         match (outcome, stopped) {
             (Some(Ok(value)), None) => Ok(Report { value, attempts, elapsed }),
-            (outcome, stopped) => Err(Failed {
-                stopped: stopped.unwrap_or(Stopped::Cancelled),
-                error: outcome.and_then(Result::err),
-                timed_out,
-                attempts,
-                elapsed,
-            }),
+            (outcome, stopped) => {
+                let (stopped, error) = (stopped.unwrap_or(Stopped::Cancelled), outcome.and_then(Result::err));
+                Err(Details { stopped, error, timed_out, attempts, elapsed }.into())
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tokio")]
 use std::future::Future;
+#[cfg(feature = "tokio")]
+use std::pin::pin;
 use std::time::Duration;
 
 use holdoff_policy::{Budget, Class, ClassMap, Policy, PolicySet};
@@ -44,7 +46,7 @@ where
     }
     // The first try is made right here: all the rest is set up, in a box, only if it fails.
     let mut stopwatch = Stopwatch::default();
-    match stopwatch.time(call()).await {
+    match stopwatch.time(pin!(call())).await {
         Ok(value) => Ok(value),
         Err(error) => Box::pin(Retry::new(policy).resume(call, error, stopwatch)).await,
     }
