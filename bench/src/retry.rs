@@ -54,8 +54,7 @@ pub(crate) fn rows() -> Vec<Row> {
             tokio_retry2::Retry::spawn(black_box(delays.clone()).take(4), call)
         }),
         contestant(&runtime, "tryhard", || {
-            let retry = tryhard::retry_fn(|| Call).retries(4).exponential_backoff(black_box(base));
-            async move { retry.await }
+            tryhard::retry_fn(|| Call).retries(4).exponential_backoff(black_box(base))
         }),
     ]);
     let figure =
