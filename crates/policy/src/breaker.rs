@@ -369,5 +369,8 @@ mod tests {
         (0..4).for_each(|_| assert!(call(&mut breaker, SECOND, false)));
         breaker.record(late, true, SECOND, 0);
         assert_eq!(breaker.state(), BreakerState::Open);
+        assert!(matches!(breaker.admit(SECOND * 2), Admission::Admitted(_)));
+        breaker.record(late, true, SECOND * 2, 0);
+        assert_eq!(breaker.state(), BreakerState::HalfOpen, "it was no probe");
     }
 }

@@ -87,6 +87,7 @@ proptest! {
         let so_far = SoFar { attempt: Attempt::new(so_far.attempt.get().min(u32::MAX - 1)), ..so_far };
         let Some(picked) = policy.decide(&so_far, &failure, roll).delay() else { return Ok(()) };
         let at = |roll| delay(&policy, &so_far, &failure, roll);
+        prop_assert!(at(roll / 2) <= at(roll) && at(roll) <= at(roll | 1), "a larger roll picks no smaller delay");
         let width = at(u32::MAX) - at(0);
         prop_assume!(width >= 1000);
         let first_at_least = |value: u128| {
@@ -150,8 +151,10 @@ proptest! {
     ) {
         prop_assume!(!deadline.is_zero());
         let policy = policy.to_builder().deadline(deadline).build().unwrap();
-        if let Decision::Retry { after } = policy.decide(&so_far, &failure, roll) {
-            prop_assert!(so_far.elapsed + after < deadline);
+        for roll in [roll, u32::MAX] {
+            if let Decision::Retry { after } = policy.decide(&so_far, &failure, roll) {
+                prop_assert!(so_far.elapsed + after < deadline);
+            }
         }
     }
 

@@ -82,6 +82,13 @@ async fn a_post_that_may_have_happened_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_post_that_broke_off_is_not_repeated() {
+    let server = server(&["", ""]).await;
+    assert!(client(RetryMiddleware::new(quick(5))).post(&server.url).send().await.is_err());
+    assert_eq!(server.requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn a_post_with_an_idempotency_key_is_repeated() {
     let server = server(&["500 Oops", ""]).await;
     let request = client(RetryMiddleware::new(quick(5))).post(&server.url).header("Idempotency-Key", "one");

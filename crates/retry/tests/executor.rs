@@ -155,9 +155,17 @@ async fn a_hundred_concurrent_401s_refresh_once() {
             })
         })
         .collect();
+    let start = Instant::now();
     for task in tasks {
         assert_eq!(task.await.unwrap(), Ok(()));
     }
+    assert_eq!(refreshes.load(Ordering::SeqCst), 1);
+    assert!(
+        start.elapsed() < SECOND * 3 / 2,
+        "nobody waits longer than for the refresh: {:?}",
+        start.elapsed()
+    );
+    assert!(refresher.refresh(0).await.is_ok(), "what was refreshed meanwhile needs no other refresh");
     assert_eq!(refreshes.load(Ordering::SeqCst), 1);
 }
 
