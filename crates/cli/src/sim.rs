@@ -4,6 +4,7 @@ mod files;
 mod params;
 mod show;
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -23,15 +24,31 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     }
     let set = config::load(args.config.as_deref())?;
     let usual = || scenario.usual_strategies().iter().map(ToString::to_string).collect();
-    let names: Vec<String> = if command.policies.is_empty() { usual() } else { command.policies.clone() };
+    let named: Vec<String> = if command.policies.is_empty() { usual() } else { command.policies.clone() };
+    let mut names = Vec::new();
+    for name in named {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     let strategies = names.iter().map(|name| strategy(&set, name)).collect::<Result<_, _>>()?;
-    let clients = if command.clients.is_empty() { vec![scenario.clients()] } else { command.clients.clone() };
+    let asked = if command.clients.is_empty() { &[scenario.clients()] } else { command.clients.as_slice() };
+    let clients: BTreeSet<u32> = asked.iter().copied().collect();
+    let clients: Vec<u32> = clients.into_iter().collect();
     for number in &clients {
         params::check(&scenario.clone().with_clients(*number))?;
     }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = command.threads.map_or_else(cores, usize::from);
+    // Every thread holds a whole simulation in memory.
+    let largest = clients.last().copied().unwrap_or(1).max(1);
+    let affordable = usize::try_from(MOST_CLIENTS_AT_ONCE / largest).unwrap_or(1).max(1);
+    let threads = command.threads.map_or_else(cores, usize::from).min(affordable);
     let plan = Plan { scenario, strategies, clients, runs: command.runs, seed: command.seed, threads };
+    if plan.total_runs() > MOST_RUNS {
+        let message =
+            format!("{} runs in all are more than the {MOST_RUNS} there is room for", plan.total_runs());
+        return Err(Failure::Usage(format!("{message}; take fewer --runs, --clients or --policy")));
+    }
     let rows = run_with_progress(&plan);
     if let Some(folder) = &command.out {
         files::write(folder, &plan, &rows)?;
@@ -44,19 +61,24 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How many runs' figures are kept at most.
+const MOST_RUNS: u64 = 10_000_000;
+
+/// How many clients are simulated at the same time at most, all threads together.
+const MOST_CLIENTS_AT_ONCE: u32 = 40_000_000;
+
 /// What this name means: a policy of the file or a preset, else one of the lab's own.
 fn strategy(set: &PolicySet, name: &str) -> Result<Strategy, Failure> {
     if let Some(policy) = set.policy(name) {
+        if LAB_STRATEGIES.iter().any(|(lab, _)| *lab == name) {
+            anstream::eprintln!("note: {name} is the policy of your file, not the lab's own");
+        }
         return Ok(Strategy::policy(name, (**policy).clone()));
     }
     Strategy::named(name).ok_or_else(|| {
         let lab = LAB_STRATEGIES.iter().map(|(name, _)| *name);
         let known: Vec<&str> = set.policies().keys().map(String::as_str).chain(lab).collect();
-        let hint = holdoff_policy::nearest(name, known.iter().copied()).map_or_else(
-            || format!("there are {}", known.join(", ")),
-            |near| format!("did you mean {near}?"),
-        );
-        Failure::Usage(format!("there is no policy {name}; {hint}"))
+        Failure::Usage(format!("there is no policy {name}; {}", config::hint(name, &known)))
     })
 }
 
@@ -66,11 +88,9 @@ fn run_with_progress(plan: &Plan) -> Vec<Row> {
         return holdoff_sim::run(plan, &|_, _| {});
     }
     let style = ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} runs, {eta} left");
-    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let rows = holdoff_sim::run(plan, &|done, total| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-    });
+    let bar = ProgressBar::new(plan.total_runs())
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let rows = holdoff_sim::run(plan, &|done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
     rows
 }

@@ -31,11 +31,12 @@ fn pictures() -> std::path::PathBuf {
 #[tokio::test]
 async fn every_report_opens_and_shows_its_plots() {
     let browser = Browser::open().await;
-    let reports: [(&str, &[&str], usize); 4] = [
+    let reports: [(&str, &[&str], usize); 5] = [
         ("row", &["--clients", "10,100"], 4),
         ("storm", &[], 2),
         ("limit", &[], 2),
         ("outage", &["--policy", "standard", "--policy", "aggressive"], 2),
+        ("outage", &["--set", "budget={}"], 2),
     ];
     for (scenario, more, plots) in reports {
         let folder = tempfile::tempdir().unwrap();
@@ -52,6 +53,11 @@ async fn every_report_opens_and_shows_its_plots() {
             assert!(width > 300.0 && height > 150.0, "{scenario}: a plot of {width} × {height}");
             let drawn = chart.find_all(Locator::Css("path.line, path.steps, rect[class^=f]")).await.unwrap();
             assert!(!drawn.is_empty(), "{scenario}: an empty plot");
+        }
+        if scenario == "outage" {
+            let over_time = browser.client.find(Locator::Css("#calls-over-time svg")).await.unwrap();
+            let labels = over_time.text().await.unwrap();
+            assert!(labels.contains("100s"), "the outage is shown to its end, not {labels}");
         }
         let figures = browser.client.find_all(Locator::Css("tbody tr")).await.unwrap();
         assert!(!figures.is_empty(), "{scenario}: no figures");

@@ -13,9 +13,9 @@
 //!
 //! - **Pure.** No clock, no thread's random numbers, no I/O. Time is virtual, in microseconds, and never
 //!   goes back; equal times happen in the order they were asked for.
-//! - **Same seed, same bytes**, on every machine and with any number of threads. Each actor draws from a
-//!   stream of its own, floats are made by exactly specified operations only, and what threads add up is
-//!   whole numbers.
+//! - **Same seed, same bytes**, with any number of threads. Each actor draws from a stream of its own, and what
+//!   threads add up is whole numbers. Floats of a simulation are made by exactly specified operations only, so
+//!   figures are the same on every machine; charts take logarithms, and write what comes of it with two decimals.
 //! - **Common random numbers.** A run's seed does not depend on the strategy: all meet the same situation.
 //! - **True counters.** A fault is counted when it strikes, not when it might have.
 //!

@@ -28,6 +28,14 @@ pub struct Plan {
     pub threads: usize,
 }
 
+impl Plan {
+    /// How many runs there are in all.
+    pub fn total_runs(&self) -> u64 {
+        let rows = self.strategies.len() as u64 * self.clients.len() as u64;
+        rows.saturating_mul(u64::from(self.runs))
+    }
+}
+
 /// One strategy's results with one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
@@ -106,68 +114,74 @@ struct Tally<'a> {
     collected: Mutex<Collected>,
 }
 
-/// What can be added up in any order is; the rest waits in its run's place.
+/// What can be added up in any order is; the figures of each run wait in its place.
 struct Collected {
-    runs: Vec<Measured>,
+    runs: usize,
+    /// One column of samples a figure: the time, the calls, then the scenario's own.
+    columns: Vec<(&'static str, Vec<f64>)>,
     calls_over_time: Series,
     delays: Histogram,
 }
 
+impl Collected {
+    fn new(runs: usize) -> Self {
+        Self { runs, columns: Vec::new(), calls_over_time: Series::default(), delays: Histogram::default() }
+    }
+
+    fn add(&mut self, number: usize, measured: &Measured) {
+        self.calls_over_time.add(&measured.calls_over_time);
+        self.delays.add(&measured.delays);
+        let common = [(TIME, float(measured.time_us) / 1000.0), (CALLS, float(measured.calls))];
+        for (place, (name, value)) in common.iter().chain(&measured.figures).enumerate() {
+            if self.columns.len() == place {
+                self.columns.push((name, vec![0.0; self.runs]));
+            }
+            if let Some(sample) = self.columns.get_mut(place).and_then(|(_, samples)| samples.get_mut(number))
+            {
+                *sample = *value;
+            }
+        }
+    }
+}
+
+const TIME: &str = "time_ms";
+const CALLS: &str = "calls";
+
 impl<'a> Tally<'a> {
     fn new(plan: &Plan, clients: u32, strategy: &'a Strategy) -> Self {
-        let runs = vec![Measured::default(); plan.runs as usize];
-        let collected = Collected { runs, calls_over_time: Series::default(), delays: Histogram::default() };
         Self {
             scenario: plan.scenario.clone().with_clients(clients),
             strategy,
             seed: mix(plan.seed, u64::from(clients)),
-            collected: Mutex::new(collected),
+            collected: Mutex::new(Collected::new(plan.runs as usize)),
         }
     }
 
     fn run(&self, number: usize) {
-        let mut measured = self.scenario.run(self.strategy, mix(self.seed, number as u64));
-        let series = std::mem::take(&mut measured.calls_over_time);
-        let delays = std::mem::take(&mut measured.delays);
-        let mut collected = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
-        collected.calls_over_time.add(&series);
-        collected.delays.add(&delays);
-        if let Some(place) = collected.runs.get_mut(number) {
-            *place = measured;
-        }
+        let measured = self.scenario.run(self.strategy, mix(self.seed, number as u64));
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner).add(number, &measured);
     }
 
     fn into_row(self) -> Row {
-        let Collected { runs, calls_over_time, delays } =
+        let Collected { runs, columns, calls_over_time, delays } =
             self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut figures: BTreeMap<&'static str, Summary> =
+            columns.iter().map(|(name, samples)| (*name, Summary::of(samples))).collect();
         Row {
             scenario: self.scenario.name(),
             policy: self.strategy.name().to_owned(),
             clients: self.scenario.clients(),
-            runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
-            time_ms: summary(&runs, |run| number(run.time_us) / 1000.0),
-            calls: summary(&runs, |run| number(run.calls)),
-            figures: figures(&runs),
+            runs: u32::try_from(runs).unwrap_or(u32::MAX),
+            time_ms: figures.remove(TIME).unwrap_or_default(),
+            calls: figures.remove(CALLS).unwrap_or_default(),
+            figures,
             calls_over_time,
             delays,
         }
     }
 }
 
-fn figures(runs: &[Measured]) -> BTreeMap<&'static str, Summary> {
-    let names = runs.first().map(|run| run.figures.as_slice()).unwrap_or_default();
-    let place = |(place, (name, _)): (usize, &(&'static str, f64))| {
-        (*name, summary(runs, |run| run.figures.get(place).map_or(0.0, |(_, value)| *value)))
-    };
-    names.iter().enumerate().map(place).collect()
-}
-
-fn summary(runs: &[Measured], figure: impl Fn(&Measured) -> f64) -> Summary {
-    let samples: Vec<f64> = runs.iter().map(figure).collect();
-    Summary::of(&samples)
-}
-
 #[expect(clippy::cast_precision_loss, reason = "times and counts of a simulation stay far below 2^52")]
-fn number(count: u64) -> f64 {
+fn float(count: u64) -> f64 {
     count as f64
 }

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use holdoff_policy::PolicySet;
 use holdoff_sim::report::{charts, csv, page};
-use holdoff_sim::{Plan, Row};
+use holdoff_sim::{Plan, Row, Rule};
 
 use super::params;
 use crate::failure::Failure;
@@ -12,12 +13,15 @@ use crate::failure::Failure;
 pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     let cannot =
         |error: std::io::Error| Failure::Failed(format!("cannot write to {}: {error}", folder.display()));
-    let parameters = params::text(&plan.scenario)?;
+    let (parameters, policies) = (params::text(&plan.scenario)?, policies(plan));
+    let command = command(plan);
+    let sources = [&command, &parameters, &policies].map(String::as_str);
     let mut files = vec![
-        ("report.html".to_owned(), page(plan, rows, &parameters, &command(plan))),
+        ("report.html".to_owned(), page(plan, rows, &sources)),
         ("results.csv".to_owned(), csv(rows)),
         ("results.json".to_owned(), format!("{:#}\n", serde_json::json!(rows))),
-        ("params.toml".to_owned(), parameters),
+        ("params.toml".to_owned(), parameters.clone()),
+        ("policies.toml".to_owned(), policies.clone()),
     ];
     files.extend(charts(rows).into_iter().map(|named| (format!("{}.svg", named.name), named.chart.svg())));
     std::fs::create_dir_all(folder).map_err(cannot)?;
@@ -28,17 +32,35 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
     Ok(())
 }
 
-/// The command that gives the same results.
+/// The policies as they were, so that a later change of the policy file changes nothing here. The classics
+/// are no policies; the lab knows them by name.
+fn policies(plan: &Plan) -> String {
+    let mut set = PolicySet::default();
+    for strategy in &plan.strategies {
+        if let Rule::Policy(policy) = strategy.rule() {
+            set.define(strategy.name(), (**policy).clone());
+        }
+    }
+    set.to_toml()
+}
+
+/// The command that gives the same results, in the folder it writes to.
 fn command(plan: &Plan) -> String {
     let policies: Vec<_> =
-        plan.strategies.iter().map(|strategy| format!(" --policy {}", strategy.name())).collect();
+        plan.strategies.iter().map(|strategy| format!(" --policy {}", quoted(strategy.name()))).collect();
     let clients: Vec<_> = plan.clients.iter().map(ToString::to_string).collect();
     format!(
-        "holdoff sim {} --params params.toml{} --clients {} --runs {} --seed {}",
+        "holdoff sim {} --config policies.toml --params params.toml{} --clients {} --runs {} --seed {}",
         plan.scenario.name(),
         policies.concat(),
         clients.join(","),
         plan.runs,
         plan.seed
     )
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) && !word.is_empty();
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

@@ -24,11 +24,12 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     writeln!(out, "{bold}{}{bold:#}: {}\n", plan.scenario.name(), plan.scenario.about())?;
     let columns = columns(rows);
     let own = columns.iter().skip(2).map(|column| column.heading.clone());
-    let fixed = ["policy", "clients", "time", "p99", "calls", "p99"].map(str::to_owned);
+    let fixed = ["policy", "clients", "time", "p50", "p99", "calls", "p50", "p99"].map(str::to_owned);
     let mut table = Table::new(fixed.into_iter().chain(own));
     for (index, row) in rows.iter().enumerate() {
         let mut cells = vec![row.policy.clone(), row.clients.to_string()];
-        cells.extend([time(row.time_ms), ms(row.time_ms.p99), number(row.calls), rounded(row.calls.p99)]);
+        cells.extend([time(row.time_ms), ms(row.time_ms.p50), ms(row.time_ms.p99)]);
+        cells.extend([number(row.calls), rounded(row.calls.p50), rounded(row.calls.p99)]);
         for column in columns.iter().skip(2) {
             let figure = column.figures.get(index).copied().unwrap_or_default();
             cells.push(if column.is_time { time(figure) } else { number(figure) });

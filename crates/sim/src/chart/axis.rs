@@ -58,10 +58,22 @@ pub(super) struct Frame {
     low: f64,
     high: f64,
     scale: Scale,
-    pub(super) ticks: Vec<f64>,
+    ticks: Vec<f64>,
 }
 
 impl Frame {
+    /// The ticks' labels: one unit for all where they are evenly spaced.
+    pub(super) fn labels(&self, unit: Unit) -> Vec<(f64, String)> {
+        let step = self.ticks.iter().copied().find(|tick| *tick > 0.0).unwrap_or(1.0);
+        let size = |tick: f64| if self.scale == Scale::Linear { step } else { tick };
+        self.ticks.iter().map(|tick| (*tick, unit.label(*tick, size(*tick)))).collect()
+    }
+
+    /// Whether the value has a place at all.
+    pub(super) fn can_place(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
+    }
+
     /// Where a value lies, from 0 to 1; outside values are brought to the edge.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.scale {
@@ -94,7 +106,8 @@ fn log_frame(lowest: f64, highest: f64) -> Frame {
         (-9..15).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade))).collect();
     let low = all.iter().rev().find(|tick| **tick <= lowest * 1.0001).copied().unwrap_or(lowest);
     let high = all.iter().find(|tick| **tick >= highest * 0.9999).copied().unwrap_or(highest);
-    let high = if high > low { high } else { low * 10.0 };
+    // A single value stands at the top of a decade.
+    let low = if high > low { low } else { high / 10.0 };
     let inside: Vec<f64> =
         all.into_iter().filter(|tick| (low * 0.999..=high * 1.001).contains(tick)).collect();
     let few = inside.len() <= 8;
@@ -104,11 +117,11 @@ fn log_frame(lowest: f64, highest: f64) -> Frame {
 }
 
 impl Unit {
-    /// A tick's label.
-    pub(super) fn label(self, value: f64) -> String {
+    /// A tick's label, in the unit that suits `size`.
+    pub(super) fn label(self, value: f64, size: f64) -> String {
         match self {
             Self::Count => count(value),
-            Self::Micros => time(value),
+            Self::Micros => time(value, size),
         }
     }
 }
@@ -122,15 +135,15 @@ fn count(value: f64) -> String {
     }
 }
 
-fn time(us: f64) -> String {
-    match us.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 3.6e9 => format!("{}h", trimmed(us / 3.6e9)),
-        size if size >= 1.2e8 => format!("{}m", trimmed(us / 6e7)),
-        size if size >= 1e6 => format!("{}s", trimmed(us / 1e6)),
-        size if size >= 1e3 => format!("{}ms", trimmed(us / 1e3)),
-        _ => format!("{}µs", trimmed(us)),
-    }
+fn time(us: f64, size: f64) -> String {
+    let (name, unit) = match size.abs() {
+        size if size >= 3.6e9 => ("h", 3.6e9),
+        size if size >= 1.2e8 => ("m", 6e7),
+        size if size >= 1e6 => ("s", 1e6),
+        size if size >= 1e3 => ("ms", 1e3),
+        _ => ("µs", 1.0),
+    };
+    if us == 0.0 { "0".to_owned() } else { format!("{}{name}", trimmed(us / unit)) }
 }
 
 /// At most two decimals, and no zeros after them.
@@ -165,9 +178,12 @@ mod tests {
 
     #[test]
     fn labels_are_short() {
-        let counts = [0.0, 950.0, 1500.0, 20_000.0, 2.5e6].map(|value| Unit::Count.label(value));
+        let frame = linear_frame(150e6);
+        let labels: Vec<String> = frame.labels(Unit::Micros).into_iter().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["0", "50s", "100s", "150s"]);
+        let counts = [0.0, 950.0, 1500.0, 20_000.0, 2.5e6].map(|value| Unit::Count.label(value, value));
         assert_eq!(counts, ["0", "950", "1500", "20k", "2.5M"]);
-        let times = [0.0, 50.0, 1500.0, 2e6, 1.8e8, 7.2e9].map(|value| Unit::Micros.label(value));
+        let times = [0.0, 50.0, 1500.0, 2e6, 1.8e8, 7.2e9].map(|value| Unit::Micros.label(value, value));
         assert_eq!(times, ["0", "50µs", "1.5ms", "2s", "3m", "2h"]);
     }
 }

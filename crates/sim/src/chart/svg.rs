@@ -23,14 +23,17 @@ impl Chart {
     pub fn svg(&self) -> String {
         let (legend, legend_height) = legend(&self.marks);
         let extent = || self.marks.iter().flat_map(|mark| mark.shape.extent());
+        // A long legend makes the picture higher, not the chart smaller.
+        let height = HEIGHT + legend_height - LEGEND_LINE;
         let canvas = Canvas {
             x: self.x.frame(extent().map(|(x, _)| x)),
             y: self.y.frame(extent().map(|(_, y)| y)),
             top: 44.0 + legend_height,
+            bottom: height - BOTTOM,
         };
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\
-             <style>{STYLE}</style><rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\
+             <style>{STYLE}</style><rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\
              <text class=\"title\" x=\"{LEFT}\" y=\"28\">{title}</text>{legend}",
             title = escaped(&self.title)
         );
@@ -70,6 +73,7 @@ struct Canvas {
     x: Frame,
     y: Frame,
     top: f64,
+    bottom: f64,
 }
 
 impl Canvas {
@@ -78,14 +82,13 @@ impl Canvas {
     }
 
     fn up(&self, value: f64) -> f64 {
-        let bottom = HEIGHT - BOTTOM;
-        bottom - self.y.place(value) * (bottom - self.top)
+        self.bottom - self.y.place(value) * (self.bottom - self.top)
     }
 
     fn draw_axes(&self, svg: &mut String, chart: &Chart) {
-        let bottom = HEIGHT - BOTTOM;
-        for tick in &self.y.ticks {
-            let (y, label) = (self.up(*tick), chart.y.unit.label(*tick));
+        let bottom = self.bottom;
+        for (tick, label) in self.y.labels(chart.y.unit) {
+            let y = self.up(tick);
             let _ = write!(
                 svg,
                 "<path class=\"grid\" d=\"M{LEFT} {y:.2}H{:.2}\"/><text class=\"end\" x=\"{:.2}\" y=\"{:.2}\">{label}</text>",
@@ -94,8 +97,8 @@ impl Canvas {
                 y + 4.0
             );
         }
-        for tick in &self.x.ticks {
-            let (x, label) = (self.across(*tick), chart.x.unit.label(*tick));
+        for (tick, label) in self.x.labels(chart.x.unit) {
+            let x = self.across(tick);
             let _ = write!(
                 svg,
                 "<path class=\"grid\" d=\"M{x:.2} {bottom:.2}v5\"/><text class=\"mid\" x=\"{x:.2}\" y=\"{:.2}\">{label}</text>",
@@ -109,7 +112,7 @@ impl Canvas {
              <text class=\"mid faint\" x=\"{middle:.2}\" y=\"{:.2}\">{}</text>\
              <text class=\"mid faint\" transform=\"translate(16 {:.2}) rotate(-90)\">{}</text>",
             WIDTH - RIGHT,
-            HEIGHT - 12.0,
+            bottom + BOTTOM - 12.0,
             escaped(&chart.x.label),
             f64::midpoint(self.top, bottom),
             escaped(&chart.y.label)
@@ -126,11 +129,16 @@ impl Canvas {
     }
 
     fn draw_line(&self, svg: &mut String, points: &[Point], colour: usize) {
+        // What a logarithm has no place for is not drawn.
+        let points: Vec<&Point> =
+            points.iter().filter(|point| self.x.can_place(point.x) && self.y.can_place(point.y)).collect();
         let joined: Vec<String> = points
             .iter()
             .map(|point| format!("{:.2} {:.2}", self.across(point.x), self.up(point.y)))
             .collect();
-        let _ = write!(svg, "<path class=\"line s{colour}\" d=\"M{}\"/>", joined.join("L"));
+        if !joined.is_empty() {
+            let _ = write!(svg, "<path class=\"line s{colour}\" d=\"M{}\"/>", joined.join("L"));
+        }
         for point in points {
             let (x, low, high) = (self.across(point.x), point.y - point.error, point.y + point.error);
             if point.error > 0.0 {

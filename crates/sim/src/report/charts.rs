@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Row;
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
+use crate::{Bucket, Row};
 
 /// Rarer delays are drawn as if they were this common.
 const LEAST_PERCENT: f64 = 0.1;
@@ -11,7 +11,7 @@ const LEAST_PERCENT: f64 = 0.1;
 /// Fewer calls per millisecond than this are as good as none.
 const LEAST_PER_MS: f64 = 0.01;
 
-/// Shorter delays are drawn as if they were this long.
+/// Shorter delays are added up, and drawn as half as long to this long.
 const SHORTEST_US: u64 = 1_000;
 
 /// A chart and the name of its file.
@@ -93,7 +93,7 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
     };
     // The row's first reads come all at once; beside them nothing else would be seen on an even scale.
     let is_row = rows.first().is_some_and(|row| row.scenario == "row");
-    let label = "calls per millisecond";
+    let label = if is_row { "reads and writes per millisecond" } else { "calls per millisecond" };
     let y = if is_row { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
     let marks = rows.iter().map(mark).collect();
     let chart = Chart {
@@ -105,8 +105,11 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
     NamedChart { name: "calls-over-time".to_owned(), chart }
 }
 
-/// When it gets boring: three times as long as the median policy takes.
+/// When it gets boring: three times as long as the median policy takes. An outage is shown to its end.
 fn interesting_end_us(rows: &[&Row]) -> f64 {
+    if rows.iter().any(|row| row.scenario == "outage") {
+        return f64::MAX;
+    }
     let mut ends: Vec<f64> = rows.iter().map(|row| row.time_ms.p99 * 1000.0).collect();
     ends.sort_by(f64::total_cmp);
     let median = ends.get(ends.len().saturating_sub(1) / 2).copied().unwrap_or(1.0);
@@ -117,17 +120,22 @@ fn interesting_end_us(rows: &[&Row]) -> f64 {
 fn delays(rows: &[&Row], clients: u32) -> NamedChart {
     let mark = |row: &&Row| {
         let total = row.delays.total().max(1) as f64;
-        let (mut points, mut end_us) = (Vec::new(), 0);
-        for bucket in row.delays.buckets() {
+        let percent = |count: u64| (count as f64 * 100.0 / total).max(LEAST_PERCENT);
+        let is_short = |bucket: &Bucket| bucket.to_us <= SHORTEST_US;
+        let short: u64 = row.delays.buckets().filter(is_short).map(|bucket| bucket.count).sum();
+        let (mut points, mut end_us) = (Vec::new(), SHORTEST_US);
+        if short > 0 {
+            points.push(Point::new(SHORTEST_US as f64 / 2.0, percent(short)));
+        }
+        for bucket in row.delays.buckets().filter(|bucket| !is_short(bucket)) {
             // Down to zero in between, unless one bucket begins where the last one ended.
-            if bucket.from_us != end_us && end_us > SHORTEST_US {
+            if bucket.from_us != end_us && !points.is_empty() {
                 points.push(Point::new(end_us as f64, 0.0));
             }
-            let percent = (bucket.count as f64 * 100.0 / total).max(LEAST_PERCENT);
-            points.push(Point::new(bucket.from_us.max(SHORTEST_US) as f64, percent));
+            points.push(Point::new(bucket.from_us as f64, percent(bucket.count)));
             end_us = bucket.to_us;
         }
-        points.push(Point::new(end_us.max(SHORTEST_US) as f64, 0.0));
+        points.push(Point::new(end_us as f64, 0.0));
         Mark { name: row.policy.clone(), shape: Shape::Steps(points) }
     };
     let chart = Chart {

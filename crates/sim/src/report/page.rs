@@ -10,8 +10,8 @@ const STYLE: &str = include_str!("page.css");
 
 /// A page that stands alone: what was run, the table, the charts. No script, nothing loaded.
 ///
-/// `parameters` is the scenario as text; `command` is what was typed to get it.
-pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> String {
+/// `sources` are what it takes to repeat it, as texts to be shown: the command, the parameters, the policies.
+pub fn page(plan: &Plan, rows: &[Row], sources: &[&str]) -> String {
     let scenario = plan.scenario.name();
     let about = plan.scenario.about();
     let mut html = format!(
@@ -28,16 +28,17 @@ pub fn page(plan: &Plan, rows: &[Row], parameters: &str, command: &str) -> Strin
     for named in charts(rows) {
         let _ = write!(html, "<figure id=\"{}\">{}</figure>", named.name, named.chart.svg());
     }
+    html.push_str("</section>");
+    html.push_str(&table(rows));
+    html.push_str("<section class=\"how\"><h2>How it was run</h2>");
+    for source in sources {
+        let _ = write!(html, "<pre>{}</pre>", escaped(source.trim()));
+    }
     let _ = writeln!(
         html,
-        "</section>{}<section class=\"how\"><h2>How it was run</h2><pre>{}</pre><pre>{}</pre>\
-         <p>Means over {} runs from seed {}; ± is one standard error. The same seed gives the same page.</p>\
+        "<p>Means over {} runs from seed {}; ± is one standard error. The same seed gives the same page.</p>\
          </section></main></body></html>",
-        table(rows),
-        escaped(command),
-        escaped(parameters.trim()),
-        plan.runs,
-        plan.seed
+        plan.runs, plan.seed
     );
     html
 }
@@ -66,6 +67,6 @@ fn table(rows: &[Row]) -> String {
 fn cell(figure: Summary, is_time: bool) -> String {
     let Summary { mean, se, p50, p99 } = figure;
     let unit = if is_time { " ms" } else { "" };
-    let spread = format!("p50 {}, p99 {}", rounded(p50), rounded(p99));
-    format!("<td title=\"{spread}\">{}<span> ± {}{unit}</span></td>", rounded(mean), rounded(se))
+    let spread = format!("p50 {} · p99 {}", rounded(p50), rounded(p99));
+    format!("<td>{}<span> ± {}{unit}</span><small>{spread}</small></td>", rounded(mean), rounded(se))
 }

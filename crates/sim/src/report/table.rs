@@ -13,7 +13,10 @@ pub struct Column {
     pub is_time: bool,
 }
 
-/// The columns of these rows: time, calls, then the scenario's own figures that are not all zero.
+/// Figures that say most when they are zero.
+const ALWAYS_SHOWN: &[&str] = &["recovered"];
+
+/// The columns of these rows: time, calls, then the scenario's own figures, without those that are all zero.
 pub fn columns(rows: &[Row]) -> Vec<Column> {
     let own = rows.first().map(|row| row.figures.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
     let column = |heading: &str, is_time: bool, figure: &dyn Fn(&Row) -> Summary| Column {
@@ -27,7 +30,7 @@ pub fn columns(rows: &[Row]) -> Vec<Column> {
         let heading = name.replace('_', " ");
         let is_time = name.ends_with("_ms") && !name.ends_with("_per_ms");
         let figures = column(&heading, is_time, &|row| row.figures.get(name).copied().unwrap_or_default());
-        if figures.figures.iter().any(|figure| figure.mean != 0.0) {
+        if ALWAYS_SHOWN.contains(&name) || figures.figures.iter().any(|figure| figure.mean != 0.0) {
             columns.push(figures);
         }
     }
