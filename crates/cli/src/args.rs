@@ -132,7 +132,7 @@ pub(crate) struct SimArgs {
     /// What decides, once for each to compare: a policy of the file, a preset, or one of the lab's own
     /// (none, exponential, full, equal, decorrelated, crowd, fixed, told, told-spread)
     /// [default: those that tell the scenario's story]
-    #[arg(long = "policy", value_name = "NAME")]
+    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
 
     /// How many clients, separated by commas [default: the scenario's]

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     let scenario = params::scenario(command)?;
     if command.show_params {
-        write!(std::io::stdout(), "{}", params::text(&scenario)?)?;
+        write!(std::io::stdout(), "{}{}", params::text(&scenario)?, params::absent(&scenario))?;
         return Ok(ExitCode::SUCCESS);
     }
     let set = config::load(args.config.as_deref())?;

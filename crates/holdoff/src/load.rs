@@ -35,7 +35,10 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// Why a policy file is not in force.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its debug text is the same as its display text, so that `main() -> Result<(), Box<dyn Error>>` shows people
+/// what to mend.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// It cannot be read.
@@ -49,6 +52,12 @@ pub enum LoadError {
     /// It can be read, but not used.
     #[error("the policy file cannot be used\n\n{0}")]
     Problems(Problems),
+}
+
+impl std::fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ pub struct Row {
     pub time_ms: Summary,
     /// The scenario's calls.
     pub calls: Summary,
+    /// How many got nothing; of an outage, how many runs did not recover.
+    pub failed: Summary,
     /// The scenario's own figures.
     #[serde(flatten)]
     pub figures: BTreeMap<&'static str, Summary>,
@@ -117,7 +119,7 @@ struct Tally<'a> {
 /// What can be added up in any order is; the figures of each run wait in its place.
 struct Collected {
     runs: usize,
-    /// One column of samples a figure: the time, the calls, then the scenario's own.
+    /// One column of samples a figure: the time, the calls, the failed, then the scenario's own.
     columns: Vec<(&'static str, Vec<f64>)>,
     calls_over_time: Series,
     delays: Histogram,
@@ -131,7 +133,11 @@ impl Collected {
     fn add(&mut self, number: usize, measured: &Measured) {
         self.calls_over_time.add(&measured.calls_over_time);
         self.delays.add(&measured.delays);
-        let common = [(TIME, float(measured.time_us) / 1000.0), (CALLS, float(measured.calls))];
+        let common = [
+            (TIME, float(measured.time_us) / 1000.0),
+            (CALLS, float(measured.calls)),
+            (FAILED, float(measured.failed)),
+        ];
         for (place, (name, value)) in common.iter().chain(&measured.figures).enumerate() {
             if self.columns.len() == place {
                 self.columns.push((name, vec![0.0; self.runs]));
@@ -146,6 +152,7 @@ impl Collected {
 
 const TIME: &str = "time_ms";
 const CALLS: &str = "calls";
+const FAILED: &str = "failed";
 
 impl<'a> Tally<'a> {
     fn new(plan: &Plan, clients: u32, strategy: &'a Strategy) -> Self {
@@ -174,6 +181,7 @@ impl<'a> Tally<'a> {
             runs: u32::try_from(runs).unwrap_or(u32::MAX),
             time_ms: figures.remove(TIME).unwrap_or_default(),
             calls: figures.remove(CALLS).unwrap_or_default(),
+            failed: figures.remove(FAILED).unwrap_or_default(),
             figures,
             calls_over_time,
             delays,

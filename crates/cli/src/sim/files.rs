@@ -25,6 +25,12 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
     ];
     files.extend(charts(rows).into_iter().map(|named| (format!("{}.svg", named.name), named.chart.svg())));
     std::fs::create_dir_all(folder).map_err(cannot)?;
+    // Charts of an earlier run that this one does not have would lie.
+    for stale in ["time-against-clients.svg", "calls-against-clients.svg"] {
+        if !files.iter().any(|(name, _)| name == stale) && folder.join(stale).exists() {
+            std::fs::remove_file(folder.join(stale)).map_err(cannot)?;
+        }
+    }
     for (name, text) in &files {
         std::fs::write(folder.join(name), text).map_err(cannot)?;
     }

@@ -22,17 +22,50 @@ pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
         let (key, value) = assignment.split_once('=').ok_or_else(|| {
             Failure::Usage(format!("--set {assignment}: expected KEY=VALUE, such as hold=2s"))
         })?;
-        parameters.insert(key.trim().to_owned(), value_of(value.trim()));
+        insert(&mut parameters, key.trim(), value_of(value.trim()));
     }
     if parameters.is_empty() {
         return Ok(scenario);
     }
-    let document = Table::from_iter([(args.scenario.clone(), Value::Table(parameters))]);
-    let read: Scenario = Value::Table(document)
-        .try_into()
-        .map_err(|error: toml::de::Error| unusable(&scenario, error.message()))?;
+    // Each by itself first, so that a problem can be told with its key.
+    for (key, value) in &parameters {
+        let alone = Table::from_iter([(key.clone(), value.clone())]);
+        read(&scenario, alone).map_err(|error| unusable(&scenario, told(key, &error)))?;
+    }
+    let read = read(&scenario, parameters).map_err(|error| unusable(&scenario, error.message()))?;
     check(&read)?;
     Ok(read)
+}
+
+fn read(scenario: &Scenario, parameters: Table) -> Result<Scenario, toml::de::Error> {
+    Value::Table(Table::from_iter([(scenario.name().to_owned(), Value::Table(parameters))])).try_into()
+}
+
+/// The problem with its key, and the nearest word if the key is not known.
+fn told(key: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    if !message.starts_with("unknown field") {
+        return format!("{key}: {message}");
+    }
+    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let (unknown, known) = words.split_first().map_or(("", &[][..]), |(unknown, known)| (*unknown, known));
+    let place = if unknown == key { String::new() } else { format!("{key}: ") };
+    format!("{place}there is no parameter `{unknown}`; {}", config::hint(unknown, known))
+}
+
+/// `budget.ratio` is the `ratio` of `budget`.
+fn insert(parameters: &mut Table, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => {
+            parameters.insert(key.to_owned(), value);
+        }
+        Some((outer, inner)) => {
+            let table = parameters.entry(outer).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(table) = table {
+                insert(table, inner, value);
+            }
+        }
+    }
 }
 
 /// Refuses parameters that make no sense.
@@ -57,7 +90,13 @@ fn from_file(file: &Path, scenario: &str) -> Result<Table, Failure> {
     match table.remove(scenario) {
         Some(Value::Table(inner)) => Ok(inner),
         Some(other) => Ok(Table::from_iter([(scenario.to_owned(), other)])),
-        None => Ok(table),
+        None => match Scenario::ALL.iter().find(|(other, _)| table.contains_key(*other)) {
+            Some((other, _)) => Err(Failure::Usage(format!(
+                "{} has the parameters of {other}, not of {scenario}",
+                file.display()
+            ))),
+            None => Ok(table),
+        },
     }
 }
 
@@ -72,4 +111,14 @@ fn value_of(text: &str) -> Value {
 pub(super) fn text(scenario: &Scenario) -> Result<String, Failure> {
     toml::to_string(scenario)
         .map_err(|error| Failure::Failed(format!("the parameters cannot be written: {error}")))
+}
+
+/// What the scenario could have and has not, as comments.
+pub(super) fn absent(scenario: &Scenario) -> String {
+    let Scenario::Outage(outage) = scenario else { return String::new() };
+    let budget = outage.budget.is_none().then_some("# [outage.budget]\n# ratio = 0.2\n# burst = 10\n");
+    let breaker = outage.breaker.is_none().then_some(
+        "# [outage.breaker]\n# failure_ratio = 0.5\n# min_calls = 20\n# window = \"10s\"\n# probes = 1\n",
+    );
+    budget.into_iter().chain(breaker).map(|lines| format!("\n{lines}")).collect()
 }

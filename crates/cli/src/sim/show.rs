@@ -6,7 +6,7 @@ use holdoff_sim::report::{answer, columns, rounded};
 use holdoff_sim::{Plan, Row, Summary};
 
 use crate::failure::Failure;
-use crate::output::{Table, human, style};
+use crate::output::{Table, style};
 
 pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
     let mut shown = serde_json::json!(rows);
@@ -24,10 +24,11 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     writeln!(out, "{bold}{}{bold:#}: {}\n", plan.scenario.name(), plan.scenario.about())?;
     let columns = columns(rows);
     let own = columns.iter().skip(2).map(|column| column.heading.clone());
-    let fixed = ["policy", "clients", "time", "p50", "p99", "calls", "p50", "p99"].map(str::to_owned);
+    let fixed =
+        ["policy", "clients", "failed", "time", "p50", "p99", "calls", "p50", "p99"].map(str::to_owned);
     let mut table = Table::new(fixed.into_iter().chain(own));
     for (index, row) in rows.iter().enumerate() {
-        let mut cells = vec![row.policy.clone(), row.clients.to_string()];
+        let mut cells = vec![row.policy.clone(), row.clients.to_string(), number(row.failed)];
         cells.extend([time(row.time_ms), ms(row.time_ms.p50), ms(row.time_ms.p99)]);
         cells.extend([number(row.calls), rounded(row.calls.p50), rounded(row.calls.p99)]);
         for column in columns.iter().skip(2) {
@@ -49,18 +50,27 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
 }
 
 fn time(Summary { mean, se, .. }: Summary) -> String {
-    if se > 0.0 { format!("{} ± {}", ms(mean), ms(se)) } else { ms(mean) }
+    let (unit, name) = if mean >= 1000.0 { (1000.0, "s") } else { (1.0, "ms") };
+    let error = if se > 0.0 { format!(" ± {}", two_digits(se / unit)) } else { String::new() };
+    format!("{}{error} {name}", rounded(mean / unit))
 }
 
 fn number(Summary { mean, se, .. }: Summary) -> String {
-    if se > 0.0 { format!("{} ± {}", rounded(mean), rounded(se)) } else { rounded(mean) }
+    if se > 0.0 { format!("{} ± {}", rounded(mean), two_digits(se)) } else { rounded(mean) }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "times of a simulation are positive and far below 2^52"
-)]
+/// An error needs no more than two digits.
+fn two_digits(value: f64) -> String {
+    let decimals = match value {
+        large if large >= 10.0 => 0,
+        large if large >= 1.0 => 1,
+        large if large >= 0.1 => 2,
+        large if large >= 0.01 => 3,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
 fn ms(milliseconds: f64) -> String {
-    human((milliseconds * 1000.0).round().max(0.0) as u64)
+    time(Summary { mean: milliseconds, ..Summary::default() })
 }

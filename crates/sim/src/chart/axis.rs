@@ -9,6 +9,8 @@ pub struct Axis {
     pub scale: Scale,
     /// How values are written.
     pub unit: Unit,
+    /// A value that is inside in any case.
+    pub includes: Option<f64>,
 }
 
 /// How values become lengths.
@@ -32,12 +34,18 @@ pub enum Unit {
 impl Axis {
     /// An even axis.
     pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
-        Self { label: label.into(), scale: Scale::Linear, unit }
+        Self { label: label.into(), scale: Scale::Linear, unit, includes: None }
     }
 
     /// A logarithmic axis.
     pub fn log(label: impl Into<String>, unit: Unit) -> Self {
-        Self { label: label.into(), scale: Scale::Log, unit }
+        Self { label: label.into(), scale: Scale::Log, unit, includes: None }
+    }
+
+    /// The same axis with this value inside in any case.
+    #[must_use]
+    pub fn including(self, value: f64) -> Self {
+        Self { includes: Some(value), ..self }
     }
 
     /// The frame that holds all of these values.

@@ -3,22 +3,59 @@
 use super::rounded;
 use crate::Row;
 
-/// Who was done first and who called least, with the most clients; `None` if there is nothing to compare.
+/// Who did best with the most clients, and who left somebody without; `None` if there is nothing to compare.
+///
+/// Only those who left the fewest without compete: giving up early is no way to win.
 pub fn answer(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.clients).max()?;
-    let largest = || rows.iter().filter(|row| row.clients == most);
-    if largest().count() < 2 {
-        return None;
+    let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
+    let fewest_failed = largest.iter().map(|row| row.failed.mean).min_by(f64::total_cmp)?;
+    let (served, others): (Vec<&Row>, Vec<&Row>) =
+        largest.into_iter().partition(|row| row.failed.mean <= fewest_failed);
+    let mut sentences = vec![best(&served, most)];
+    sentences.extend(
+        others.iter().chain(served.iter().filter(|row| row.failed.mean > 0.0)).map(|row| without(row)),
+    );
+    let sentences: Vec<String> = sentences.into_iter().filter(|sentence| !sentence.is_empty()).collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// Who is done first and who calls least, if there are several and they differ.
+fn best(served: &[&Row], clients: u32) -> String {
+    let time = |row: &&&Row| row.time_ms.mean;
+    let calls = |row: &&&Row| row.calls.mean;
+    let fastest = served.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+    let fewest = served.iter().min_by(|a, b| calls(a).total_cmp(&calls(b)));
+    let (Some(fastest), Some(fewest)) = (fastest, fewest) else { return String::new() };
+    let differ = served.iter().any(|row| row.time_ms != fastest.time_ms || row.calls != fewest.calls);
+    if served.len() < 2 || !differ {
+        return String::new();
     }
-    let fastest = largest().min_by(|a, b| a.time_ms.mean.total_cmp(&b.time_ms.mean))?;
-    let fewest = largest().min_by(|a, b| a.calls.mean.total_cmp(&b.calls.mean))?;
+    let verb = if fastest.scenario == "outage" { "recovers" } else { "is done" };
     let figures =
         |row: &Row| format!("{} s and {} calls", rounded(row.time_ms.mean / 1000.0), rounded(row.calls.mean));
-    let (first, fewest_calls) = (&fastest.policy, &fewest.policy);
-    Some(if first == fewest_calls {
-        format!("With {most} clients {first} is done first and calls least: {}.", figures(fastest))
-    } else {
-        let (fast, few) = (figures(fastest), figures(fewest));
-        format!("With {most} clients {first} is done first: {fast}. {fewest_calls} calls least: {few}.")
-    })
+    if fastest.policy == fewest.policy {
+        return format!(
+            "With {clients} clients {} {verb} first and calls least: {}.",
+            fastest.policy,
+            figures(fastest)
+        );
+    }
+    format!(
+        "With {clients} clients {} {verb} first: {}. {} calls least: {}.",
+        fastest.policy,
+        figures(fastest),
+        fewest.policy,
+        figures(fewest)
+    )
+}
+
+/// What a policy failed to do.
+fn without(row: &Row) -> String {
+    let (policy, failed) = (&row.policy, row.failed.mean);
+    match row.scenario {
+        "outage" if failed >= 1.0 => format!("{policy} never recovers."),
+        "outage" => format!("{policy} does not recover in {} % of the runs.", rounded(failed * 100.0)),
+        _ => format!("{policy} leaves {} of {} without.", rounded(failed), row.clients),
+    }
 }

@@ -125,12 +125,16 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
         let short: u64 = row.delays.buckets().filter(is_short).map(|bucket| bucket.count).sum();
         let (mut points, mut end_us) = (Vec::new(), SHORTEST_US);
         if short > 0 {
-            points.push(Point::new(SHORTEST_US as f64 / 2.0, percent(short)));
+            let start = SHORTEST_US as f64 / 2.0;
+            points.extend([Point::new(start, 0.0), Point::new(start, percent(short))]);
         }
         for bucket in row.delays.buckets().filter(|bucket| !is_short(bucket)) {
             // Down to zero in between, unless one bucket begins where the last one ended.
             if bucket.from_us != end_us && !points.is_empty() {
                 points.push(Point::new(end_us as f64, 0.0));
+            }
+            if points.is_empty() {
+                points.push(Point::new(bucket.from_us as f64, 0.0));
             }
             points.push(Point::new(bucket.from_us as f64, percent(bucket.count)));
             end_us = bucket.to_us;
@@ -141,7 +145,7 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
     let chart = Chart {
         title: format!("How long they waited between tries, {clients} clients"),
         x: Axis::log("delay", Unit::Micros),
-        y: Axis::log("percent of all delays", Unit::Count),
+        y: Axis::log("percent of all delays", Unit::Count).including(LEAST_PERCENT),
         marks: rows.iter().map(mark).collect(),
     };
     NamedChart { name: "delays".to_owned(), chart }

@@ -8,14 +8,15 @@ use crate::{Row, Summary};
 pub fn csv(rows: &[Row]) -> String {
     let own: Vec<&str> = rows.first().map(|row| row.figures.keys().copied().collect()).unwrap_or_default();
     let mut text = "scenario,policy,clients,runs".to_owned();
-    for figure in ["time_ms", "calls"].iter().chain(&own) {
+    for figure in ["time_ms", "calls", "failed"].iter().chain(&own) {
         let _ = write!(text, ",{figure}_mean,{figure}_se,{figure}_p50,{figure}_p99");
     }
     text.push('\n');
     for row in rows {
         let _ = write!(text, "{},{},{},{}", row.scenario, quoted(&row.policy), row.clients, row.runs);
         let figures = own.iter().map(|name| row.figures.get(name).copied().unwrap_or_default());
-        for Summary { mean, se, p50, p99 } in [row.time_ms, row.calls].into_iter().chain(figures) {
+        for Summary { mean, se, p50, p99 } in [row.time_ms, row.calls, row.failed].into_iter().chain(figures)
+        {
             let _ = write!(text, ",{mean},{se},{p50},{p99}");
         }
         text.push('\n');

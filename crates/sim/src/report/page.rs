@@ -45,7 +45,8 @@ pub fn page(plan: &Plan, rows: &[Row], sources: &[&str]) -> String {
 
 fn table(rows: &[Row]) -> String {
     let columns = columns(rows);
-    let mut html = "<div class=\"table\"><table><thead><tr><th>policy</th><th>clients</th>".to_owned();
+    let mut html =
+        "<div class=\"table\"><table><thead><tr><th>policy</th><th>clients</th><th>failed</th>".to_owned();
     for column in &columns {
         let _ = write!(html, "<th>{}</th>", escaped(&column.heading));
     }
@@ -53,7 +54,13 @@ fn table(rows: &[Row]) -> String {
     for (index, row) in rows.iter().enumerate() {
         let is_new_crowd = index > 0 && rows.get(index - 1).is_some_and(|last| last.clients != row.clients);
         let class = if is_new_crowd { " class=\"crowd\"" } else { "" };
-        let _ = write!(html, "<tr{class}><th>{}</th><td>{}</td>", escaped(&row.policy), row.clients);
+        let failed = rounded(row.failed.mean);
+        let _ = write!(
+            html,
+            "<tr{class}><th>{}</th><td>{}</td><td>{failed}</td>",
+            escaped(&row.policy),
+            row.clients
+        );
         for column in &columns {
             let figure = column.figures.get(index).copied().unwrap_or_default();
             html.push_str(&cell(figure, column.is_time));
