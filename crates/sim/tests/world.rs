@@ -355,3 +355,19 @@ fn a_node_sees_its_own_clock_only() {
     assert_eq!(seen(&mut world, 0), 1_000_000);
     assert_eq!(seen(&mut world, 1), 1_600_000);
 }
+
+#[test]
+fn time_passes_though_nothing_happens() {
+    let mut world: World<Writer> = World::new(1, 2, Link::default());
+    world.run_until(10_000);
+    assert_eq!(world.now_us(), 10_000, "before the first timer");
+    world.run_until(30_000);
+    assert_eq!((world.now_us(), world.disk(0).unwrap().timers), (30_000, 1));
+    world.act(0, |_, _, around| around.remind(5_000, 1));
+    world.run_until(34_999);
+    assert_eq!(world.disk(0).unwrap().timers, 1);
+    world.run_until(35_000);
+    assert_eq!((world.now_us(), world.disk(0).unwrap().timers), (35_000, 2));
+    world.run_until(1_000);
+    assert_eq!(world.now_us(), 35_000, "it never goes back");
+}

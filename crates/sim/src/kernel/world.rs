@@ -229,11 +229,12 @@ impl<N: Node> World<N> {
         Some(self.happen(event))
     }
 
-    /// Lets everything happen up to and including this time.
+    /// Lets everything happen up to and including this time, and time pass until then.
     pub fn run_until(&mut self, limit_us: u64) {
         while let Some((_, event)) = self.queue.pop_until(limit_us) {
             self.happen(event);
         }
+        self.queue.advance_to(limit_us);
     }
 
     fn machine(&self, node: NodeId) -> Option<&Machine<N>> {
