@@ -371,3 +371,36 @@ fn time_passes_though_nothing_happens() {
     world.run_until(1_000);
     assert_eq!(world.now_us(), 35_000, "it never goes back");
 }
+
+/// Greets everybody else while it starts, and counts the greetings it gets.
+struct Greeter {
+    greeted: u32,
+}
+
+impl Node for Greeter {
+    type Message = ();
+    type Timer = ();
+    type Disk = ();
+
+    fn start((): &mut (), around: &mut Around<'_, Self>) -> Self {
+        let me = around.me();
+        (0..around.nodes()).filter(|node| *node != me).for_each(|node| around.send(node, ()));
+        Self { greeted: 0 }
+    }
+
+    fn receive(&mut self, (): &mut (), _: NodeId, (): (), _: &mut Around<'_, Self>) {
+        self.greeted += 1;
+    }
+
+    fn wake(&mut self, (): &mut (), (): (), _: &mut Around<'_, Self>) {}
+}
+
+#[test]
+fn who_greets_while_it_starts_is_heard_by_all() {
+    let mut world: World<Greeter> = World::new(1, NODES, Link::default());
+    world.run_until(1_000_000);
+    assert_eq!(world.faults().unreachable, 0);
+    for node in 0..NODES {
+        assert_eq!(world.node(node).map(|it| it.greeted), Some(NODES - 1), "node {node}");
+    }
+}

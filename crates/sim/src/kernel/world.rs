@@ -113,6 +113,8 @@ enum Event<N: Node> {
 
 impl<N: Node> World<N> {
     /// So many machines with empty disks, all booted at time 0, joined by equal links.
+    ///
+    /// All are up before the first message is sent: what one sends while it starts reaches every other.
     pub fn new(seed: u64, nodes: u32, usual: Link) -> Self {
         let machine = |node| Machine {
             running: None,
@@ -128,7 +130,10 @@ impl<N: Node> World<N> {
             faults: Faults::default(),
             orders: Vec::new(),
         };
-        (0..nodes).for_each(|node| world.boot(node));
+        let orders: Vec<_> = (0..nodes).map(|node| world.start(node)).collect();
+        for (node, orders) in (0..nodes).zip(orders) {
+            world.carry_out(node, orders);
+        }
         world
     }
 

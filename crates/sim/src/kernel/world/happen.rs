@@ -112,11 +112,13 @@ impl<N: Node> World<N> {
     pub(super) fn restart(&mut self, node: NodeId) {
         if self.machine(node).is_some_and(|machine| machine.running.is_none()) {
             self.faults.restarted += 1;
-            self.boot(node);
+            let orders = self.start(node);
+            self.carry_out(node, orders);
         }
     }
 
-    pub(super) fn boot(&mut self, node: NodeId) {
+    /// Boots a machine; what it asked for is left to be carried out.
+    pub(super) fn start(&mut self, node: NodeId) -> Vec<Order<N>> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
         let mut orders = std::mem::take(&mut self.orders);
         if let Some(machine) = self.machine_mut(node) {
@@ -126,7 +128,7 @@ impl<N: Node> World<N> {
                 Around { me: node, nodes, local_us, chance: &mut machine.chance, orders: &mut orders };
             machine.running = Some(N::start(&mut machine.disk, &mut around));
         }
-        self.carry_out(node, orders);
+        orders
     }
 
     fn is_up(&self, node: NodeId, incarnation: u32) -> bool {
