@@ -4,6 +4,7 @@ mod happen;
 
 use super::link::Links;
 use super::node::{Around, Order};
+use super::skew::Clock;
 use super::{Chance, EventQueue, Faults, Link, Node, NodeId, Skew, mix};
 
 /// Simulated machines that run the same program.
@@ -101,7 +102,7 @@ struct Machine<N: Node> {
     running: Option<N>,
     disk: N::Disk,
     incarnation: u32,
-    skew: Skew,
+    clock: Clock,
     chance: Chance,
 }
 
@@ -120,7 +121,7 @@ impl<N: Node> World<N> {
             running: None,
             disk: N::Disk::default(),
             incarnation: 0,
-            skew: Skew::default(),
+            clock: Clock::default(),
             chance: Chance::of(mix(seed, 0), u64::from(node)),
         };
         let mut world = Self {
@@ -177,10 +178,14 @@ impl<N: Node> World<N> {
         self.links.set(from, to, link);
     }
 
-    /// Gives a machine a clock that is wrong.
+    /// Gives a machine a clock that is wrong from now on.
+    ///
+    /// The clock jumps by the difference in offset and drifts from now; what it gained by an earlier drift
+    /// remains. Timers that are already set fire when they would have.
     pub fn set_skew(&mut self, node: NodeId, skew: Skew) {
+        let now_us = self.now_us();
         if let Some(machine) = self.machine_mut(node) {
-            machine.skew = skew;
+            machine.clock.set(skew, now_us);
             self.faults.skewed += u64::from(skew != Skew::default());
         }
     }
@@ -220,7 +225,7 @@ impl<N: Node> World<N> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
         let mut orders = std::mem::take(&mut self.orders);
         let machine = self.machine_mut(node)?;
-        let local_us = machine.skew.local_us(now_us);
+        let local_us = machine.clock.local_us(now_us);
         let mut around =
             Around { me: node, nodes, local_us, chance: &mut machine.chance, orders: &mut orders };
         let result = machine.running.as_mut().map(|running| turn(running, &mut machine.disk, &mut around));
