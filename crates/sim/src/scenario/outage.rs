@@ -179,7 +179,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.recovery_us, self.calls)
+        Measured::new(self.recovery_us, self.calls, u64::from(!self.has_recovered))
             .figure("requests", self.requests)
             .number("amplification", self.amplification)
             .figure("most_calls_per_request", u64::from(self.most_calls_per_request))

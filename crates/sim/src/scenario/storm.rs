@@ -104,7 +104,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.calls)
+        Measured::new(self.time_us, self.calls, self.timed_out + self.exhausted)
             .figure("peak_calls_per_ms", self.peak_calls_per_ms)
             .figure("peak_retries_per_ms", self.peak_retries_per_ms)
             .figure("worked", self.worked)
