@@ -38,6 +38,9 @@ fn what_makes_no_sense_is_named() {
         ("[outage]\nworkers = 0", "workers"),
         ("[outage]\ntimeout = \"0s\"", "timeout"),
         ("[outage]\noutage_start = \"115s\"", "outage_start + outage_length"),
+        ("[outage]\nhorizon = \"30999ms\"", "horizon"),
+        ("[outage]\noutage_length = \"9500ms\"\nhorizon = \"30999ms\"", "horizon"),
+        ("[outage]\nrate_per_client = 0.001\nhorizon = \"86401s\"", "horizon"),
         ("[outage]\nlayers = 0", "layers"),
         ("[outage]\nattempts = 101", "attempts"),
         ("[outage.budget]\nratio = -0.1", "budget.ratio"),
@@ -59,6 +62,8 @@ fn what_is_merely_odd_may_run() {
         "[storm]\nhold = \"0s\"\nrequest_cost = \"0s\"",
         "[outage]\nline_limit = 0\nservice = { constant = \"0s\" }",
         "[outage]\noutage_start = \"0s\"\noutage_length = \"2m\"",
+        "[outage]\nhorizon = \"31s\"",
+        "[outage]\nrate_per_client = 0.001\nhorizon = \"24h\"",
         "[outage]\nbudget = { ratio = 0.0, burst = 0 }",
     ] {
         assert_eq!(refused(text), None, "{text}");

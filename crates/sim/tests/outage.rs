@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use holdoff_sim::kernel::Latency;
+use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::outage::{BreakerRule, BudgetRule, Params, run};
 use holdoff_sim::{Micros, Strategy};
 
@@ -88,5 +90,46 @@ fn a_breaker_alone_does_not_save_stacked_layers() {
         assert!(!outcome.has_recovered, "seed {seed}: {}", outcome.recovery_us);
         let helped = Params { budget: Some(BudgetRule::default()), ..alone };
         assert!(run(&helped, &standard(), seed).has_recovered, "seed {seed}");
+    }
+}
+
+#[test]
+fn requests_arrive_as_often_as_they_should() {
+    for (rate, requests) in [(300_000.0, 900_000.0), (700.0, 2_100.0)] {
+        let (rate_per_client, seconds) = (rate, Micros::from_secs(3));
+        let calls = Params { clients: 1, rate_per_client, attempts: 1, ..Params::default() };
+        let params = Params { outage_start: Micros(0), outage_length: seconds, horizon: seconds, ..calls };
+        let seen = f64::from(u32::try_from(run(&params, &standard(), 1).requests).unwrap());
+        assert!((seen - requests).abs() <= 5.0 * requests.sqrt(), "{rate}: {seen}");
+    }
+}
+
+/// Just enough time to see a recovery; at the end some requests are still being served.
+#[test]
+fn who_is_served_at_the_horizon_has_not_failed() {
+    for seed in 0..SEEDS {
+        for outage_ms in [9_001, 9_500, 10_000] {
+            let slow = Params {
+                service: Latency::Constant(Micros::from_millis(900)),
+                workers: 500,
+                ..Params::default()
+            };
+            let outage_length = Micros::from_millis(outage_ms);
+            let horizon = Micros::from_secs(31);
+            let params = Params { outage_length, horizon, ..slow };
+            assert_eq!(Scenario::Outage(params.clone()).check(), Ok(()));
+            let outcome = run(&params, &standard(), seed);
+            assert!(outcome.has_recovered, "seed {seed}, {outage_ms} ms");
+            assert!(outcome.recovery_us < 1_000_000, "seed {seed}: {}", outcome.recovery_us);
+        }
+    }
+}
+
+/// Whether requests come in the last seconds says nothing about the dependency.
+#[test]
+fn a_quiet_service_recovers() {
+    for seed in 0..SEEDS {
+        let params = Params { clients: 1, rate_per_client: 0.002, ..Params::default() };
+        assert!(run(&params, &standard(), seed).has_recovered, "seed {seed}");
     }
 }

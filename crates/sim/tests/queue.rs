@@ -11,19 +11,34 @@ fn cases() -> ProptestConfig {
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Push { after_us: u64 },
-    PushAt { at_us: u64 },
+    Push {
+        after_us: u64,
+    },
+    PushAt {
+        at_us: u64,
+    },
     Pop,
-    PopUntil { limit_us: u64 },
+    PopUntil {
+        limit_us: u64,
+    },
+    Advance {
+        by_us: u64,
+    },
+    /// To the next event's time, or one before it: where slots are left.
+    AdvanceToNext {
+        short_by_us: u64,
+    },
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let delay = prop_oneof![0..4_u64, 0..100_u64, 0..100_000_u64, 0..(1_u64 << 40), any::<u64>()];
+    let delay = || prop_oneof![0..4_u64, 0..100_u64, 0..100_000_u64, 0..(1_u64 << 40), any::<u64>()];
     prop_oneof![
-        3 => delay.prop_map(|after_us| Operation::Push { after_us }),
+        3 => delay().prop_map(|after_us| Operation::Push { after_us }),
         1 => (0..200_000_u64).prop_map(|at_us| Operation::PushAt { at_us }),
         2 => Just(Operation::Pop),
         1 => (0..200_000_u64).prop_map(|limit_us| Operation::PopUntil { limit_us }),
+        1 => delay().prop_map(|by_us| Operation::Advance { by_us }),
+        1 => (0..2_u64).prop_map(|short_by_us| Operation::AdvanceToNext { short_by_us }),
     ]
 }
 
@@ -46,6 +61,19 @@ proptest! {
                 Operation::PushAt { at_us } => {
                     queue.push(at_us, number);
                     model.insert((at_us.max(now_us), number));
+                    continue;
+                }
+                Operation::Advance { .. } | Operation::AdvanceToNext { .. } => {
+                    let next_us = model.first().map_or(u64::MAX, |(at_us, _)| *at_us);
+                    let at_us = match operation {
+                        Operation::AdvanceToNext { .. } if model.is_empty() => continue,
+                        Operation::AdvanceToNext { short_by_us } => next_us.saturating_sub(short_by_us),
+                        Operation::Advance { by_us } => now_us.saturating_add(by_us),
+                        _ => now_us,
+                    };
+                    queue.advance_to(at_us);
+                    now_us = at_us.min(next_us).max(now_us);
+                    prop_assert_eq!((queue.len(), queue.now_us()), (model.len(), now_us));
                     continue;
                 }
                 Operation::Pop => u64::MAX,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use holdoff_sim::kernel::Latency;
 use holdoff_sim::scenario::{limit, storm};
 use holdoff_sim::{Micros, Strategy};
 
@@ -69,6 +70,50 @@ fn a_queue_that_loses_patience_is_counted() {
     let outcome = storm::run(&params, &named("fixed"), 1);
     assert_eq!(outcome.worked + outcome.timed_out, 100);
     assert!(outcome.worked >= 4 && outcome.timed_out > 80, "{outcome:?}");
+}
+
+/// The store needs ten seconds for everybody's first call: one contender is granted the lock in time, and
+/// what it does comes too late for all others.
+#[test]
+fn an_answer_that_comes_too_late_is_a_timeout() {
+    let slow = storm::Params {
+        clients: 20,
+        request_cost: Micros::from_millis(500),
+        store_workers: 1,
+        hold: Micros::from_millis(10),
+        patience: Micros::from_secs(5),
+        ..storm::Params::default()
+    };
+    for seed in 0..10 {
+        for (name, probe) in [("full", true), ("full", false), ("fixed", true), ("lock", false)] {
+            let params = storm::Params { probe, ..slow.clone() };
+            let outcome = storm::run(&params, &named(name), seed);
+            let fates = (outcome.worked, outcome.found_done, outcome.timed_out, outcome.exhausted);
+            assert_eq!(fates, (1, 0, 19, 0), "seed {seed}: {name}, probe {probe}");
+        }
+    }
+}
+
+/// Who is granted the lock too late gives it back: the next contender gets it.
+#[test]
+fn a_lock_that_is_granted_too_late_is_released() {
+    let params = storm::Params {
+        clients: 2,
+        arrive_within: Micros::from_secs(60),
+        request_cost: Micros::from_millis(500),
+        store_workers: 1,
+        hop: Latency::Constant(Micros::from_millis(1)),
+        patience: Micros::from_millis(502),
+        probe: false,
+        ..storm::Params::default()
+    };
+    for seed in 0..10 {
+        let outcome = storm::run(&params, &named("full"), seed);
+        assert_eq!((outcome.worked, outcome.timed_out), (0, 2), "seed {seed}");
+        assert_eq!(outcome.calls, 4, "seed {seed}: each acquires and releases");
+        let patient = storm::Params { patience: Micros::from_millis(503), ..params.clone() };
+        assert!(storm::run(&patient, &named("full"), seed).worked >= 1, "seed {seed}");
+    }
 }
 
 #[test]

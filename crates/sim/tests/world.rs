@@ -352,6 +352,100 @@ fn a_node_sees_its_own_clock_only() {
     world.plan(1_000_000, Incident::Heal);
     world.run_until(1_000_000);
     let seen = |world: &mut World<Writer>, node| world.act(node, |_, _, around| around.now_us()).unwrap();
-    assert_eq!(seen(&mut world, 0), 1_000_000);
-    assert_eq!(seen(&mut world, 1), 1_600_000);
+    assert_eq!(seen(&mut world, 0), Skew::EPOCH_US + 1_000_000);
+    assert_eq!(seen(&mut world, 1), Skew::EPOCH_US + 1_600_000);
+}
+
+/// Notes when a timer was set and when it fired, by its own clock.
+struct Sleeper;
+
+impl Node for Sleeper {
+    type Message = ();
+    type Timer = (u64, u64);
+    type Disk = Vec<(u64, u64)>;
+
+    fn start(_: &mut Self::Disk, _: &mut Around<'_, Self>) -> Self {
+        Self
+    }
+
+    fn receive(&mut self, _: &mut Self::Disk, _: NodeId, (): (), _: &mut Around<'_, Self>) {}
+
+    fn wake(&mut self, disk: &mut Self::Disk, (set_us, after_us): (u64, u64), around: &mut Around<'_, Self>) {
+        disk.push((around.now_us() - set_us, after_us));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn no_timer_fires_early_by_the_nodes_own_clock(
+        offset_s in -100_000..100_000_i64,
+        drift_ppm in -900_000..1_000_000,
+        start_us in 0..10_000_000_u64,
+        naps in prop::collection::vec((0..5_000_000_u64, 0..5_000_000_u64), 1..20),
+    ) {
+        let mut world: World<Sleeper> = World::new(1, 1, Link::default());
+        world.run_until(start_us);
+        world.set_skew(0, Skew { offset_us: offset_s * 1_000_000, drift_ppm });
+        for (pause_us, after_us) in &naps {
+            world.run_until(world.now_us() + pause_us);
+            world.act(0, |_, _, around| around.remind(*after_us, (around.now_us(), *after_us)));
+        }
+        while world.step().is_some() {}
+        let slept = world.disk(0).unwrap();
+        prop_assert_eq!(slept.len(), naps.len());
+        for (slept_us, after_us) in slept {
+            prop_assert!((*after_us..after_us + 4).contains(slept_us), "{} {}", slept_us, after_us);
+        }
+    }
+}
+
+#[test]
+fn time_passes_though_nothing_happens() {
+    let mut world: World<Writer> = World::new(1, 2, Link::default());
+    world.run_until(10_000);
+    assert_eq!(world.now_us(), 10_000, "before the first timer");
+    world.run_until(30_000);
+    assert_eq!((world.now_us(), world.disk(0).unwrap().timers), (30_000, 1));
+    world.act(0, |_, _, around| around.remind(5_000, 1));
+    world.run_until(34_999);
+    assert_eq!(world.disk(0).unwrap().timers, 1);
+    world.run_until(35_000);
+    assert_eq!((world.now_us(), world.disk(0).unwrap().timers), (35_000, 2));
+    world.run_until(1_000);
+    assert_eq!(world.now_us(), 35_000, "it never goes back");
+}
+
+/// Greets everybody else while it starts, and counts the greetings it gets.
+struct Greeter {
+    greeted: u32,
+}
+
+impl Node for Greeter {
+    type Message = ();
+    type Timer = ();
+    type Disk = ();
+
+    fn start((): &mut (), around: &mut Around<'_, Self>) -> Self {
+        let me = around.me();
+        (0..around.nodes()).filter(|node| *node != me).for_each(|node| around.send(node, ()));
+        Self { greeted: 0 }
+    }
+
+    fn receive(&mut self, (): &mut (), _: NodeId, (): (), _: &mut Around<'_, Self>) {
+        self.greeted += 1;
+    }
+
+    fn wake(&mut self, (): &mut (), (): (), _: &mut Around<'_, Self>) {}
+}
+
+#[test]
+fn who_greets_while_it_starts_is_heard_by_all() {
+    let mut world: World<Greeter> = World::new(1, NODES, Link::default());
+    world.run_until(1_000_000);
+    assert_eq!(world.faults().unreachable, 0);
+    for node in 0..NODES {
+        assert_eq!(world.node(node).map(|it| it.greeted), Some(NODES - 1), "node {node}");
+    }
 }

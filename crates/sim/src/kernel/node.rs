@@ -62,7 +62,8 @@ impl<N: Node> Around<'_, N> {
         self.nodes
     }
 
-    /// The time on the node's own, possibly wrong, clock.
+    /// The time on the node's own, possibly wrong, clock; a right one starts at
+    /// [`Skew::EPOCH_US`](super::Skew::EPOCH_US).
     pub fn now_us(&self) -> u64 {
         self.local_us
     }

@@ -112,7 +112,7 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// The time of the event popped last.
+    /// The time of the event popped last, or a later one that the clock was [advanced](Self::advance_to) to.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
@@ -155,7 +155,8 @@ impl<E> EventQueue<E> {
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let (mut level, mut digit) = self.earliest_slot()?;
         if level > 0 {
-            self.spread(level, digit)?;
+            let earliest_us = self.next_at_us()?;
+            self.spread(level, digit, earliest_us)?;
             (level, digit) = self.earliest_slot()?;
         }
         debug_assert_eq!(level, 0, "the earliest event of a spread slot is due now");
@@ -179,6 +180,21 @@ impl<E> EventQueue<E> {
     /// The next event if it happens before or at this time.
     pub fn pop_until(&mut self, limit_us: u64) -> Option<(u64, E)> {
         if self.next_at_us()? > limit_us { None } else { self.pop() }
+    }
+
+    /// Moves the clock ahead to this time, though nothing happens then.
+    ///
+    /// It never goes back, and never past a pending event: while an earlier one is pending, it stops at
+    /// that one's time.
+    pub fn advance_to(&mut self, at_us: u64) {
+        let at_us = self.next_at_us().map_or(at_us, |next_us| at_us.min(next_us));
+        if at_us <= self.now_us {
+            return;
+        }
+        // Nothing is pending below the digit that changes: it would be earlier. Above it, and in the other
+        // slots of its level, the new time names the same slots as the old one did.
+        let (level, digit) = slot_of(at_us, self.now_us);
+        self.spread(level, digit, at_us);
     }
 
     /// Puts an event at the end of the line its time names.
@@ -229,12 +245,12 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Moves now to the earliest time of a slot, and its events down to where that puts them.
-    fn spread(&mut self, level: usize, digit: usize) -> Option<()> {
+    /// Moves now to a time that belongs into a slot, and the slot's events down to where that puts them.
+    fn spread(&mut self, level: usize, digit: usize, now_us: u64) -> Option<()> {
         let line = self.lines.get_mut(level * SLOTS + digit)?;
         let line = std::mem::replace(line, EMPTY);
         self.mark(level, digit, false);
-        self.now_us = line.earliest_us;
+        self.now_us = now_us;
         let mut number = line.first;
         while number != NONE {
             while let Some((at_us, event)) = self.blocks.get_mut(number as usize)?.take() {

@@ -4,51 +4,115 @@ use serde::{Deserialize, Serialize};
 
 const MILLION: i128 = 1_000_000;
 
-/// How a node's clock differs from the true one.
+/// How a node's clock differs from the true one, from the moment it is [set](super::World::set_skew).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skew {
-    /// How far ahead it was at time 0; negative if behind.
+    /// How far it is ahead; negative if behind. The clock jumps when this changes.
     pub offset_us: i64,
     /// How much it gains, in millionths; negative if it loses. Brought to at least −900 000.
     pub drift_ppm: i32,
 }
 
 impl Skew {
-    /// What the clock shows at this true time; before its own zero it shows 0.
-    pub fn local_us(&self, true_us: u64) -> u64 {
-        let true_us = i128::from(true_us);
-        let local = true_us + i128::from(self.offset_us) + true_us * self.drift() / MILLION;
+    /// What a right clock shows at true time 0: a thousand million seconds.
+    ///
+    /// It is so far above zero that a clock can be behind by years and still move.
+    pub const EPOCH_US: u64 = 1_000_000_000_000_000;
+
+    /// How far the clock moves in a million microseconds.
+    fn rate(self) -> i128 {
+        MILLION + i128::from(self.drift_ppm.max(-900_000))
+    }
+}
+
+/// A clock that has run right or wrong, and now runs with a skew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    skew: Skew,
+    /// The true time at which the skew was set.
+    set_at_us: u64,
+    /// What the clock showed then, offset apart: earlier drifts stay in it.
+    set_to_us: i128,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { skew: Skew::default(), set_at_us: 0, set_to_us: i128::from(Skew::EPOCH_US) }
+    }
+}
+
+impl Clock {
+    /// Gives it another skew: the offset is a jump, the drift begins now.
+    pub(super) fn set(&mut self, skew: Skew, true_us: u64) {
+        let set_to_us = self.drifted_us(true_us);
+        *self = Self { skew, set_at_us: true_us, set_to_us };
+    }
+
+    /// What it shows at this true time; one that is behind by more than its epoch shows 0.
+    pub(super) fn local_us(&self, true_us: u64) -> u64 {
+        let local = self.drifted_us(true_us) + i128::from(self.skew.offset_us);
         u64::try_from(local.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// How long it truly takes until the clock has moved by this much, rounded up.
-    pub fn true_span_us(&self, local_us: u64) -> u64 {
-        let rate = MILLION + self.drift();
+    /// How long it truly takes until it has moved by this much, rounded up: no timer fires early.
+    pub(super) fn true_span_us(&self, local_us: u64) -> u64 {
+        let rate = self.skew.rate();
         let span = (i128::from(local_us) * MILLION + rate - 1) / rate;
         u64::try_from(span).unwrap_or(u64::MAX)
     }
 
-    fn drift(&self) -> i128 {
-        i128::from(self.drift_ppm.max(-900_000))
+    fn drifted_us(&self, true_us: u64) -> i128 {
+        let since_us = i128::from(true_us.saturating_sub(self.set_at_us));
+        self.set_to_us + since_us * self.skew.rate() / MILLION
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Chance;
     use super::*;
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    fn skewed(offset_us: i64, drift_ppm: i32, true_us: u64) -> Clock {
+        let mut clock = Clock::default();
+        clock.set(Skew { offset_us, drift_ppm }, true_us);
+        clock
+    }
 
     #[test]
     fn a_timer_fires_when_the_own_clock_says_so() {
-        for drift_ppm in [-900_000, -100, 0, 100, 2_000_000] {
-            let skew = Skew { offset_us: 5_000, drift_ppm };
-            let moved = skew.local_us(skew.true_span_us(1_000_000)) - skew.local_us(0);
-            assert!((1_000_000..1_000_004).contains(&moved), "{drift_ppm}: {moved}");
+        let mut chance = Chance::of(1, 0);
+        for _ in 0..1_000 {
+            for drift_ppm in [-900_000, -100, -1, 0, 1, 100, 2_000_000] {
+                let behind_us = i64::try_from(chance.between(0, 1_000 * HOUR_US)).unwrap_or(0);
+                let clock = skewed(-behind_us, drift_ppm, chance.between(0, HOUR_US));
+                let start_us = HOUR_US + chance.between(0, HOUR_US);
+                let span_us = chance.between(0, 10_000_000);
+                let end_us = start_us + clock.true_span_us(span_us);
+                let moved_us = clock.local_us(end_us) - clock.local_us(start_us);
+                assert!((span_us..span_us + 4).contains(&moved_us), "{clock:?}: {span_us} {moved_us}");
+            }
         }
     }
 
     #[test]
+    fn a_drift_begins_when_it_is_set_and_an_offset_jumps() {
+        let mut clock = Clock::default();
+        clock.set(Skew { offset_us: 0, drift_ppm: 100_000 }, HOUR_US);
+        assert_eq!(clock.local_us(HOUR_US), Skew::EPOCH_US + HOUR_US, "nothing is gained yet");
+        assert_eq!(clock.local_us(2 * HOUR_US), Skew::EPOCH_US + 2 * HOUR_US + HOUR_US / 10);
+        clock.set(Skew { offset_us: -7, drift_ppm: -100_000 }, 2 * HOUR_US);
+        assert_eq!(clock.local_us(2 * HOUR_US), Skew::EPOCH_US + 2 * HOUR_US + HOUR_US / 10 - 7);
+        assert_eq!(clock.local_us(3 * HOUR_US), Skew::EPOCH_US + 3 * HOUR_US - 7);
+        clock.set(Skew::default(), 3 * HOUR_US);
+        assert_eq!(clock.local_us(4 * HOUR_US), Skew::EPOCH_US + 4 * HOUR_US, "the offset is taken back");
+    }
+
+    #[test]
     fn a_clock_never_shows_less_than_zero() {
-        assert_eq!(Skew { offset_us: i64::MIN, drift_ppm: i32::MIN }.local_us(u64::MAX), 0);
+        assert_eq!(skewed(i64::MIN, i32::MIN, 0).local_us(HOUR_US), 0);
+        assert_eq!(skewed(i64::MAX, i32::MAX, 0).local_us(u64::MAX), u64::MAX);
     }
 }

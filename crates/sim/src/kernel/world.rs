@@ -4,6 +4,7 @@ mod happen;
 
 use super::link::Links;
 use super::node::{Around, Order};
+use super::skew::Clock;
 use super::{Chance, EventQueue, Faults, Link, Node, NodeId, Skew, mix};
 
 /// Simulated machines that run the same program.
@@ -101,7 +102,7 @@ struct Machine<N: Node> {
     running: Option<N>,
     disk: N::Disk,
     incarnation: u32,
-    skew: Skew,
+    clock: Clock,
     chance: Chance,
 }
 
@@ -113,12 +114,14 @@ enum Event<N: Node> {
 
 impl<N: Node> World<N> {
     /// So many machines with empty disks, all booted at time 0, joined by equal links.
+    ///
+    /// All are up before the first message is sent: what one sends while it starts reaches every other.
     pub fn new(seed: u64, nodes: u32, usual: Link) -> Self {
         let machine = |node| Machine {
             running: None,
             disk: N::Disk::default(),
             incarnation: 0,
-            skew: Skew::default(),
+            clock: Clock::default(),
             chance: Chance::of(mix(seed, 0), u64::from(node)),
         };
         let mut world = Self {
@@ -128,7 +131,10 @@ impl<N: Node> World<N> {
             faults: Faults::default(),
             orders: Vec::new(),
         };
-        (0..nodes).for_each(|node| world.boot(node));
+        let orders: Vec<_> = (0..nodes).map(|node| world.start(node)).collect();
+        for (node, orders) in (0..nodes).zip(orders) {
+            world.carry_out(node, orders);
+        }
         world
     }
 
@@ -172,10 +178,14 @@ impl<N: Node> World<N> {
         self.links.set(from, to, link);
     }
 
-    /// Gives a machine a clock that is wrong.
+    /// Gives a machine a clock that is wrong from now on.
+    ///
+    /// The clock jumps by the difference in offset and drifts from now; what it gained by an earlier drift
+    /// remains. Timers that are already set fire when they would have.
     pub fn set_skew(&mut self, node: NodeId, skew: Skew) {
+        let now_us = self.now_us();
         if let Some(machine) = self.machine_mut(node) {
-            machine.skew = skew;
+            machine.clock.set(skew, now_us);
             self.faults.skewed += u64::from(skew != Skew::default());
         }
     }
@@ -215,7 +225,7 @@ impl<N: Node> World<N> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
         let mut orders = std::mem::take(&mut self.orders);
         let machine = self.machine_mut(node)?;
-        let local_us = machine.skew.local_us(now_us);
+        let local_us = machine.clock.local_us(now_us);
         let mut around =
             Around { me: node, nodes, local_us, chance: &mut machine.chance, orders: &mut orders };
         let result = machine.running.as_mut().map(|running| turn(running, &mut machine.disk, &mut around));
@@ -229,11 +239,12 @@ impl<N: Node> World<N> {
         Some(self.happen(event))
     }
 
-    /// Lets everything happen up to and including this time.
+    /// Lets everything happen up to and including this time, and time pass until then.
     pub fn run_until(&mut self, limit_us: u64) {
         while let Some((_, event)) = self.queue.pop_until(limit_us) {
             self.happen(event);
         }
+        self.queue.advance_to(limit_us);
     }
 
     fn machine(&self, node: NodeId) -> Option<&Machine<N>> {

@@ -120,6 +120,7 @@ impl scenario::limit::Params {
 impl scenario::outage::Params {
     /// The most requests a run may have; each is remembered.
     const MAX_REQUESTS: f64 = 1e7;
+    const MAX_HORIZON: Micros = Micros::from_secs(24 * 60 * 60);
 
     fn check(&self) -> Checked {
         clients(self.clients)?;
@@ -131,8 +132,12 @@ impl scenario::outage::Params {
         latency("service", &self.service)?;
         not_zero("timeout", self.timeout)?;
         not_zero("horizon", self.horizon)?;
-        let end = self.outage_start.0.saturating_add(self.outage_length.0);
-        must(end <= self.horizon.0, "outage_start + outage_length", "not go beyond the horizon")?;
+        must(self.horizon <= Self::MAX_HORIZON, "horizon", "be at most a day")?;
+        let end_us = self.outage_end_us();
+        must(end_us <= self.horizon.0, "outage_start + outage_length", "not go beyond the horizon")?;
+        let seen = Micros(self.first_recovery_seen_us());
+        let late = format!("be at least {seen}, or no recovery can be seen, or end with the outage");
+        must(end_us == self.horizon.0 || self.horizon >= seen, "horizon", &late)?;
         must((1..=3).contains(&self.layers), "layers", "be from 1 to 3")?;
         must((1..=100).contains(&self.attempts), "attempts", "be from 1 to 100")?;
         self.budget.map_or(Ok(()), |rule| rule.check())?;

@@ -80,7 +80,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.calls)
+        Measured::new(self.time_us, self.calls, self.gave_up + self.unserved)
             .figure("wasted", self.wasted)
             .figure("gave_up", self.gave_up)
             .figure("unserved", self.unserved)

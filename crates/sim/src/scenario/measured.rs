@@ -2,7 +2,7 @@
 
 use crate::{Histogram, Series};
 
-/// What a run of any scenario comes to: a time, a number of calls, and the scenario's own figures.
+/// What a run of any scenario comes to: a time, calls, who got nothing, and the scenario's own figures.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Measured {
@@ -10,6 +10,9 @@ pub struct Measured {
     pub time_us: u64,
     /// How many calls it took.
     pub calls: u64,
+    /// How many got nothing: clients that gave up, timed out or were never served; of an outage, one if it
+    /// did not end.
+    pub failed: u64,
     /// The scenario's own figures, by name; every run of a scenario has the same names.
     pub figures: Vec<(&'static str, f64)>,
     /// Calls over time.
@@ -19,8 +22,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    pub(super) fn new(time_us: u64, calls: u64) -> Self {
-        Self { time_us, calls, ..Self::default() }
+    pub(super) fn new(time_us: u64, calls: u64, failed: u64) -> Self {
+        Self { time_us, calls, failed, ..Self::default() }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]

@@ -16,7 +16,8 @@
 //! it refuses is not called and not retried by the innermost layer. Both are the real ones.
 //!
 //! The run's time is the time from the outage's end until ten seconds begin in each of which at least nine
-//! of ten arriving requests succeed in the end; if there are none, it is all the time there was.
+//! of ten arriving requests succeed in the end; if there are none, it is all the time there was. Seconds
+//! that end within a timeout of the horizon are not judged: their requests may not have been answered yet.
 
 mod dependency;
 mod layers;
@@ -28,6 +29,10 @@ use serde::{Deserialize, Serialize};
 use super::Measured;
 use crate::kernel::Latency;
 use crate::{Histogram, Micros, Series, Strategy};
+
+const SECOND_US: u64 = 1_000_000;
+/// So many good seconds in a row are a recovery.
+const GOOD_SECONDS: u64 = 10;
 
 /// The parameters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -82,6 +87,19 @@ impl Default for Params {
             budget: None,
             breaker: None,
         }
+    }
+}
+
+impl Params {
+    pub(super) fn outage_end_us(&self) -> u64 {
+        self.outage_start.0.saturating_add(self.outage_length.0)
+    }
+
+    /// The earliest horizon at which a recovery can be seen: good seconds are whole ones, and the requests
+    /// of the last must be answered.
+    pub(super) fn first_recovery_seen_us(&self) -> u64 {
+        let first = self.outage_end_us().div_ceil(SECOND_US);
+        (first + GOOD_SECONDS).saturating_mul(SECOND_US).saturating_add(self.timeout.0)
     }
 }
 
@@ -161,7 +179,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.recovery_us, self.calls)
+        Measured::new(self.recovery_us, self.calls, u64::from(!self.has_recovered))
             .figure("requests", self.requests)
             .number("amplification", self.amplification)
             .figure("most_calls_per_request", u64::from(self.most_calls_per_request))

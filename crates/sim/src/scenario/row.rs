@@ -70,7 +70,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.writes)
+        Measured::new(self.time_us, self.writes, self.gave_up)
             .figure("reads", self.reads)
             .figure("gave_up", self.gave_up)
             .plots(self.calls_over_time, self.delays)

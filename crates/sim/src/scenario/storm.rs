@@ -7,6 +7,10 @@
 //! A contender tries to acquire. Refused, it backs off as its strategy says and tries again, until its
 //! patience or its tries are used up. Granted, it works for the hold time, then releases.
 //!
+//! Patience is looked at with every answer: one that comes when it is over, be it that the lock is granted
+//! or that the work is done, counts as timed out, and a granted lock is released at once. Who was granted it
+//! in time does the work, however late that is over.
+//!
 //! With the **probe** there is one piece of work for all: after each wait a contender first looks whether
 //! somebody else has done it, and who acquires looks once more under the lock. Without it every contender
 //! has work of its own, so that all must hold the lock in turn.
@@ -86,7 +90,7 @@ pub struct Outcome {
     pub worked: u64,
     /// Contenders who found the work done by somebody else.
     pub found_done: u64,
-    /// Contenders whose patience ended.
+    /// Contenders whose patience ended before they had what they wanted.
     pub timed_out: u64,
     /// Contenders whose tries were used up.
     pub exhausted: u64,
@@ -100,7 +104,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
-        Measured::new(self.time_us, self.calls)
+        Measured::new(self.time_us, self.calls, self.timed_out + self.exhausted)
             .figure("peak_calls_per_ms", self.peak_calls_per_ms)
             .figure("peak_retries_per_ms", self.peak_retries_per_ms)
             .figure("worked", self.worked)

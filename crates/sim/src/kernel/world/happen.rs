@@ -59,7 +59,7 @@ impl<N: Node> World<N> {
 
     fn remind(&mut self, node: NodeId, after_us: u64, timer: N::Timer) {
         let Some(machine) = self.machine(node) else { return };
-        let (span_us, incarnation) = (machine.skew.true_span_us(after_us), machine.incarnation);
+        let (span_us, incarnation) = (machine.clock.true_span_us(after_us), machine.incarnation);
         self.queue.push_after(span_us, Event::Timer { node, incarnation, timer });
     }
 
@@ -112,21 +112,23 @@ impl<N: Node> World<N> {
     pub(super) fn restart(&mut self, node: NodeId) {
         if self.machine(node).is_some_and(|machine| machine.running.is_none()) {
             self.faults.restarted += 1;
-            self.boot(node);
+            let orders = self.start(node);
+            self.carry_out(node, orders);
         }
     }
 
-    pub(super) fn boot(&mut self, node: NodeId) {
+    /// Boots a machine; what it asked for is left to be carried out.
+    pub(super) fn start(&mut self, node: NodeId) -> Vec<Order<N>> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
         let mut orders = std::mem::take(&mut self.orders);
         if let Some(machine) = self.machine_mut(node) {
             machine.incarnation += 1;
-            let local_us = machine.skew.local_us(now_us);
+            let local_us = machine.clock.local_us(now_us);
             let mut around =
                 Around { me: node, nodes, local_us, chance: &mut machine.chance, orders: &mut orders };
             machine.running = Some(N::start(&mut machine.disk, &mut around));
         }
-        self.carry_out(node, orders);
+        orders
     }
 
     fn is_up(&self, node: NodeId, incarnation: u32) -> bool {

@@ -36,7 +36,7 @@ impl Dependency {
             line: VecDeque::new(),
             line_limit: params.line_limit as usize,
             broken_from_us: params.outage_start.0,
-            broken_until_us: params.outage_start.0.saturating_add(params.outage_length.0),
+            broken_until_us: params.outage_end_us(),
         }
     }
 

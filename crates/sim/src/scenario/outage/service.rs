@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use super::dependency::{Call, Dependency, Reception};
 use super::layers::{Layers, Standing, Verdict};
-use super::{Outcome, Params};
+use super::{GOOD_SECONDS, Outcome, Params, SECOND_US};
 use crate::kernel::{Chance, EventQueue};
 use crate::strategy::Strategy;
-
-const SECOND_US: u64 = 1_000_000;
-/// So many good seconds in a row are a recovery.
-const GOOD_SECONDS: usize = 10;
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -52,6 +48,8 @@ pub(super) struct Service<'a> {
     dependency: Dependency,
     breaker: Option<Breaker>,
     arrivals: Chance,
+    /// When the last request arrived, with the fraction that the events' clock has no room for.
+    arrived_us: f64,
     services: Chance,
     breaker_chance: Chance,
     /// Requests that arrived and calls that were made during the outage.
@@ -80,6 +78,7 @@ impl<'a> Service<'a> {
             dependency: Dependency::new(params),
             breaker,
             arrivals: Chance::of(seed, 0),
+            arrived_us: 0.0,
             services: Chance::of(seed, 1),
             breaker_chance: Chance::of(seed, 2),
             during_outage: (0, 0),
@@ -121,8 +120,10 @@ impl<'a> Service<'a> {
     fn expect_arrival(&mut self) {
         let rate = f64::from(self.params.clients) * self.params.rate_per_client;
         if rate > 0.0 {
-            let gap = crate::kernel::Latency::Exponential { mean: mean_gap(rate) };
-            self.events.push_after(gap.draw_us(&mut self.arrivals), Event::Arrive);
+            // At least a nanosecond, or time would stand still.
+            let mean_gap_us = (1_000_000.0 / rate).max(0.001);
+            self.arrived_us += self.arrivals.exponential(mean_gap_us);
+            self.events.push(whole(self.arrived_us), Event::Arrive);
         }
     }
 
@@ -225,18 +226,37 @@ impl<'a> Service<'a> {
     }
 
     fn finish(mut self) -> Outcome {
-        let end_us = self.params.outage_start.0.saturating_add(self.params.outage_length.0);
-        let first = usize::try_from(end_us.div_ceil(SECOND_US)).unwrap_or(usize::MAX);
-        let after = self.seconds.get(first..).unwrap_or_default();
-        let good = after.windows(GOOD_SECONDS).position(|seconds| seconds.iter().all(Second::is_good));
-        self.outcome.has_recovered = good.is_some();
-        self.outcome.recovery_us = match good {
-            Some(seconds) => ((first + seconds) as u64 * SECOND_US).saturating_sub(end_us),
+        let end_us = self.params.outage_end_us();
+        let good_from = self.good_from(end_us.div_ceil(SECOND_US));
+        self.outcome.has_recovered = good_from.is_some();
+        self.outcome.recovery_us = match good_from {
+            Some(second) => (second * SECOND_US).saturating_sub(end_us),
             None => self.params.horizon.0.saturating_sub(end_us),
         };
         self.outcome.amplification = share(self.during_outage.1, self.during_outage.0);
         self.outcome.goodput = share(self.outcome.succeeded, self.outcome.requests);
         self.outcome
+    }
+
+    /// The second from which on enough are good, not before the first.
+    ///
+    /// The last ones are not judged: the run ended before an answer to all of their calls was due.
+    fn good_from(&self, first: u64) -> Option<u64> {
+        let judged = self.params.horizon.0.saturating_sub(self.params.timeout.0) / SECOND_US;
+        let mut in_a_row = 0;
+        for number in first..judged {
+            in_a_row = if self.is_good(number) { in_a_row + 1 } else { 0 };
+            if in_a_row == GOOD_SECONDS {
+                return Some(number + 1 - GOOD_SECONDS);
+            }
+        }
+        None
+    }
+
+    /// A second in which nobody came is as good as any.
+    fn is_good(&self, number: u64) -> bool {
+        let second = usize::try_from(number).ok().and_then(|number| self.seconds.get(number));
+        second.is_none_or(Second::is_good)
     }
 }
 
@@ -247,9 +267,8 @@ impl Second {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; the cast saturates")]
-fn mean_gap(rate_per_sec: f64) -> crate::Micros {
-    // At least one, or time would stand still.
-    crate::Micros(((1_000_000.0 / rate_per_sec + 0.5) as u64).max(1))
+fn whole(us: f64) -> u64 {
+    (us + 0.5) as u64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a simulation stay far below 2^52")]

@@ -151,6 +151,11 @@ impl<'a> Contest<'a> {
     }
 
     fn answer(&mut self, number: u32, call: Call, is_yes: bool, now_us: u64) {
+        // Who was granted the lock in time and finds the work still to be done does it.
+        let goes_on = (call, is_yes) == (Call::ProbeUnderLock, false);
+        if !goes_on && !self.has_patience(number, now_us) {
+            return self.time_out(number, call, is_yes, now_us);
+        }
         match (call, is_yes) {
             (Call::Acquire, true) if self.params.probe => self.call(number, Call::ProbeUnderLock),
             (Call::Acquire, true) | (Call::ProbeUnderLock, false) => {
@@ -169,6 +174,14 @@ impl<'a> Contest<'a> {
             }
             (Call::Release, _) => {}
         }
+    }
+
+    /// The answer has come too late to be of use; a lock that came with it is let go.
+    fn time_out(&mut self, number: u32, call: Call, is_yes: bool, now_us: u64) {
+        if is_yes && matches!(call, Call::Acquire | Call::ProbeUnderLock) {
+            self.call(number, Call::Release);
+        }
+        self.give_up(number, Refusal::Deadline, now_us);
     }
 
     fn back_off(&mut self, number: u32, now_us: u64) {
