@@ -116,9 +116,9 @@ pub(super) fn text(scenario: &Scenario) -> Result<String, Failure> {
 /// What the scenario could have and has not, as comments.
 pub(super) fn absent(scenario: &Scenario) -> String {
     let Scenario::Outage(outage) = scenario else { return String::new() };
-    let budget = outage.budget.is_none().then_some("# [outage.budget]\n# ratio = 0.2\n# burst = 10\n");
+    let budget = outage.budget.is_none().then_some("\n# [outage.budget]\n# ratio = 0.2\n# burst = 10\n");
     let breaker = outage.breaker.is_none().then_some(
-        "# [outage.breaker]\n# failure_ratio = 0.5\n# min_calls = 20\n# window = \"10s\"\n# probes = 1\n",
+        "\n# [outage.breaker]\n# failure_ratio = 0.5\n# min_calls = 20\n# window = \"10s\"\n# probes = 1\n",
     );
-    budget.into_iter().chain(breaker).map(|lines| format!("\n{lines}")).collect()
+    budget.into_iter().chain(breaker).collect()
 }
