@@ -50,8 +50,8 @@ impl Axis {
 
     /// The frame that holds all of these values.
     pub(super) fn frame(&self, values: impl Iterator<Item = f64>) -> Frame {
-        let usable =
-            values.filter(|value| value.is_finite() && (self.scale == Scale::Linear || *value > 0.0));
+        let is_usable = |value: &f64| value.is_finite() && (self.scale == Scale::Linear || *value > 0.0);
+        let usable = values.chain(self.includes).filter(is_usable);
         let (low, high) =
             usable.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
         match self.scale {
@@ -182,6 +182,12 @@ mod tests {
         assert!(log_frame(1.0, 1e9).ticks.len() <= 10);
         assert!(log_frame(5.0, 5.0).ticks.len() >= 2);
         assert!(log_frame(f64::MAX, f64::MIN).ticks.len() >= 2, "no values at all");
+    }
+
+    #[test]
+    fn an_axis_can_include_a_value() {
+        let frame = Axis::log("share", Unit::Count).including(0.1).frame([20.0, 30.0].into_iter());
+        assert_eq!(frame.ticks.first(), Some(&0.1));
     }
 
     #[test]
