@@ -21,16 +21,13 @@ pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
     holdoff::load(path).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// The file as text; nothing larger than a policy file may be is read.
+/// A small file as text; nothing larger than a policy file may be is read.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let cannot =
         |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot read {}: {why}", path.display()));
     let size = std::fs::metadata(path).map_err(|error| cannot(&error))?.len();
     if size > PolicySet::MAX_FILE as u64 {
-        return Err(cannot(&format!(
-            "it has {size} bytes; a policy file has at most {}",
-            PolicySet::MAX_FILE
-        )));
+        return Err(cannot(&format!("it has {size} bytes; at most {} are read", PolicySet::MAX_FILE)));
     }
     std::fs::read_to_string(path).map_err(|error| cannot(&error))
 }

@@ -14,8 +14,10 @@ use support::{attempt, failure, jitter, patient_policy, policy, so_far, time};
 
 const CASES: u32 = 8192;
 
+/// `PROPTEST_CASES` asks for more of them, as the soak does.
 fn cases() -> ProptestConfig {
-    ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() }
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(CASES), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// The delay for one roll, of a decision that is known to be a retry.

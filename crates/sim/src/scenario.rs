@@ -10,6 +10,9 @@ pub mod outage;
 pub mod row;
 pub mod storm;
 
+use std::time::Duration;
+
+use holdoff_policy::{Attempt, SoFar};
 use serde::{Deserialize, Serialize};
 
 pub use check::{MAX_CLIENTS, Senseless};
@@ -108,5 +111,15 @@ impl Scenario {
             Self::Limit(params) => limit::run(params, strategy, seed).measured(),
             Self::Outage(params) => outage::run(params, strategy, seed).measured(),
         }
+    }
+}
+
+/// What has happened to an operation so far, from virtual times.
+fn so_far(tries: u32, elapsed_us: u64, last_delay_us: u64) -> SoFar {
+    SoFar {
+        attempt: Attempt::new(tries),
+        elapsed: Duration::from_micros(elapsed_us),
+        last_delay: Duration::from_micros(last_delay_us),
+        ..SoFar::default()
     }
 }

@@ -121,9 +121,10 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
     let mark = |row: &&Row| {
         let total = row.delays.total().max(1) as f64;
         let percent = |count: u64| (count as f64 * 100.0 / total).max(LEAST_PERCENT);
-        let is_short = |bucket: &Bucket| bucket.to_us <= SHORTEST_US;
+        let is_short = |bucket: &Bucket| bucket.from_us < SHORTEST_US;
         let short: u64 = row.delays.buckets().filter(is_short).map(|bucket| bucket.count).sum();
-        let (mut points, mut end_us) = (Vec::new(), SHORTEST_US);
+        let last_short = row.delays.buckets().filter(is_short).last();
+        let (mut points, mut end_us) = (Vec::new(), last_short.map_or(SHORTEST_US, |bucket| bucket.to_us));
         if short > 0 {
             let start = SHORTEST_US as f64 / 2.0;
             points.extend([Point::new(start, 0.0), Point::new(start, percent(short))]);

@@ -12,11 +12,10 @@
 //! The run's time is that of the last answer, the time to drain; its calls are all calls. Wasted calls are
 //! those answered 429.
 
-use holdoff_policy::{Attempt, Class, Failure, SoFar};
+use holdoff_policy::{Class, Failure};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
-use super::Measured;
+use super::{Measured, so_far};
 use crate::kernel::{Chance, EventQueue, Latency};
 use crate::strategy::{Next, Strategy};
 use crate::{Histogram, Micros, Series};
@@ -186,12 +185,7 @@ impl<'a> Fleet<'a> {
     fn back_off(&mut self, number: u32, now_us: u64) {
         let failure = self.failure();
         let Some(client) = self.clients.get_mut(number as usize) else { return };
-        let so_far = SoFar {
-            attempt: Attempt::new(client.tries),
-            elapsed: Duration::from_micros(now_us),
-            last_delay: Duration::from_micros(client.last_delay_us),
-            ..SoFar::default()
-        };
+        let so_far = so_far(client.tries, now_us, client.last_delay_us);
         match self.strategy.next(&so_far, &failure, client.chance.roll()) {
             Next::Wait(delay_us) => {
                 client.last_delay_us = delay_us;

@@ -13,11 +13,10 @@
 //! and stale by one observation: then a client learns with its second refusal what was true at its first,
 //! and knows nothing at its first.
 
-use holdoff_policy::{Attempt, Class, Failure, SoFar};
+use holdoff_policy::{Class, Failure};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
-use super::Measured;
+use super::{Measured, so_far};
 use crate::kernel::{Chance, EventQueue, Latency};
 use crate::strategy::{Next, Strategy};
 use crate::{Histogram, Series};
@@ -209,12 +208,7 @@ impl<'a> Experiment<'a> {
             return;
         }
         let failure = Failure::new(Class::Contended).with_crowd(told(self.params, client));
-        let so_far = SoFar {
-            attempt: Attempt::new(client.tries),
-            elapsed: Duration::from_micros(now_us),
-            last_delay: Duration::from_micros(client.last_delay_us),
-            ..SoFar::default()
-        };
+        let so_far = so_far(client.tries, now_us, client.last_delay_us);
         match self.strategy.next(&so_far, &failure, client.chance.roll()) {
             Next::Wait(delay_us) => {
                 client.last_delay_us = delay_us;

@@ -1,8 +1,8 @@
 //! Layers that each retry on their own.
 
-use holdoff_policy::{Attempt, Budget, BudgetOptions, Failure, SoFar};
-use std::time::Duration;
+use holdoff_policy::{Budget, BudgetOptions, Failure};
 
+use super::super::so_far;
 use super::Params;
 use crate::kernel::Chance;
 use crate::strategy::{Next, Strategy};
@@ -94,12 +94,7 @@ impl<'a> Layers<'a> {
         if course.tries >= self.attempts {
             return None;
         }
-        let so_far = SoFar {
-            attempt: Attempt::new(course.tries),
-            elapsed: Duration::from_micros(now_us.saturating_sub(course.began_us)),
-            last_delay: Duration::from_micros(course.last_delay_us),
-            ..SoFar::default()
-        };
+        let so_far = so_far(course.tries, now_us.saturating_sub(course.began_us), course.last_delay_us);
         match self.strategy.next(&so_far, &Failure::transient(), roll) {
             Next::Wait(wait_us) => Some(wait_us),
             Next::GiveUp(_) => None,

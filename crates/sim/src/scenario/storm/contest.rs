@@ -1,11 +1,11 @@
 //! The contenders' way through the storm.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::store::{Peak, Store};
-use holdoff_policy::{Attempt, Class, Failure, Refusal, SoFar};
+use holdoff_policy::{Class, Failure, Refusal, SoFar};
 
+use super::super::so_far;
 use super::{Outcome, Params};
 use crate::kernel::{Chance, EventQueue};
 use crate::strategy::{Next, Strategy};
@@ -188,11 +188,8 @@ impl<'a> Contest<'a> {
         let Some(contender) = self.contenders.get_mut(number as usize) else { return };
         contender.tries = contender.tries.saturating_add(1);
         let so_far = SoFar {
-            attempt: Attempt::new(contender.tries),
-            elapsed: Duration::from_micros(now_us.saturating_sub(contender.arrived_us)),
-            last_delay: Duration::from_micros(contender.last_delay_us),
             deadline: Some(self.params.patience.duration()),
-            ..SoFar::default()
+            ..so_far(contender.tries, now_us.saturating_sub(contender.arrived_us), contender.last_delay_us)
         };
         let roll = contender.chance.roll();
         match self.strategy.next(&so_far, &Failure::new(Class::Contended), roll) {
