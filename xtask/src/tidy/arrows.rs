@@ -7,8 +7,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
     ("sim", &["policy"]),
-    ("holdoff", &["policy", "retry"]),
-    ("cli", &["policy", "retry", "sim", "holdoff"]),
+    ("work", &["policy", "retry"]),
+    ("server", &["policy", "work"]),
+    ("holdoff", &["policy", "retry", "work"]),
+    ("cli", &["policy", "retry", "sim", "work", "server", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

@@ -1,0 +1,114 @@
+//! Names of tasks and steps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A task's name: a UUID of version 7, so that later tasks sort after earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(Uuid);
+
+impl TaskId {
+    /// A name nobody has used.
+    pub(crate) fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The task with this UUID.
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    /// The UUID.
+    pub const fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+
+    /// One of the task's steps; the first is 0.
+    pub const fn step(self, number: i32) -> StepId {
+        StepId { task: self, number }
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Uuid::try_parse(text).map(Self).map_err(|_| NotAnId { text: text.to_owned() })
+    }
+}
+
+/// A step's name: its task and its number in it, written `TASK/NUMBER`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId {
+    /// The task it belongs to.
+    pub task: TaskId,
+    /// Its number in the task; the first is 0.
+    pub number: i32,
+}
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.task, self.number)
+    }
+}
+
+impl fmt::Debug for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for StepId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || NotAnId { text: text.to_owned() };
+        let (task, number) = text.split_once('/').ok_or_else(wrong)?;
+        let number = number.parse().ok().filter(|number| *number >= 0).ok_or_else(wrong)?;
+        Ok(task.parse::<TaskId>().map_err(|_| wrong())?.step(number))
+    }
+}
+
+impl Serialize for StepId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The text names no task and no step.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{text}` names no task or step: expected a UUID for a task, UUID/NUMBER for a step")]
+pub struct NotAnId {
+    text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        let step = TaskId::fresh().step(17);
+        assert_eq!(step.to_string().parse(), Ok(step));
+        assert_eq!(step.task.to_string().parse(), Ok(step.task));
+        assert!("nonsense".parse::<TaskId>().is_err());
+        assert!(step.task.to_string().parse::<StepId>().is_err());
+        assert!(format!("{}/-1", step.task).parse::<StepId>().is_err());
+    }
+}
