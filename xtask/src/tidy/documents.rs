@@ -31,7 +31,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 
 /// Code spans that look like a path of this project.
 fn quoted_paths(text: &str) -> impl Iterator<Item = &str> {
-    const ROOTS: [&str; 4] = ["crates/", "docs/", "xtask/", "bench/"];
+    const ROOTS: [&str; 5] = ["crates/", "docs/", "xtask/", "bench/", "testbed/"];
     let spans = text.split('`').skip(1).step_by(2);
     spans.filter(|span| {
         ROOTS.iter().any(|root| span.starts_with(root)) && !span.contains([' ', '*', '{', '\n'])

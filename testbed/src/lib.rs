@@ -1,0 +1,22 @@
+//! The real things that tests and benchmarks run against.
+//!
+//! [`Postgres`] is a throw-away cluster made from the system's own server binaries: nothing to set up, also
+//! for root, and gone when the process that asked for it is, however that one ends.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "test support: whoever asks for a server and cannot have one should fail, and say why"
+)]
+
+mod account;
+mod binaries;
+mod options;
+mod port;
+mod postgres;
+mod watcher;
+
+pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
+pub use options::Options;
+pub use postgres::Postgres;

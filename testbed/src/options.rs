@@ -1,0 +1,36 @@
+//! What can be chosen about a cluster.
+
+use std::fmt::Write as _;
+
+/// What can be chosen about a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether a commit waits for the disk. Off unless asked for: a test's data need not survive the machine,
+    /// and it survives the server's own crash either way.
+    pub fsync: bool,
+    /// Further lines of `postgresql.conf`, each a name and a value; they win over all others.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Options {
+    /// The lines to add to `postgresql.conf`.
+    pub(crate) fn lines(&self, port: u16) -> String {
+        let switch = if self.fsync { "on" } else { "off" };
+        let own = [
+            // Loopback only: a socket's path would have to be short, and everybody's.
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("unix_socket_directories", String::new()),
+            ("port", port.to_string()),
+            ("max_connections", "200".to_owned()),
+            ("fsync", switch.to_owned()),
+            ("full_page_writes", switch.to_owned()),
+        ];
+        let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+        let asked = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(asked).fold(String::from("\n"), |mut lines, (name, value)| {
+            // Writing into a string cannot fail.
+            let _ = writeln!(lines, "{name} = '{}'", value.replace('\'', "''"));
+            lines
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! A throw-away Postgres.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::account::Account;
+use crate::watcher::Watcher;
+use crate::{BINARIES_VARIABLE, Options, port, postgres_binaries};
+
+/// How often another port is tried when a server does not start.
+const STARTS: u32 = 5;
+
+/// A throw-away cluster on loopback; its superuser `postgres` needs no password.
+///
+/// It is stopped and its directory removed when the value is dropped, and also when the process ends
+/// without dropping anything.
+#[derive(Debug)]
+pub struct Postgres {
+    binaries: PathBuf,
+    directory: PathBuf,
+    account: Account,
+    port: u16,
+    databases: AtomicU32,
+    // What cleans up; dropped with the rest.
+    _watcher: Watcher,
+}
+
+impl Postgres {
+    /// A new cluster with the options for tests; takes a few seconds.
+    pub fn start() -> Self {
+        Self::start_with(&Options::default())
+    }
+
+    /// A new cluster.
+    pub fn start_with(options: &Options) -> Self {
+        let binaries = postgres_binaries().unwrap_or_else(|| {
+            panic!(
+                "Postgres' server binaries are missing (looked in ${BINARIES_VARIABLE}, PATH and \
+                 /usr/lib/postgresql): run `cargo xtask test`, which installs them, or install the package \
+                 postgresql"
+            )
+        });
+        let (account, directory) = Account::with_directory();
+        let watcher = Watcher::over(&directory, &binaries.join("pg_ctl"), account);
+        let databases = AtomicU32::new(0);
+        let mut cluster = Self { binaries, directory, account, port: 0, databases, _watcher: watcher };
+        cluster.make();
+        cluster.start_on_a_free_port(options);
+        cluster
+    }
+
+    /// The one cluster that all tests of this process share; started by whoever asks first.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// The URL of a database of this cluster.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Makes a new empty database whose name begins like this, and returns its URL.
+    pub fn create_database(&self, prefix: &str) -> String {
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{prefix}_{number}");
+        self.psql("postgres", &format!("create database \"{name}\""));
+        self.url(&name)
+    }
+
+    /// Runs statements in a database by `psql`; returns the bare rows, columns separated by `|`.
+    pub fn psql(&self, database: &str, statements: &str) -> String {
+        let mut psql = Command::new(self.bin("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
+        run(psql.args(["--dbname", &self.url(database), "--command", statements]))
+            .unwrap_or_else(|said| panic!("{statements:?} in {database}: {said}"))
+    }
+
+    /// Stops the server like a crash: nothing is written down, clients are cut off.
+    pub fn stop_immediately(&self) {
+        self.pg_ctl("stop").unwrap_or_else(|said| panic!("cannot stop Postgres: {said}"));
+    }
+
+    /// Crashes the server, if it runs, and starts it again; returns when it accepts connections.
+    pub fn restart_immediately(&self) {
+        self.pg_ctl("restart")
+            .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
+    }
+
+    /// The port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A program of the same installation, such as `psql` or `pgbench`.
+    pub fn bin(&self, name: &str) -> PathBuf {
+        self.binaries.join(name)
+    }
+
+    /// What the server has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn make(&self) {
+        let mut initdb = self.command("initdb");
+        initdb.arg("-D").arg(self.data()).args(["-U", "postgres", "-A", "trust", "-E", "UTF8"]);
+        run(initdb.args(["--locale=C", "--no-sync"]))
+            .unwrap_or_else(|said| panic!("initdb makes no cluster: {said}"));
+    }
+
+    fn start_on_a_free_port(&mut self, options: &Options) {
+        let mut said = String::new();
+        for _ in 0..STARTS {
+            self.port = port::free();
+            self.add_to_configuration(&options.lines(self.port));
+            match self.pg_ctl("start") {
+                Ok(_) => return,
+                Err(failure) => said = failure,
+            }
+        }
+        panic!("Postgres does not start: {said}\n{}", self.log());
+    }
+
+    fn add_to_configuration(&self, lines: &str) {
+        let path = self.data().join("postgresql.conf");
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        file.and_then(|mut file| file.write_all(lines.as_bytes()))
+            .expect("postgresql.conf takes our settings");
+    }
+
+    /// `pg_ctl` waits until what it was told has happened. Without `-l` the server would keep our output open.
+    fn pg_ctl(&self, what: &str) -> Result<String, String> {
+        let mut pg_ctl = self.command("pg_ctl");
+        pg_ctl.arg(what).arg("-D").arg(self.data()).args(["-w", "-t", "60"]);
+        if what != "start" {
+            pg_ctl.args(["-m", "immediate"]);
+        }
+        if what != "stop" {
+            pg_ctl.arg("-l").arg(self.log_path());
+        }
+        run(&mut pg_ctl)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        self.account.command(&self.bin(program), &self.directory)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+}
+
+/// Runs to the end, away from any `PG…` variable of the caller; what was printed, or what went wrong.
+fn run(command: &mut Command) -> Result<String, String> {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
+        command.env_remove(name);
+    }
+    let shown = Path::new(command.get_program()).display().to_string();
+    let output = command.output().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() {
+        return Ok(printed(&output.stdout));
+    }
+    Err(format!("{shown}: {}\n{}", printed(&output.stderr), printed(&output.stdout)))
+}
