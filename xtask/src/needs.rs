@@ -1,44 +1,94 @@
 //! What the tests need beside the Rust toolchain: found, or installed.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+use holdoff_testbed::postgres_binaries;
 
 use crate::run::Done;
 
-/// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 2] = [("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+/// Something the tests run against.
+struct Need {
+    what: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+    /// Which tests cannot do without.
+    why: &'static str,
+    is_there: fn() -> bool,
+}
 
-/// Makes sure that every program is there; says what it installs.
+const NEEDS: [Need; 3] = [
+    Need { what: "chromium", package: "chromium", why: IN_A_BROWSER, is_there: || answers("chromium") },
+    Need {
+        what: "chromedriver",
+        package: "chromium-driver",
+        why: IN_A_BROWSER,
+        is_there: || answers("chromedriver"),
+    },
+    Need {
+        what: "Postgres' server binaries",
+        package: "postgresql",
+        why: "for the tests on a real Postgres",
+        is_there: || postgres_binaries().is_some(),
+    },
+];
+
+const IN_A_BROWSER: &str = "for the tests in a browser";
+
+/// Where Debian is told not to make a cluster of its own when it installs Postgres.
+const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
+
+/// Makes sure that everything is there; says what it installs.
 pub(crate) fn meet() -> Done {
-    let missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.is_there)()).collect();
     if missing.is_empty() {
-        eprintln!("▶ needs: {} are there", PROGRAMS.map(|(program, _)| program).join(", "));
+        eprintln!("▶ needs: {} are there", NEEDS.map(|need| need.what).join(", "));
         return Ok(());
     }
-    eprintln!("▶ needs: installing {} by apt-get, for the tests in a browser", missing.join(", "));
-    apt(&["update", "-qq"])?;
-    apt(&[&["install", "-y", "-qq", "--no-install-recommends"], missing.as_slice()].concat())?;
-    match PROGRAMS.iter().find(|(program, _)| !is_there(program)) {
-        Some((program, package)) => {
-            Err(format!("{program} is still missing: install the package {package} by hand"))
+    for need in &missing {
+        eprintln!("▶ needs: installing {} by apt-get, {}", need.package, need.why);
+    }
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    apt(&["update", "-qq"], &packages)?;
+    if packages.contains(&"postgresql") {
+        keep_debian_from_making_a_cluster();
+    }
+    apt(&[&["install", "-y", "-qq", "--no-install-recommends"], packages.as_slice()].concat(), &packages)?;
+    match missing.iter().find(|need| !(need.is_there)()) {
+        Some(need) => {
+            Err(format!("{} still missing: install the package {} by hand", need.what, need.package))
         }
         None => Ok(()),
     }
 }
 
-fn is_there(program: &str) -> bool {
+/// A cluster that nobody asked for would take memory and a port. It harms nobody either, so a failure is
+/// no reason to stop, and settings that are there already stay.
+fn keep_debian_from_making_a_cluster() {
+    let path = Path::new(CLUSTER_SETTINGS);
+    if let (false, Some(folder)) = (path.exists(), path.parent()) {
+        let _ = std::fs::create_dir_all(folder);
+        let _ = std::fs::write(path, "create_main_cluster = false\n");
+    }
+}
+
+fn answers(program: &str) -> bool {
     let quiet = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())
 }
 
-fn apt(arguments: &[&str]) -> Done {
+fn apt(arguments: &[&str], packages: &[&str]) -> Done {
     let shown = format!("apt-get {}", arguments.join(" "));
-    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();
+    // A configuration file that was there before the package would be asked about.
+    let keep = ["-o", "Dpkg::Options::=--force-confold"];
+    let status =
+        Command::new("apt-get").args(keep).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(format!("`{shown}` failed; it needs root")),
-        Err(error) => {
-            Err(format!("cannot run `{shown}`: {error}; install chromium and chromedriver by hand"))
-        }
+        Err(error) => Err(format!(
+            "cannot run `{shown}`: {error}; install by hand what these have: {}",
+            packages.join(", ")
+        )),
     }
 }
