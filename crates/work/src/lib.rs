@@ -3,6 +3,7 @@
 mod context;
 mod fault;
 mod id;
+mod next_due;
 mod payload;
 mod settings;
 mod state;

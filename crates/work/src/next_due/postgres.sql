@@ -1,0 +1,104 @@
+-- The one decision, as Postgres makes it: `docs/policy.md` has the arithmetic, and `Compiled::decide` is the
+-- original. Everything is bigint: no product below exceeds 63 bits, and numeric would be several times slower.
+
+-- How long to wait after so many tries of a plain transient failure, without deadline or crowd, under a compiled
+-- policy; null if there is no further try. No Retry-After is null.
+create or replace function holdoff.delay_us(
+    compiled jsonb, attempt integer, last_delay_us bigint, roll bigint, retry_after_us bigint
+) returns bigint
+language plpgsql immutable parallel safe
+as $$
+declare
+    longest_us constant bigint := 31536000000000; -- 365 days, the longest time any policy may speak of
+    tries constant bigint := greatest(attempt, 1);
+    shape constant jsonb := compiled -> 'shape';
+    part jsonb;
+    first_us bigint;
+    step_us bigint;
+    top_us bigint;
+    ceiling_us bigint;
+    low_us bigint;
+    high_us bigint;
+    floor_us bigint;
+    span bigint; -- how many values the window has
+    carried bigint;
+    upper bigint;
+    lower bigint;
+begin
+    if (compiled -> 'version')::bigint is distinct from 1 then
+        raise exception 'holdoff: not a compiled policy of version 1: %', compiled;
+    end if;
+    if tries >= (compiled -> 'attempts')::bigint then
+        return null;
+    end if;
+
+    -- The own window.
+    if shape ? 'decorrelated' then
+        low_us := (shape -> 'decorrelated' -> 'base_us')::bigint;
+        high_us := 3 * greatest(low_us, least(last_delay_us, longest_us));
+    else
+        part := shape -> 'table';
+        if part is not null then
+            ceiling_us := (part -> (least(tries, jsonb_array_length(part)) - 1)::integer)::bigint;
+        else
+            part := shape -> 'line';
+            first_us := (part -> 'first_us')::bigint;
+            step_us := (part -> 'step_us')::bigint;
+            top_us := (part -> 'top_us')::bigint;
+            -- Asks whether the line has reached its top before it multiplies, which might overflow.
+            ceiling_us := case
+                when tries - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
+                else first_us + step_us * (tries - 1)
+            end;
+        end if;
+        -- Whole seconds and the rest apart: the product of both might overflow.
+        part := compiled -> 'low_ppm';
+        low_us := ceiling_us / 1000000 * part::bigint + ceiling_us % 1000000 * part::bigint / 1000000;
+        part := compiled -> 'high_ppm';
+        high_us := ceiling_us / 1000000 * part::bigint + ceiling_us % 1000000 * part::bigint / 1000000;
+    end if;
+    high_us := least(high_us, (compiled -> 'cap_us')::bigint);
+    low_us := least(low_us, high_us);
+
+    -- Retry-After is a floor under it.
+    if retry_after_us is not null then
+        part := compiled -> 'retry_after';
+        floor_us := least(greatest(retry_after_us, 0), longest_us);
+        if floor_us > (part -> 'limit_us')::bigint then
+            case part ->> 'beyond'
+                when 'give_up' then return null;
+                when 'clip' then floor_us := (part -> 'limit_us')::bigint;
+                when 'wait' then null;
+            end case;
+        end if;
+        low_us := greatest(low_us, floor_us);
+        high_us := greatest(high_us, floor_us + (part -> 'spread_us')::bigint);
+    end if;
+
+    -- span × roll has up to 78 bits, so it is made of two halves: upper × 2³² + lower. The roll, written twice, is
+    -- a 64-bit fraction; that many 2⁶⁴ths of the span is what the second line of the sum works out.
+    span := high_us - low_us + 1;
+    carried := roll * (span >> 16) + (roll * (span & 65535) >> 16);
+    upper := carried >> 16;
+    lower := ((carried & 65535) << 16) | (roll * (span & 65535) & 65535);
+    return low_us + upper + ((upper + lower) >> 32);
+end
+$$;
+
+-- The same under a stored policy.
+create or replace function holdoff.next_due(
+    policy integer, attempt integer, last_delay_us bigint, roll bigint, retry_after_us bigint
+) returns bigint
+language plpgsql stable parallel safe
+as $$
+declare
+    form jsonb;
+begin
+    select stored.compiled into form from holdoff.policies stored where stored.id = policy;
+    if not found then
+        -- Null would read as "no further try".
+        raise exception 'holdoff: there is no policy %', policy;
+    end if;
+    return holdoff.delay_us(form, attempt, last_delay_us, roll, retry_after_us);
+end
+$$;
