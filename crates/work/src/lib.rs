@@ -1,16 +1,28 @@
 //! Durable work: tasks made of steps, retried by the policy over any crash, by any number of nodes.
 
+mod clock;
 mod context;
+mod engine;
+mod error;
 mod fault;
+mod filter;
 mod id;
 mod next_due;
 mod payload;
+mod record;
 mod settings;
 mod state;
+mod store;
+mod task;
 
 pub use context::{Context, Kind, Lane};
+pub use error::Error;
 pub use fault::Fault;
+pub use filter::{Action, Filter, Page};
 pub use id::{NotAnId, StepId, TaskId};
 pub use payload::{Format, Payload};
+pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
 pub use settings::{Credential, Destination, History, HttpSettings, Notify, Requeue, Secret, Settings};
 pub use state::{StepState, TaskState, UnknownState};
+pub use store::{Outcome, Pausable, Receipt, Submitted};
+pub use task::{InvalidTask, Step, Task};

@@ -4,8 +4,6 @@
 //! tries from the compiled policies it holds. Both engines give the microsecond that
 //! [`Compiled::decide`](holdoff_policy::Compiled::decide) gives; the tests beside this file ask all three.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the stores are yet to come"))]
-
 #[cfg(all(test, feature = "postgres", feature = "sqlite"))]
 mod tests;
 

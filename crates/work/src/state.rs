@@ -49,6 +49,9 @@ impl StepState {
         Self::Cancelled,
     ];
 
+    /// Those from which there is no way back.
+    pub const OVER: [Self; 3] = [Self::Succeeded, Self::Discarded, Self::Cancelled];
+
     /// The word used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,0 +1,54 @@
+//! The stores that can keep steps: one folder each, behind one trait, under one conformance suite.
+
+pub(crate) mod exits;
+pub(crate) mod like;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+mod reading;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+use std::sync::Arc;
+
+use crate::store::Store;
+use crate::{Error, store};
+
+/// What a step's last message says when it lost its worker too often.
+pub(crate) const POISON: &str = "its worker vanished, too often in a row: it may be what kills them";
+
+/// Opens the store at this address.
+pub(crate) async fn open(url: &str) -> store::Result<Arc<dyn Store>> {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        #[cfg(feature = "sqlite")]
+        Some("sqlite") => Ok(Arc::new(sqlite::Sqlite::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => Ok(Arc::new(postgres::Postgres::open(url).await?)),
+        _ => Err(Error::Address { url: without_password(url), why: "its scheme is not known".to_owned() }),
+    }
+}
+
+/// The address as it may be shown: between the user's name and the host stands nothing.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((user, host)) = rest.split_once('@') else { return url.to_owned() };
+    let name = user.split(':').next().unwrap_or_default();
+    format!("{scheme}://{name}@{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(without_password("postgres://me:secret@db/x"), "postgres://me@db/x");
+        assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
+        assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_scheme_says_what_is_known() {
+        let error = open("mysql://x").await.unwrap_err().to_string();
+        assert!(error.contains("expected sqlite:FILE"), "{error}");
+    }
+}

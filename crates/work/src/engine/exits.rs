@@ -1,0 +1,74 @@
+//! What a report changes, as the columns every engine writes.
+
+use std::time::Duration;
+
+use crate::store::{Exit, Outcome, Reason, Report};
+use crate::{Payload, StepState};
+
+/// How many reports of one step are kept; each run raises the lease by two.
+pub(crate) const KEPT_LEASES: i64 = 2 * 500;
+
+/// A report that is no success, taken apart.
+pub(crate) struct Change<'r> {
+    pub(crate) report: &'r Report,
+    pub(crate) state: StepState,
+    pub(crate) outcome: Outcome,
+    /// The wait before the next run; nothing if there is none.
+    pub(crate) delay: Option<Duration>,
+    pub(crate) is_failure: bool,
+    pub(crate) refreshed: bool,
+    pub(crate) class: Option<&'static str>,
+    pub(crate) message: &'r str,
+}
+
+/// Successes with their outputs, and changes; each in the order of their steps, so that two batches that touch the
+/// same rows lock them in the same order.
+pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<'_>>) {
+    let (mut successes, mut changes) = (Vec::new(), Vec::new());
+    for report in reports {
+        match &report.exit {
+            Exit::Succeeded(output) => successes.push((report, output)),
+            _ => changes.extend(change(report)),
+        }
+    }
+    successes.sort_by_key(|(report, _)| report.step);
+    changes.sort_by_key(|change| change.report.step);
+    (successes, changes)
+}
+
+fn change(report: &Report) -> Option<Change<'_>> {
+    let ended = |state, outcome, why: &'_ crate::store::Why| (state, outcome, why.class);
+    let (state, outcome, class) = match &report.exit {
+        Exit::Succeeded(_) => return None,
+        Exit::Retry { why, .. } => ended(StepState::Ready, Outcome::Retried, why),
+        Exit::Failed(why) => ended(StepState::Failed, Outcome::Failed, why),
+        Exit::Conflicted(why) => ended(StepState::Conflicted, Outcome::Conflicted, why),
+        Exit::Requeued { reason, .. } => (StepState::Ready, reason.outcome(), ""),
+    };
+    let (delay, message) = match &report.exit {
+        Exit::Retry { delay, why, .. } => (Some(*delay), why.message.as_str()),
+        Exit::Requeued { delay, message, .. } => (Some(*delay), message.as_str()),
+        Exit::Failed(why) | Exit::Conflicted(why) => (None, why.message.as_str()),
+        Exit::Succeeded(_) => return None,
+    };
+    Some(Change {
+        report,
+        state,
+        outcome,
+        delay,
+        is_failure: !matches!(report.exit, Exit::Requeued { .. }),
+        refreshed: matches!(report.exit, Exit::Retry { refreshed: true, .. }),
+        class: Some(class).filter(|class| !class.is_empty()),
+        message,
+    })
+}
+
+impl Reason {
+    pub(crate) const fn outcome(self) -> Outcome {
+        match self {
+            Self::Snoozed => Outcome::Snoozed,
+            Self::Shutdown => Outcome::Shutdown,
+            Self::Busy => Outcome::Busy,
+        }
+    }
+}

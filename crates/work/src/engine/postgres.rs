@@ -1,0 +1,178 @@
+//! Steps in Postgres.
+//!
+//! Hot paths are single statements over batches. A claim locks inside the table's own subquery; a completion is
+//! fenced on `(task, step, lease)` alone, because a further condition can turn its plan quadratic.
+
+mod claim;
+mod finish;
+mod history;
+mod migrate;
+mod names;
+mod operate;
+mod read;
+mod rescue;
+mod select;
+mod submit;
+mod wake;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Executor, PgConnection, PgPool};
+use tokio::sync::watch;
+
+use crate::filter::{Action, Filter, Page};
+use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::store::{
+    Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
+    Rescued, Result, Store, Submitted, Tell, Wants, WorkerId,
+};
+use crate::{Error, Lane, Payload, StepId, TaskId};
+
+/// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
+/// minutes, so that statistics are always wrong: rows are found through their index, whatever the planner thinks.
+const SESSION: &str = "set time zone 'UTC';
+    set lock_timeout = '5s';
+    set statement_timeout = '60s';
+    set idle_in_transaction_session_timeout = '60s';
+    set enable_seqscan = off;
+    set enable_hashjoin = off;
+    set enable_mergejoin = off;
+    set jit = off";
+
+/// The most connections a process opens.
+const MAX_CONNECTIONS: u32 = 10;
+
+/// How long a call waits for a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    pool: PgPool,
+    wake: wake::Wake,
+}
+
+impl Postgres {
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| Error::Address {
+            url: super::without_password(url),
+            why: error.to_string(),
+        })?;
+        let options = options.application_name("holdoff");
+        let pool = PgPoolOptions::new()
+            .max_connections(MAX_CONNECTIONS)
+            .acquire_timeout(CONNECT_PATIENCE)
+            .after_connect(|connection, _| Box::pin(prepare(connection)))
+            .connect_with(options)
+            .await?;
+        let wake = wake::Wake::new(pool.clone());
+        Ok(Self { pool, wake })
+    }
+}
+
+async fn prepare(connection: &mut PgConnection) -> std::result::Result<(), sqlx::Error> {
+    connection.execute(SESSION).await?;
+    Ok(())
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn migrate(&self) -> Result<()> {
+        migrate::migrate(&mut *self.pool.acquire().await?).await
+    }
+
+    async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
+        names::publish(&self.pool, policies).await
+    }
+
+    async fn policy(&self, number: PolicyNumber) -> Result<Option<String>> {
+        names::policy(&self.pool, number).await
+    }
+
+    async fn activate(&self, hash: &[u8], file: &str) -> Result<bool> {
+        names::activate(&self.pool, hash, file).await
+    }
+
+    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+        names::lanes(&self.pool, lanes).await
+    }
+
+    async fn lane(&self, id: LaneId) -> Result<Option<Lane>> {
+        names::lane(&self.pool, id).await
+    }
+
+    async fn register(&self, name: &str) -> Result<WorkerId> {
+        names::register(&self.pool, name).await
+    }
+
+    async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
+        let mut tx = self.pool.begin().await?;
+        let submitted = submit::submit(&mut tx, tasks, again).await?;
+        tx.commit().await?;
+        Ok(submitted)
+    }
+
+    async fn claim(
+        &self,
+        wants: &Wants,
+        worker: WorkerId,
+        limit: i64,
+        lease: Duration,
+    ) -> Result<Vec<Claimed>> {
+        claim::claim(&self.pool, wants, worker, limit, lease).await
+    }
+
+    async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
+        claim::inputs(&self.pool, steps).await
+    }
+
+    async fn renew(&self, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>> {
+        claim::renew(&self.pool, held, lease).await
+    }
+
+    async fn finish(&self, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>> {
+        finish::finish(&self.pool, reports, tell).await
+    }
+
+    async fn rescue(&self, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued> {
+        rescue::rescue(&self.pool, rule, tell).await
+    }
+
+    async fn prune(&self, rule: PruneRule) -> Result<u64> {
+        history::prune(&self.pool, rule).await
+    }
+
+    /// Autovacuum does it.
+    async fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
+        read::task(&self.pool, id).await
+    }
+
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
+        read::list(&self.pool, filter, page).await
+    }
+
+    async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        operate::act(&self.pool, filter, action).await
+    }
+
+    async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()> {
+        names::pause(&self.pool, namespace, what, name, paused).await
+    }
+
+    async fn stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>> {
+        read::stats(&self.pool, stale_after).await
+    }
+
+    async fn oldest_snapshot(&self) -> Result<Duration> {
+        history::oldest_snapshot(&self.pool).await
+    }
+
+    fn wakes(&self) -> watch::Receiver<()> {
+        self.wake.subscribe()
+    }
+}

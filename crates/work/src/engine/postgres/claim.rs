@@ -1,0 +1,106 @@
+//! Giving steps to workers.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgRow;
+use sqlx::types::Uuid;
+use sqlx::{PgPool, Row};
+
+use super::submit::micros;
+use crate::engine::reading;
+use crate::payload::Format;
+use crate::store::{Claimed, Result, Wants, WorkerId};
+use crate::{Payload, StepId, TaskId};
+
+/// The lane of the most urgent due step is found by one look at each lane's head; then steps of that lane are locked,
+/// oldest first, passing over those that somebody else is locking. `(select clock_timestamp())` is read once, so
+/// that the index can be told where to stop.
+const CLAIM: &str = "with head as (
+        select l.id from holdoff.lanes l cross join lateral (
+            select s.due_at from holdoff.steps s
+            where s.lane = l.id and s.state = 1 and s.due_at <= (select clock_timestamp())
+            order by s.due_at limit 1
+        ) h
+        where not l.paused
+            and (cardinality($1::text[]) = 0 or l.namespace = any($1))
+            and (cardinality($2::text[]) = 0 or l.queue = any($2))
+            and ((l.kind = 0 and l.operation = any($3::text[])) or (l.kind = 1 and $4))
+        order by l.priority, h.due_at limit 1
+    )
+    update holdoff.steps s set state = 2, lease = s.lease + 1, worker = $5, claimed_at = clock_timestamp(),
+        first_at = coalesce(s.first_at, clock_timestamp()), due_at = clock_timestamp() + holdoff.span($7)
+    where s.ctid = any(array(
+        select c.ctid from holdoff.steps c
+        where c.lane = (select id from head) and c.state = 1 and c.due_at <= (select clock_timestamp())
+        order by c.due_at limit $6 for update skip locked
+    ))
+    returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
+        case when s.failures = 0 then 0 else holdoff.micros(clock_timestamp()) - holdoff.micros(s.first_at) end,
+        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload";
+
+pub(super) async fn claim(
+    pool: &PgPool,
+    wants: &Wants,
+    worker: WorkerId,
+    limit: i64,
+    lease: Duration,
+) -> Result<Vec<Claimed>> {
+    let rows = sqlx::query(CLAIM)
+        .bind(&wants.namespaces)
+        .bind(&wants.queues)
+        .bind(&wants.operations)
+        .bind(wants.http)
+        .bind(worker)
+        .bind(limit)
+        .bind(micros(lease))
+        .fetch_all(pool)
+        .await?;
+    rows.iter().map(|row| Ok(claimed(row)?)).collect()
+}
+
+fn claimed(row: &PgRow) -> std::result::Result<Claimed, sqlx::Error> {
+    Ok(reading::read_claim!(row))
+}
+
+pub(super) async fn inputs(pool: &PgPool, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
+    let (tasks, numbers) = columns(steps);
+    let query = "select e.task, e.child, coalesce(d.name, d.step::text), d.format, d.output
+        from unnest($1::uuid[], $2::int[]) as x(task, step)
+        join holdoff.edges e on e.task = x.task and e.child = x.step
+        join holdoff.done d on d.task = e.task and d.step = e.parent";
+    let rows: Vec<(Uuid, i32, String, i16, Option<Vec<u8>>)> =
+        sqlx::query_as(query).bind(tasks).bind(numbers).fetch_all(pool).await?;
+    let input = |(task, child, name, format, bytes): (Uuid, i32, String, i16, Option<Vec<u8>>)| {
+        let output = Payload { format: Format::of_code(format), bytes: bytes.unwrap_or_default().into() };
+        (step_id(task, child), name, output)
+    };
+    Ok(rows.into_iter().map(input).collect())
+}
+
+pub(super) async fn renew(pool: &PgPool, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>> {
+    let steps: Vec<StepId> = held.iter().map(|(step, _)| *step).collect();
+    let leases: Vec<i64> = held.iter().map(|(_, lease)| *lease).collect();
+    let (tasks, numbers) = columns(&steps);
+    let update = "update holdoff.steps s set due_at = clock_timestamp() + holdoff.span($4)
+        from unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
+        where s.task = x.task and s.step = x.step and s.lease = x.lease
+        returning s.task, s.step";
+    let renewed: Vec<(Uuid, i32)> = sqlx::query_as(update)
+        .bind(tasks)
+        .bind(numbers)
+        .bind(leases)
+        .bind(micros(lease))
+        .fetch_all(pool)
+        .await?;
+    let renewed: std::collections::HashSet<StepId> =
+        renewed.into_iter().map(|(task, step)| step_id(task, step)).collect();
+    Ok(steps.iter().map(|step| renewed.contains(step)).collect())
+}
+
+pub(super) fn step_id(task: Uuid, step: i32) -> StepId {
+    TaskId::from_uuid(task).step(step)
+}
+
+pub(super) fn columns(steps: &[StepId]) -> (Vec<Uuid>, Vec<i32>) {
+    steps.iter().map(|step| (step.task.as_uuid(), step.number)).unzip()
+}

@@ -1,0 +1,89 @@
+//! Forgetting what need not be kept, and knowing what keeps it from going away.
+
+use std::time::Duration;
+
+use sqlx::PgPool;
+
+use super::submit::micros;
+use crate::store::{PruneRule, Result};
+
+/// Finished steps by age. A task that still lives keeps its history, for the outputs are its steps' inputs.
+const BY_AGE: &str = "with old as (
+        select d.task, d.step from holdoff.done d
+        where d.ended_at < clock_timestamp() - holdoff.span($1)
+            and not exists (select from holdoff.steps s where s.task = d.task)
+        limit $2
+    ), gone as (
+        delete from holdoff.done d using old where d.task = old.task and d.step = old.step returning d.task, d.step
+    ), attempts as (
+        delete from holdoff.attempts a using gone where a.task = gone.task and a.step = gone.step
+    ), edges as (
+        delete from holdoff.edges e using gone where e.task = gone.task and e.parent = gone.step
+    )
+    select count(*) from gone";
+
+/// Failed steps that nobody came back to, and what was blocked behind them.
+const FORSAKEN: &str = "with old as (
+        select s.task from holdoff.lanes l cross join lateral (
+            select x.task from holdoff.steps x
+            where x.lane = l.id and x.state in (4, 5) and x.ended_at < clock_timestamp() - holdoff.span($1)
+            limit $2
+        ) s
+        where not exists (select from holdoff.steps o where o.task = s.task
+            and (o.state in (1, 2) or (o.state in (4, 5) and o.ended_at >= clock_timestamp() - holdoff.span($1))))
+        limit $2
+    ), gone as (
+        delete from holdoff.steps s using (select distinct task from old) old where s.task = old.task
+        returning s.task, s.step
+    ), attempts as (
+        delete from holdoff.attempts a using gone where a.task = gone.task and a.step = gone.step
+    ), edges as (
+        delete from holdoff.edges e using gone where e.task = gone.task and e.child = gone.step
+    )
+    select count(*) from gone";
+
+pub(super) async fn prune(pool: &PgPool, rule: PruneRule) -> Result<u64> {
+    let mut gone = by_age(pool, rule.keep, rule.limit).await?;
+    let forsaken: i64 =
+        sqlx::query_scalar(FORSAKEN).bind(micros(rule.keep_failed)).bind(rule.limit).fetch_one(pool).await?;
+    gone += u64::try_from(forsaken).unwrap_or(0);
+    if let Some(age) = age_beyond(pool, rule.max_rows).await? {
+        gone += by_age(pool, age.min(rule.keep), rule.limit).await?;
+    }
+    let keys = "delete from holdoff.dedup d where d.ctid = any(array(
+            select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
+            and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
+    sqlx::query(keys).bind(rule.limit).execute(pool).await?;
+    Ok(gone)
+}
+
+async fn by_age(pool: &PgPool, age: Duration, limit: i64) -> Result<u64> {
+    let gone: i64 = sqlx::query_scalar(BY_AGE).bind(micros(age)).bind(limit).fetch_one(pool).await?;
+    Ok(u64::try_from(gone).unwrap_or(0))
+}
+
+/// The age beyond which steps must go if only so many may stay. Counting is left to the statistics unless they say
+/// that it is close.
+async fn age_beyond(pool: &PgPool, max_rows: u64) -> Result<Option<Duration>> {
+    let estimate = "select greatest(0, coalesce(sum(n_live_tup), 0))::bigint from pg_stat_user_tables
+        where schemaname = 'holdoff' and relname = 'done'";
+    let rows: i64 = sqlx::query_scalar(estimate).fetch_one(pool).await?;
+    let max_rows = i64::try_from(max_rows).unwrap_or(i64::MAX);
+    if rows <= max_rows {
+        return Ok(None);
+    }
+    // Where the last row that may stay stands, if rows have come evenly.
+    let edge = "select greatest(0, holdoff.micros(clock_timestamp()) - holdoff.micros(min(ended_at)))::bigint
+        from holdoff.done";
+    let span: Option<i64> = sqlx::query_scalar(edge).fetch_one(pool).await?;
+    let share = span.unwrap_or(0) / rows.max(1) * max_rows;
+    Ok(Some(Duration::from_micros(u64::try_from(share).unwrap_or(0))))
+}
+
+pub(super) async fn oldest_snapshot(pool: &PgPool) -> Result<Duration> {
+    let query =
+        "select coalesce(max(holdoff.micros(clock_timestamp()) - holdoff.micros(xact_start)), 0)::bigint
+        from pg_stat_activity where backend_xmin is not null and pid <> pg_backend_pid()";
+    let us: i64 = sqlx::query_scalar(query).fetch_one(pool).await?;
+    Ok(crate::engine::reading::duration(us))
+}

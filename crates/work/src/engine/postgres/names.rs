@@ -1,0 +1,137 @@
+//! Numbers for names: policies, lanes, workers; and what is paused.
+
+use sqlx::PgPool;
+
+use crate::store::{LaneId, Pausable, PolicyNumber, PolicyRow, Result, WorkerId};
+use crate::{Kind, Lane};
+
+pub(super) async fn publish(pool: &PgPool, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
+    let mut numbers = Vec::with_capacity(policies.len());
+    for policy in policies {
+        let insert = "insert into holdoff.policies (hash, name, compiled) values ($1, $2, $3::jsonb)
+            on conflict (hash) do nothing";
+        sqlx::query(insert)
+            .bind(&policy.hash)
+            .bind(&policy.name)
+            .bind(&policy.compiled)
+            .execute(pool)
+            .await?;
+        let number = sqlx::query_scalar("select id from holdoff.policies where hash = $1")
+            .bind(&policy.hash)
+            .fetch_one(pool)
+            .await?;
+        numbers.push(number);
+    }
+    Ok(numbers)
+}
+
+pub(super) async fn policy(pool: &PgPool, number: PolicyNumber) -> Result<Option<String>> {
+    let query = "select compiled::text from holdoff.policies where id = $1";
+    Ok(sqlx::query_scalar(query).bind(number).fetch_optional(pool).await?)
+}
+
+pub(super) async fn activate(pool: &PgPool, hash: &[u8], file: &str) -> Result<bool> {
+    let mut tx = pool.begin().await?;
+    let query = "update holdoff.policy_sets set active = false where active and hash <> $1";
+    let others = sqlx::query(query).bind(hash).execute(&mut *tx).await?.rows_affected();
+    let insert = "insert into holdoff.policy_sets (hash, file, active) values ($1, $2, true)
+        on conflict (hash) do update set active = true";
+    sqlx::query(insert).bind(hash).bind(file).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(others > 0)
+}
+
+pub(super) async fn lanes(pool: &PgPool, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+    let mut numbers = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        numbers.push(match find(pool, lane).await? {
+            Some(number) => number,
+            None => make(pool, lane).await?,
+        });
+    }
+    Ok(numbers)
+}
+
+async fn find(pool: &PgPool, lane: &Lane) -> Result<Option<LaneId>> {
+    let query = "select id from holdoff.lanes
+        where namespace = $1 and queue = $2 and operation = $3 and kind = $4 and priority = $5";
+    let found = sqlx::query_scalar(query)
+        .bind(&lane.namespace)
+        .bind(&lane.queue)
+        .bind(&lane.operation)
+        .bind(lane.kind.code())
+        .bind(i16::from(lane.priority));
+    Ok(found.fetch_optional(pool).await?)
+}
+
+/// Makes a lane. Whether it is paused is looked up under the same lock that pausing takes, so that neither misses
+/// the other.
+async fn make(pool: &PgPool, lane: &Lane) -> Result<LaneId> {
+    let mut tx = pool.begin().await?;
+    sqlx::query("lock table holdoff.paused in share mode").execute(&mut *tx).await?;
+    let insert = "insert into holdoff.lanes (namespace, queue, operation, kind, priority, paused)
+        values ($1, $2, $3, $4, $5, exists (
+            select from holdoff.paused p where p.namespace = $1
+            and ((p.what = 0 and p.name = $2) or (p.what = 1 and p.name = $3))))
+        on conflict (namespace, queue, operation, kind, priority) do update set kind = excluded.kind
+        returning id";
+    let number = sqlx::query_scalar(insert)
+        .bind(&lane.namespace)
+        .bind(&lane.queue)
+        .bind(&lane.operation)
+        .bind(lane.kind.code())
+        .bind(i16::from(lane.priority))
+        .fetch_one(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(number)
+}
+
+pub(super) async fn lane(pool: &PgPool, id: LaneId) -> Result<Option<Lane>> {
+    let query = "select namespace, queue, operation, kind, priority from holdoff.lanes where id = $1";
+    let row: Option<(String, String, String, i16, i16)> =
+        sqlx::query_as(query).bind(id).fetch_optional(pool).await?;
+    Ok(row.map(|(namespace, queue, operation, kind, priority)| Lane {
+        namespace,
+        queue,
+        operation,
+        kind: Kind::of_code(kind),
+        priority: u8::try_from(priority).unwrap_or(u8::MAX),
+    }))
+}
+
+pub(super) async fn register(pool: &PgPool, name: &str) -> Result<WorkerId> {
+    let insert = "insert into holdoff.workers (name) values ($1) returning id";
+    Ok(sqlx::query_scalar(insert).bind(name).fetch_one(pool).await?)
+}
+
+pub(super) async fn pause(
+    pool: &PgPool,
+    namespace: &str,
+    what: Pausable,
+    name: &str,
+    paused: bool,
+) -> Result<()> {
+    let code: i16 = match what {
+        Pausable::Queue => 0,
+        Pausable::Operation => 1,
+    };
+    let mut tx = pool.begin().await?;
+    sqlx::query("lock table holdoff.paused in share row exclusive mode").execute(&mut *tx).await?;
+    let change = if paused {
+        "insert into holdoff.paused (namespace, what, name) values ($1, $2, $3) on conflict do nothing"
+    } else {
+        "delete from holdoff.paused where namespace = $1 and what = $2 and name = $3"
+    };
+    sqlx::query(change).bind(namespace).bind(code).bind(name).execute(&mut *tx).await?;
+    let mark = "update holdoff.lanes l set paused = exists (
+            select from holdoff.paused p where p.namespace = l.namespace
+            and ((p.what = 0 and p.name = l.queue) or (p.what = 1 and p.name = l.operation)))
+        where l.namespace = $1";
+    sqlx::query(mark).bind(namespace).execute(&mut *tx).await?;
+    if !paused {
+        sqlx::query("select pg_notify('holdoff', '')").execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}

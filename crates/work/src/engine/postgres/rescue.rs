@@ -1,0 +1,73 @@
+//! Taking steps back from workers that vanished.
+
+use sqlx::PgPool;
+use sqlx::types::Uuid;
+
+use super::claim::step_id;
+use super::submit::{micros, submit};
+use crate::StepState;
+use crate::engine::POISON;
+use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
+
+/// The wait is the step's own policy's, as after so many failures, and at least the file's. Rolls are the
+/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures.
+const RESCUE: &str = "with lost as (
+        select x.task, x.step from holdoff.lanes l cross join lateral (
+            select s.task, s.step from holdoff.steps s
+            where s.lane = l.id and s.state = 2 and s.due_at < (select clock_timestamp())
+            order by s.due_at limit $3
+        ) x limit $3
+    ), back as (
+        update holdoff.steps s set
+            state = case when s.rescues >= $1 then 4 else 1 end,
+            lease = s.lease + 1,
+            rescues = s.rescues + 1,
+            ended_at = case when s.rescues >= $1 then clock_timestamp() end,
+            class = case when s.rescues >= $1 then 'timeout' else s.class end,
+            message = case when s.rescues >= $1 then $4 else s.message end,
+            due_at = clock_timestamp() + holdoff.span(coalesce(
+                holdoff.next_due(s.policy, s.rescues + 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
+                holdoff.next_due(s.policy, 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
+                $2))
+        from lost where s.task = lost.task and s.step = lost.step and s.state = 2 and s.due_at < clock_timestamp()
+        returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at
+    ), logged as (
+        insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
+            class, message)
+        select task, step, lease, failures, case when state = 4 then 2 else 7 end, worker, claimed_at,
+            holdoff.micros(clock_timestamp()) - holdoff.micros(claimed_at),
+            case when state = 1 then greatest(0, holdoff.micros(due_at) - holdoff.micros(clock_timestamp())) end,
+            'timeout', case when state = 4 then $4 else 'its worker vanished' end
+        from back
+    )
+    select task, step, lane, state, failures from back";
+
+pub(super) async fn rescue(pool: &PgPool, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued> {
+    let mut tx = pool.begin().await?;
+    let rows: Vec<(Uuid, i32, i32, i16, i32)> = sqlx::query_as(RESCUE)
+        .bind(i32::try_from(rule.max_rescues).unwrap_or(i32::MAX))
+        .bind(micros(rule.least_delay))
+        .bind(rule.limit)
+        .bind(POISON)
+        .fetch_all(&mut *tx)
+        .await?;
+    let is_failed = |state: i16| state == StepState::Failed.code();
+    let messages: Vec<_> = rows
+        .iter()
+        .filter(|(.., state, _)| is_failed(*state))
+        .filter_map(|(task, step, lane, _, failures)| {
+            tell(&Ended {
+                step: step_id(*task, *step),
+                lane: *lane,
+                state: StepState::Failed,
+                attempts: *failures,
+                class: "timeout".to_owned(),
+                message: POISON.to_owned(),
+            })
+        })
+        .collect();
+    submit(&mut tx, &messages, false).await?;
+    tx.commit().await?;
+    let failed = rows.iter().filter(|(.., state, _)| is_failed(*state)).count() as u64;
+    Ok(Rescued { requeued: rows.len() as u64 - failed, failed })
+}

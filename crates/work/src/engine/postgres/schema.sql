@@ -1,0 +1,160 @@
+-- Times are timestamptz, read from clock_timestamp(): what a session calls its time zone plays no part.
+
+-- Everything that decides who may claim a step, and in which order. Steps carry its number only, so that the one
+-- index they are claimed by stays small, and a paused lane costs nothing.
+create table holdoff.lanes (
+    id integer generated always as identity primary key,
+    namespace text not null,
+    queue text not null,
+    operation text not null,
+    kind smallint not null,
+    priority smallint not null,
+    paused boolean not null default false,
+    unique (namespace, queue, operation, kind, priority)
+);
+
+-- What is paused, so that lanes made later know.
+create table holdoff.paused (
+    namespace text not null,
+    what smallint not null,
+    name text not null,
+    since timestamptz not null default clock_timestamp(),
+    primary key (namespace, what, name)
+);
+
+-- Compiled policies by content. Work in flight keeps the one it started with.
+create table holdoff.policies (
+    id integer generated always as identity primary key,
+    hash bytea not null unique,
+    name text not null,
+    compiled jsonb not null,
+    published_at timestamptz not null default clock_timestamp()
+);
+
+-- Policy files by content; one is active.
+create table holdoff.policy_sets (
+    hash bytea primary key,
+    file text not null,
+    published_at timestamptz not null default clock_timestamp(),
+    active boolean not null
+);
+
+create table holdoff.workers (
+    id integer generated always as identity primary key,
+    name text not null,
+    started_at timestamptz not null default clock_timestamp()
+);
+
+-- Steps that are not over. Rows come and go fast: half-filled pages leave room for the claim's new version, and
+-- the vacuum comes early.
+create table holdoff.steps (
+    task uuid not null,
+    step integer not null,
+    lane integer not null,
+    policy integer not null,
+    state smallint not null,
+    format smallint not null,
+    version smallint not null default 1,
+    refreshed boolean not null default false,
+    worker integer,
+    lease bigint not null default 0,
+    due_at timestamptz not null,
+    created_at timestamptz not null,
+    claimed_at timestamptz,
+    first_at timestamptz,
+    ended_at timestamptz,
+    last_delay_us bigint not null default 0,
+    delay_us bigint not null default 0,
+    failures integer not null default 0,
+    rescues integer not null default 0,
+    snoozes integer not null default 0,
+    waiting integer not null default 0,
+    parents integer not null default 0,
+    children integer not null default 0,
+    name text,
+    destination text,
+    trace text,
+    class text,
+    message text,
+    payload bytea,
+    primary key (task, step)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- Ready steps by when they are due, running ones by when their lease ends.
+create index steps_due on holdoff.steps (lane, state, due_at) where state in (1, 2);
+create index steps_ended on holdoff.steps (lane, state, ended_at) where state in (4, 5);
+
+create table holdoff.edges (
+    task uuid not null,
+    parent integer not null,
+    child integer not null,
+    primary key (task, parent, child)
+);
+create index edges_child on holdoff.edges (task, child);
+
+-- Steps that are over. Only ever inserted, and forgotten by age.
+create table holdoff.done (
+    task uuid not null,
+    step integer not null,
+    lane integer not null,
+    policy integer not null,
+    state smallint not null,
+    format smallint not null,
+    version smallint not null default 1,
+    worker integer,
+    lease bigint not null,
+    created_at timestamptz not null,
+    claimed_at timestamptz,
+    ended_at timestamptz not null,
+    took_us bigint not null default 0,
+    failures integer not null,
+    rescues integer not null,
+    snoozes integer not null,
+    name text,
+    destination text,
+    class text,
+    message text,
+    output bytea,
+    primary key (task, step)
+);
+create index done_ended on holdoff.done using brin (ended_at) with (pages_per_range = 16);
+
+-- Every exit from running that was no success. The lease that was reported is the key, so that a report that comes
+-- twice is known.
+create table holdoff.attempts (
+    task uuid not null,
+    step integer not null,
+    lease bigint not null,
+    attempt integer not null,
+    outcome smallint not null,
+    worker integer,
+    started_at timestamptz not null,
+    took_us bigint not null,
+    delay_us bigint,
+    class text,
+    message text,
+    primary key (task, step, lease)
+);
+
+create table holdoff.dedup (
+    namespace text not null,
+    key text not null,
+    task uuid not null,
+    until timestamptz not null,
+    primary key (namespace, key)
+);
+create index dedup_until on holdoff.dedup (until);
+
+create function holdoff.micros(moment timestamptz) returns bigint
+    language sql immutable strict parallel safe
+    as $$ select (extract(epoch from moment) * 1000000)::bigint $$;
+
+create function holdoff.span(us bigint) returns interval
+    language sql immutable strict parallel safe
+    as $$ select us * interval '1 microsecond' $$;

@@ -1,0 +1,83 @@
+//! A filter as SQL.
+
+use sqlx::{Postgres, QueryBuilder};
+
+use super::submit::micros;
+use crate::Filter;
+use crate::engine::like;
+
+/// Which table is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Steps that are not over.
+    Steps,
+    /// Steps that are.
+    Done,
+}
+
+impl Table {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "holdoff.steps",
+            Self::Done => "holdoff.done",
+        }
+    }
+}
+
+/// Adds `where …` for rows called `s`.
+pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, table: Table) {
+    query.push(" where true");
+    if !filter.states.is_empty() {
+        let codes: Vec<i16> = filter.states.iter().map(|state| state.code()).collect();
+        query.push(" and s.state = any(").push_bind(codes).push(")");
+    }
+    if let Some(task) = filter.task {
+        query.push(" and s.task = ").push_bind(task.as_uuid());
+    }
+    if let Some(step) = filter.step {
+        query.push(" and s.task = ").push_bind(step.task.as_uuid());
+        query.push(" and s.step = ").push_bind(step.number);
+    }
+    push_lane(query, filter);
+    if let Some(destination) = &filter.destination {
+        query.push(" and s.destination = ").push_bind(destination.clone());
+    }
+    if let Some(class) = &filter.class {
+        query.push(" and s.class = ").push_bind(class.clone());
+    }
+    if let Some(failures) = filter.min_failures {
+        query.push(" and s.failures >= ").push_bind(i32::try_from(failures).unwrap_or(i32::MAX));
+    }
+    for (age, sign) in [(filter.older_than, "<="), (filter.newer_than, ">=")] {
+        if let Some(age) = age {
+            query.push(" and s.created_at ").push(sign).push(" clock_timestamp() - holdoff.span(");
+            query.push_bind(micros(age)).push(")");
+        }
+    }
+    if let Some(age) = filter.stale_after {
+        query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
+        query.push(" and s.created_at <= clock_timestamp() - holdoff.span(").push_bind(micros(age)).push(")");
+    }
+    if let Some(text) = &filter.text {
+        let pattern = like::containing(text);
+        query.push(" and (s.name ilike ").push_bind(pattern.clone());
+        query.push(" or s.message ilike ").push_bind(pattern).push(")");
+    }
+}
+
+fn push_lane(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    if filter.namespace.is_none() && filter.queue.is_none() && filter.operation.is_none() {
+        return;
+    }
+    query.push(" and s.lane = any(array(select id from holdoff.lanes where true");
+    if let Some(namespace) = &filter.namespace {
+        query.push(" and namespace = ").push_bind(namespace.clone());
+    }
+    if let Some(queue) = &filter.queue {
+        query.push(" and queue = ").push_bind(queue.clone());
+    }
+    if let Some(operation) = &filter.operation {
+        query.push(" and operation like ").push_bind(like::glob(operation));
+    }
+    query.push("))");
+}

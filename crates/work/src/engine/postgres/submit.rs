@@ -1,0 +1,160 @@
+//! Taking tasks in.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use sqlx::types::Uuid;
+
+use crate::TaskId;
+use crate::store::{NewTask, Result, Submitted};
+
+/// Takes tasks in, as part of the caller's transaction.
+pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
+    let mut submitted: Vec<Submitted> = tasks.iter().map(|task| Submitted::Created(task.id)).collect();
+    if tasks.iter().any(|task| task.dedup.is_some()) {
+        find_duplicates(tx, tasks, &mut submitted).await?;
+    }
+    let known = if again { known(tx, tasks).await? } else { HashSet::new() };
+    let is_new = |(task, fate): &(&NewTask, &Submitted)| {
+        **fate == Submitted::Created(task.id) && !known.contains(&task.id.as_uuid())
+    };
+    let new: Vec<&NewTask> = tasks.iter().zip(&submitted).filter(is_new).map(|(task, _)| task).collect();
+    insert_steps(tx, &new).await?;
+    if new.iter().any(|task| !task.edges.is_empty()) {
+        insert_edges(tx, &new).await?;
+    }
+    if new.iter().any(|task| task.steps.iter().any(|step| step.parents == 0 && step.delay.is_zero())) {
+        sqlx::query("select pg_notify('holdoff', '')").execute(&mut *tx).await?;
+    }
+    Ok(submitted)
+}
+
+/// Which of these tasks were taken in by an earlier call whose answer was lost.
+async fn known(tx: &mut PgConnection, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
+    let ids: Vec<Uuid> = tasks.iter().map(|task| task.id.as_uuid()).collect();
+    let query = "select task from holdoff.steps where task = any($1) union select task from holdoff.done where task = any($1)";
+    Ok(sqlx::query_scalar(query).bind(ids).fetch_all(tx).await?.into_iter().collect())
+}
+
+/// Takes the keys. A key that is taken stays with its task as long as that lives, and until its time is over.
+async fn find_duplicates(
+    tx: &mut PgConnection,
+    tasks: &[NewTask],
+    submitted: &mut [Submitted],
+) -> Result<()> {
+    let (mut namespaces, mut keys, mut ids, mut retentions) = (vec![], vec![], vec![], vec![]);
+    let mut first = HashMap::new();
+    for task in tasks {
+        let Some(dedup) = &task.dedup else { continue };
+        let key = (task.namespace.as_str(), dedup.key.as_str());
+        if first.contains_key(&key) {
+            continue;
+        }
+        first.insert(key, task.id);
+        namespaces.push(key.0);
+        keys.push(key.1);
+        ids.push(task.id.as_uuid());
+        retentions.push(micros(dedup.retention));
+    }
+    // Keys are taken in their own order, so that two batches with the same keys cannot wait for each other.
+    let take = "insert into holdoff.dedup as d (namespace, key, task, until)
+        select n, k, t, clock_timestamp() + holdoff.span(r)
+        from unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) as x(n, k, t, r) order by n, k
+        on conflict (namespace, key) do update set task = excluded.task, until = excluded.until
+        where d.until < clock_timestamp() and not exists (select from holdoff.steps s where s.task = d.task)";
+    sqlx::query(take).bind(&namespaces).bind(&keys).bind(&ids).bind(&retentions).execute(&mut *tx).await?;
+    let look = "select d.namespace, d.key, d.task from holdoff.dedup d
+        join unnest($1::text[], $2::text[]) as x(n, k) on d.namespace = x.n and d.key = x.k";
+    let taken: Vec<(String, String, Uuid)> =
+        sqlx::query_as(look).bind(&namespaces).bind(&keys).fetch_all(&mut *tx).await?;
+    let taken: HashMap<(&str, &str), Uuid> =
+        taken.iter().map(|(namespace, key, task)| ((namespace.as_str(), key.as_str()), *task)).collect();
+    for (task, fate) in tasks.iter().zip(submitted) {
+        let Some(dedup) = &task.dedup else { continue };
+        let holder = taken.get(&(task.namespace.as_str(), dedup.key.as_str()));
+        if let Some(holder) = holder.filter(|holder| **holder != task.id.as_uuid()) {
+            *fate = Submitted::Duplicate(TaskId::from_uuid(*holder));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Columns<'a> {
+    task: Vec<Uuid>,
+    step: Vec<i32>,
+    lane: Vec<i32>,
+    policy: Vec<i32>,
+    format: Vec<i16>,
+    delay_us: Vec<i64>,
+    parents: Vec<i32>,
+    children: Vec<i32>,
+    name: Vec<Option<&'a str>>,
+    destination: Vec<Option<&'a str>>,
+    trace: Vec<Option<&'a str>>,
+    payload: Vec<Option<&'a [u8]>>,
+}
+
+async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+    let mut columns = Columns::default();
+    for task in tasks {
+        for (number, step) in (0..).zip(&task.steps) {
+            columns.task.push(task.id.as_uuid());
+            columns.step.push(number);
+            columns.lane.push(step.lane);
+            columns.policy.push(step.policy);
+            columns.format.push(step.payload.format.code());
+            columns.delay_us.push(micros(step.delay));
+            columns.parents.push(step.parents);
+            columns.children.push(step.children);
+            columns.name.push(step.name.as_deref());
+            columns.destination.push(step.destination.as_deref());
+            columns.trace.push(task.trace.as_deref());
+            columns.payload.push(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()));
+        }
+    }
+    if columns.task.is_empty() {
+        return Ok(());
+    }
+    let insert = "insert into holdoff.steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
+            waiting, parents, children, name, destination, trace, payload)
+        select t, s, l, p, case when w = 0 then 1 else 0 end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
+        from unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
+            $9::text[], $10::text[], $11::text[], $12::bytea[]) as r(t, s, l, p, f, d, w, c, n, h, x, b),
+            (select clock_timestamp() as now) clock";
+    sqlx::query(insert)
+        .bind(columns.task)
+        .bind(columns.step)
+        .bind(columns.lane)
+        .bind(columns.policy)
+        .bind(columns.format)
+        .bind(columns.delay_us)
+        .bind(columns.parents)
+        .bind(columns.children)
+        .bind(columns.name)
+        .bind(columns.destination)
+        .bind(columns.trace)
+        .bind(columns.payload)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+async fn insert_edges(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
+    let (mut ids, mut parents, mut children) = (vec![], vec![], vec![]);
+    for task in tasks {
+        for (parent, child) in &task.edges {
+            ids.push(task.id.as_uuid());
+            parents.push(*parent);
+            children.push(*child);
+        }
+    }
+    let insert = "insert into holdoff.edges (task, parent, child) select * from unnest($1::uuid[], $2::int[], $3::int[])";
+    sqlx::query(insert).bind(ids).bind(parents).bind(children).execute(tx).await?;
+    Ok(())
+}
+
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}

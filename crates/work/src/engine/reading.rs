@@ -1,0 +1,126 @@
+//! Rows into records, for every engine alike. Macros, because the engines' row types share no trait that is
+//! pleasant to name.
+
+/// A [`Claimed`](crate::store::Claimed) from the columns a claim returns.
+macro_rules! read_claim {
+    ($row:expr) => {{
+        let row = $row;
+        let bytes: Option<Vec<u8>> = row.try_get(13)?;
+        let format = crate::payload::Format::of_code(row.try_get(12)?);
+        crate::store::Claimed {
+            step: crate::TaskId::from_uuid(row.try_get(0)?).step(row.try_get(1)?),
+            lane: row.try_get(2)?,
+            policy: row.try_get(3)?,
+            lease: row.try_get(4)?,
+            failures: row.try_get(5)?,
+            last_delay: crate::engine::reading::duration(row.try_get(6)?),
+            elapsed: crate::engine::reading::duration(row.try_get(7)?),
+            refreshed: row.try_get(8)?,
+            has_parents: row.try_get(9)?,
+            has_children: row.try_get(10)?,
+            trace: row.try_get(11)?,
+            payload: crate::Payload { format, bytes: bytes.unwrap_or_default().into() },
+        }
+    }};
+}
+
+/// A [`StepRecord`](crate::StepRecord) from [`STEP`]'s columns, of a step that is over or not.
+macro_rules! read_step {
+    ($row:expr, is_over: $is_over:expr, with_payload: $with_payload:expr) => {{
+        let row = $row;
+        let bytes: Option<Vec<u8>> = row.try_get(21)?;
+        let format = crate::payload::Format::of_code(row.try_get(18)?);
+        let payload = crate::Payload { format, bytes: bytes.unwrap_or_default().into() };
+        let payload = Some(payload).filter(|_| $with_payload);
+        let (payload, output) = if $is_over { (None, payload) } else { (payload, None) };
+        let moment = |index: usize| {
+            Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(index)?.map(crate::record::Moment))
+        };
+        let count =
+            |index: usize| Ok::<_, sqlx::Error>(u32::try_from(row.try_get::<i32, _>(index)?).unwrap_or(0));
+        let state = crate::StepState::of_code(row.try_get(3)?).unwrap_or(crate::StepState::Failed);
+        let has_due = matches!(state, crate::StepState::Ready | crate::StepState::Running);
+        crate::record::StepRecord {
+            id: crate::TaskId::from_uuid(row.try_get(0)?).step(row.try_get(1)?),
+            name: row.try_get(2)?,
+            state,
+            namespace: row.try_get(4)?,
+            queue: row.try_get(5)?,
+            operation: row.try_get(6)?,
+            policy: row.try_get::<Option<String>, _>(7)?.unwrap_or_default(),
+            priority: u8::try_from(row.try_get::<i16, _>(8)?).unwrap_or(u8::MAX),
+            destination: row.try_get(9)?,
+            failures: count(10)?,
+            rescues: count(11)?,
+            snoozes: count(12)?,
+            waiting_for: count(19)?,
+            created_at: crate::record::Moment(row.try_get(13)?),
+            due_at: moment(20)?.filter(|_| has_due),
+            last_attempted_at: moment(14)?,
+            ended_at: moment(15)?,
+            class: row.try_get(16)?,
+            message: row.try_get(17)?,
+            payload,
+            output,
+        }
+    }};
+}
+
+/// An [`AttemptRecord`](crate::AttemptRecord) of this task.
+macro_rules! read_attempt {
+    ($task:expr, $row:expr) => {{
+        let row = $row;
+        crate::record::AttemptRecord {
+            step: $task.step(row.try_get(0)?),
+            attempt: u32::try_from(row.try_get::<i32, _>(1)?).unwrap_or(0),
+            token: u64::try_from(row.try_get::<i64, _>(2)?).unwrap_or(0),
+            outcome: crate::store::Outcome::of_code(row.try_get(3)?).unwrap_or(crate::store::Outcome::Failed),
+            started_at: crate::record::Moment(row.try_get(4)?),
+            took: crate::engine::reading::duration(row.try_get(5)?),
+            worker: row.try_get(6)?,
+            class: row.try_get(7)?,
+            message: row.try_get(8)?,
+            delay: row.try_get::<Option<i64>, _>(9)?.map(crate::engine::reading::duration),
+        }
+    }};
+}
+
+pub(crate) use {read_attempt, read_claim, read_step};
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::record::{self, QueueStats};
+
+pub(crate) fn duration(us: i64) -> Duration {
+    Duration::from_micros(u64::try_from(us).unwrap_or(0))
+}
+
+/// A lane: number, namespace, queue, operation, whether it is paused.
+pub(crate) type LaneRow = (i32, String, String, String, bool);
+/// What one group of steps counts: lane, state, all, due, stale, and how long the oldest has been due.
+pub(crate) type Group = (i32, i16, i64, i64, i64, Option<i64>);
+
+/// What is known of every lane in which there is something.
+pub(crate) fn stats(lanes: Vec<LaneRow>, groups: Vec<Group>, done: Vec<(i32, i64)>) -> Vec<QueueStats> {
+    let mut by_lane: BTreeMap<i32, (QueueStats, bool)> = BTreeMap::new();
+    for (id, namespace, queue, operation, paused) in lanes {
+        by_lane.insert(
+            id,
+            (QueueStats { namespace, queue, operation, paused, ..QueueStats::default() }, paused),
+        );
+    }
+    for (lane, state, all, due, stale, oldest_us) in groups {
+        if let Some((stats, is_used)) = by_lane.get_mut(&lane) {
+            *is_used = true;
+            record::count(stats, state, [all, due, stale], oldest_us);
+        }
+    }
+    for (lane, count) in done {
+        if let Some((stats, is_used)) = by_lane.get_mut(&lane) {
+            *is_used = true;
+            stats.succeeded += u64::try_from(count).unwrap_or(0);
+        }
+    }
+    record::merge(by_lane.into_values().filter(|(_, is_used)| *is_used).map(|(stats, _)| stats))
+}

@@ -1,0 +1,92 @@
+//! Forgetting what need not be kept, and giving the room back.
+
+use sqlx::SqlitePool;
+
+use super::Write;
+use super::rows::micros;
+use crate::store::{PruneRule, Result};
+
+/// Pages given back at a time: a few milliseconds of work.
+const PAGES_AT_ONCE: u32 = 2000;
+
+/// Ids of finished steps that may go. Steps end in the order of their ids. A task that still lives keeps its history,
+/// for the outputs are its steps' inputs.
+const OLD: &str =
+    "create temp table if not exists holdoff_old (id integer primary key, task blob, step integer)";
+
+pub(super) async fn prune(mut write: Write, rule: PruneRule) -> Result<u64> {
+    let (tx, now) = (&mut *write.tx, write.now);
+    sqlx::query(OLD).execute(&mut *tx).await?;
+    sqlx::query("delete from temp.holdoff_old").execute(&mut *tx).await?;
+    let choose = "insert into temp.holdoff_old select d.id, d.task, d.step from holdoff_done d
+        where (d.ended_at < ?1 or d.id <= (select max(id) from holdoff_done) - ?2)
+            and not exists (select 1 from holdoff_steps s where s.task = d.task)
+        order by d.id limit ?3";
+    sqlx::query(choose)
+        .bind(now.saturating_sub(micros(rule.keep)))
+        .bind(i64::try_from(rule.max_rows).unwrap_or(i64::MAX))
+        .bind(rule.limit)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query(
+        "delete from holdoff_attempts where (task, step) in (select task, step from temp.holdoff_old)",
+    )
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query(
+        "delete from holdoff_edges where (task, parent) in (select task, step from temp.holdoff_old)",
+    )
+    .execute(&mut *tx)
+    .await?;
+    let delete = "delete from holdoff_done where id in (select id from temp.holdoff_old)";
+    let mut gone = sqlx::query(delete).execute(&mut *tx).await?.rows_affected();
+    gone += forsake(tx, now.saturating_sub(micros(rule.keep_failed)), rule.limit).await?;
+    let keys = "delete from holdoff_dedup where (namespace, key) in (
+            select d.namespace, d.key from holdoff_dedup d where d.until < ?1
+            and not exists (select 1 from holdoff_steps s where s.task = d.task) limit ?2)";
+    sqlx::query(keys).bind(now).bind(rule.limit).execute(&mut *tx).await?;
+    write.tx.commit().await?;
+    Ok(gone)
+}
+
+/// Failed steps that nobody came back to, and what was blocked behind them.
+async fn forsake(tx: &mut sqlx::SqliteConnection, before: i64, limit: i64) -> Result<u64> {
+    sqlx::query("delete from temp.holdoff_old").execute(&mut *tx).await?;
+    let choose = "insert into temp.holdoff_old (task, step)
+        select x.task, x.step from holdoff_steps x where x.task in (
+            select s.task from holdoff_lanes l
+            cross join holdoff_steps s on s.lane = l.id and s.state in (4, 5) and s.ended_at < ?1
+            where not exists (select 1 from holdoff_steps o where o.task = s.task
+                and (o.state in (1, 2) or (o.state in (4, 5) and o.ended_at >= ?1)))
+            limit ?2)";
+    let chosen = sqlx::query(choose).bind(before).bind(limit).execute(&mut *tx).await?.rows_affected();
+    if chosen == 0 {
+        return Ok(0);
+    }
+    for delete in [
+        "delete from holdoff_attempts where (task, step) in (select task, step from temp.holdoff_old)",
+        "delete from holdoff_edges where (task, child) in (select task, step from temp.holdoff_old)",
+        "delete from holdoff_steps where (task, step) in (select task, step from temp.holdoff_old)",
+    ] {
+        sqlx::query(delete).execute(&mut *tx).await?;
+    }
+    Ok(chosen)
+}
+
+/// Gives free pages back to the file system, and folds the log into the file.
+pub(super) async fn compact(writer: &SqlitePool) -> Result<()> {
+    let mut connection = writer.acquire().await?;
+    loop {
+        let free: u32 = sqlx::query_scalar("pragma freelist_count").fetch_one(&mut *connection).await?;
+        // Some room is kept: it will be wanted again soon.
+        if free <= PAGES_AT_ONCE {
+            break;
+        }
+        sqlx::query(sqlx::AssertSqlSafe(format!("pragma incremental_vacuum({PAGES_AT_ONCE})")))
+            .fetch_all(&mut *connection)
+            .await?;
+    }
+    // A reader may be in the way; then the next one does it.
+    sqlx::query("pragma wal_checkpoint(truncate)").fetch_all(&mut *connection).await?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Numbers for names: policies, lanes, workers; and what is paused.
+
+use sqlx::{SqliteConnection, SqlitePool};
+
+use super::Write;
+use crate::store::{LaneId, Pausable, PolicyNumber, PolicyRow, Result, WorkerId};
+use crate::{Kind, Lane};
+
+pub(super) async fn publish(mut write: Write, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
+    let mut numbers = Vec::with_capacity(policies.len());
+    for policy in policies {
+        let insert =
+            "insert into holdoff_policies (hash, name, compiled, published_at) values (?1, ?2, ?3, ?4)
+            on conflict (hash) do update set hash = excluded.hash returning id";
+        let number = sqlx::query_scalar(insert)
+            .bind(&policy.hash)
+            .bind(&policy.name)
+            .bind(&policy.compiled)
+            .bind(write.now)
+            .fetch_one(&mut *write.tx)
+            .await?;
+        numbers.push(number);
+    }
+    write.tx.commit().await?;
+    Ok(numbers)
+}
+
+pub(super) async fn activate(mut write: Write, hash: &[u8], file: &str) -> Result<bool> {
+    let query = "update holdoff_policy_sets set active = 0 where active and hash <> ?1";
+    let others = sqlx::query(query).bind(hash).execute(&mut *write.tx).await?.rows_affected();
+    let insert = "insert into holdoff_policy_sets (hash, file, published_at, active) values (?1, ?2, ?3, 1)
+        on conflict (hash) do update set active = 1";
+    sqlx::query(insert).bind(hash).bind(file).bind(write.now).execute(&mut *write.tx).await?;
+    write.tx.commit().await?;
+    Ok(others > 0)
+}
+
+pub(super) async fn lanes(mut write: Write, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+    let mut numbers = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        let insert = "insert into holdoff_lanes (namespace, queue, operation, kind, priority, paused)
+            values (?1, ?2, ?3, ?4, ?5, exists (
+                select 1 from holdoff_paused p where p.namespace = ?1
+                and ((p.what = 0 and p.name = ?2) or (p.what = 1 and p.name = ?3))))
+            on conflict (namespace, queue, operation, kind, priority) do update set kind = excluded.kind
+            returning id";
+        let number = sqlx::query_scalar(insert)
+            .bind(&lane.namespace)
+            .bind(&lane.queue)
+            .bind(&lane.operation)
+            .bind(lane.kind.code())
+            .bind(lane.priority)
+            .fetch_one(&mut *write.tx)
+            .await?;
+        numbers.push(number);
+    }
+    write.tx.commit().await?;
+    Ok(numbers)
+}
+
+pub(super) async fn lane(pool: &SqlitePool, id: LaneId) -> Result<Option<Lane>> {
+    let query = "select namespace, queue, operation, kind, priority from holdoff_lanes where id = ?1";
+    let row: Option<(String, String, String, i16, u8)> =
+        sqlx::query_as(query).bind(id).fetch_optional(pool).await?;
+    Ok(row.map(|(namespace, queue, operation, kind, priority)| Lane {
+        namespace,
+        queue,
+        operation,
+        kind: Kind::of_code(kind),
+        priority,
+    }))
+}
+
+pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {
+    let insert = "insert into holdoff_workers (name, started_at) values (?1, ?2) returning id";
+    let id = sqlx::query_scalar(insert).bind(name).bind(write.now).fetch_one(&mut *write.tx).await?;
+    write.tx.commit().await?;
+    Ok(id)
+}
+
+pub(super) async fn pause(
+    mut write: Write,
+    namespace: &str,
+    what: Pausable,
+    name: &str,
+    paused: bool,
+) -> Result<()> {
+    let code: i16 = match what {
+        Pausable::Queue => 0,
+        Pausable::Operation => 1,
+    };
+    let tx: &mut SqliteConnection = &mut write.tx;
+    let change = if paused {
+        "insert into holdoff_paused (namespace, what, name, since) values (?1, ?2, ?3, ?4) on conflict do nothing"
+    } else {
+        "delete from holdoff_paused where namespace = ?1 and what = ?2 and name = ?3 and ?4 is not null"
+    };
+    sqlx::query(change).bind(namespace).bind(code).bind(name).bind(write.now).execute(&mut *tx).await?;
+    let mark = "update holdoff_lanes as l set paused = exists (
+            select 1 from holdoff_paused p where p.namespace = l.namespace
+            and ((p.what = 0 and p.name = l.queue) or (p.what = 1 and p.name = l.operation)))
+        where l.namespace = ?1";
+    sqlx::query(mark).bind(namespace).execute(&mut *tx).await?;
+    write.tx.commit().await?;
+    Ok(())
+}

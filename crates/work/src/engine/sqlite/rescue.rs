@@ -1,0 +1,86 @@
+//! Taking steps back from workers that vanished.
+
+use sqlx::types::Uuid;
+use sqlx::{AssertSqlSafe, SqlitePool};
+
+use super::Write;
+use super::claim::step_id;
+use super::rows::micros;
+use super::submit::submit;
+use crate::engine::POISON;
+use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
+use crate::{StepState, next_due};
+
+const LOST: &str = "select s.task, s.step from holdoff_lanes l
+    cross join holdoff_steps s on s.lane = l.id and s.state = 2 and s.due_at < ?1";
+
+pub(super) async fn is_any_lost(readers: &SqlitePool, now: i64) -> Result<bool> {
+    let query = format!("{LOST} limit 1");
+    Ok(sqlx::query(AssertSqlSafe(query)).bind(now).fetch_optional(readers).await?.is_some())
+}
+
+pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued> {
+    // The attempt is written down first, while the row still says who had it and since when.
+    let log = format!(
+        "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us, class,
+            message)
+        select s.task, s.step, s.lease, s.failures, iif(s.rescues >= ?2, 2, 7), s.worker, s.claimed_at,
+            ?1 - s.claimed_at, null, 'timeout', iif(s.rescues >= ?2, ?3, 'its worker vanished')
+        from holdoff_steps s where (s.task, s.step) in ({LOST} limit ?4)
+        on conflict do nothing"
+    );
+    let max_rescues = i64::from(rule.max_rescues);
+    sqlx::query(AssertSqlSafe(log))
+        .bind(write.now)
+        .bind(max_rescues)
+        .bind(POISON)
+        .bind(rule.limit)
+        .execute(&mut *write.tx)
+        .await?;
+    let policy = "(select p.compiled from holdoff_policies p where p.id = s.policy)";
+    let delay =
+        |attempt| next_due::sqlite(policy, attempt, "s.last_delay_us", "(random() & 4294967295)", "?5");
+    // The wait is the step's own policy's, as after so many failures, and at least the file's; rolls are drawn here,
+    // so that the steps of one dead worker come back spread out. It counts rescues, not failures.
+    let update = format!(
+        "update holdoff_steps as s set
+            state = iif(s.rescues >= ?2, 4, 1),
+            lease = s.lease + 1,
+            rescues = s.rescues + 1,
+            ended_at = iif(s.rescues >= ?2, ?1, null),
+            class = iif(s.rescues >= ?2, 'timeout', s.class),
+            message = iif(s.rescues >= ?2, ?3, s.message),
+            due_at = ?1 + coalesce({}, {}, ?5)
+        where (s.task, s.step) in ({LOST} limit ?4)
+        returning task, step, lane, state, failures",
+        delay("s.rescues + 1"),
+        delay("1")
+    );
+    let rows: Vec<(Uuid, i32, i32, i16, i32)> = sqlx::query_as(AssertSqlSafe(update))
+        .bind(write.now)
+        .bind(max_rescues)
+        .bind(POISON)
+        .bind(rule.limit)
+        .bind(micros(rule.least_delay))
+        .fetch_all(&mut *write.tx)
+        .await?;
+    let is_failed = |state: i16| state == StepState::Failed.code();
+    let messages: Vec<_> = rows
+        .iter()
+        .filter(|(.., state, _)| is_failed(*state))
+        .filter_map(|(task, step, lane, _, failures)| {
+            tell(&Ended {
+                step: step_id(*task, *step),
+                lane: *lane,
+                state: StepState::Failed,
+                attempts: *failures,
+                class: "timeout".to_owned(),
+                message: POISON.to_owned(),
+            })
+        })
+        .collect();
+    submit(&mut write.tx, write.now, &messages, false).await?;
+    write.tx.commit().await?;
+    let failed = rows.iter().filter(|(.., state, _)| is_failed(*state)).count() as u64;
+    Ok(Rescued { requeued: rows.len() as u64 - failed, failed })
+}

@@ -1,0 +1,147 @@
+-- Times are microseconds since 1970, given by whoever writes; see the clock.
+
+-- The largest time anybody has written.
+create table holdoff_clock (high integer not null);
+insert into holdoff_clock values (0);
+
+-- Everything that decides who may claim a step, and in which order.
+create table holdoff_lanes (
+    id integer primary key,
+    namespace text not null,
+    queue text not null,
+    operation text not null,
+    kind integer not null,
+    priority integer not null,
+    paused integer not null default 0,
+    unique (namespace, queue, operation, kind, priority)
+) strict;
+
+-- What is paused, so that lanes made later know.
+create table holdoff_paused (
+    namespace text not null,
+    what integer not null,
+    name text not null,
+    since integer not null,
+    primary key (namespace, what, name)
+) strict, without rowid;
+
+-- Compiled policies by content. Work in flight keeps the one it started with.
+create table holdoff_policies (
+    id integer primary key,
+    hash blob not null unique,
+    name text not null,
+    compiled text not null,
+    published_at integer not null
+) strict;
+
+-- Policy files by content; one is active.
+create table holdoff_policy_sets (
+    hash blob primary key,
+    file text not null,
+    published_at integer not null,
+    active integer not null
+) strict, without rowid;
+
+create table holdoff_workers (
+    id integer primary key,
+    name text not null,
+    started_at integer not null
+) strict;
+
+-- Steps that are not over.
+create table holdoff_steps (
+    task blob not null,
+    step integer not null,
+    lane integer not null,
+    policy integer not null,
+    state integer not null,
+    format integer not null,
+    version integer not null default 1,
+    refreshed integer not null default 0,
+    worker integer,
+    lease integer not null default 0,
+    due_at integer not null,
+    created_at integer not null,
+    claimed_at integer,
+    first_at integer,
+    ended_at integer,
+    last_delay_us integer not null default 0,
+    delay_us integer not null default 0,
+    failures integer not null default 0,
+    rescues integer not null default 0,
+    snoozes integer not null default 0,
+    waiting integer not null default 0,
+    parents integer not null default 0,
+    children integer not null default 0,
+    name text,
+    destination text,
+    trace text,
+    class text,
+    message text,
+    payload blob,
+    primary key (task, step)
+) strict, without rowid;
+
+-- Ready steps by when they are due, running ones by when their lease ends.
+create index holdoff_steps_due on holdoff_steps (lane, state, due_at) where state in (1, 2);
+create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
+
+create table holdoff_edges (
+    task blob not null,
+    parent integer not null,
+    child integer not null,
+    primary key (task, parent, child)
+) strict, without rowid;
+create index holdoff_edges_child on holdoff_edges (task, child);
+
+-- Steps that are over, in the order in which they ended.
+create table holdoff_done (
+    id integer primary key,
+    task blob not null,
+    step integer not null,
+    lane integer not null,
+    policy integer not null,
+    state integer not null,
+    format integer not null,
+    version integer not null default 1,
+    worker integer,
+    lease integer not null,
+    created_at integer not null,
+    claimed_at integer,
+    ended_at integer not null,
+    took_us integer not null default 0,
+    failures integer not null,
+    rescues integer not null,
+    snoozes integer not null,
+    name text,
+    destination text,
+    class text,
+    message text,
+    output blob,
+    unique (task, step)
+) strict;
+
+-- Every exit from running that was no success, by the lease that was reported.
+create table holdoff_attempts (
+    task blob not null,
+    step integer not null,
+    lease integer not null,
+    attempt integer not null,
+    outcome integer not null,
+    worker integer,
+    started_at integer not null,
+    took_us integer not null,
+    delay_us integer,
+    class text,
+    message text,
+    primary key (task, step, lease)
+) strict, without rowid;
+
+create table holdoff_dedup (
+    namespace text not null,
+    key text not null,
+    task blob not null,
+    until integer not null,
+    primary key (namespace, key)
+) strict, without rowid;
+create index holdoff_dedup_until on holdoff_dedup (until);

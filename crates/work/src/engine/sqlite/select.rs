@@ -1,0 +1,92 @@
+//! A filter as SQL.
+
+use sqlx::{QueryBuilder, Sqlite};
+
+use super::rows::micros;
+use crate::Filter;
+use crate::engine::like;
+
+/// Which table is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Steps that are not over.
+    Steps,
+    /// Steps that are.
+    Done,
+}
+
+impl Table {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "holdoff_steps",
+            Self::Done => "holdoff_done",
+        }
+    }
+}
+
+/// Adds `where …` for rows called `s`.
+pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64) {
+    query.push(" where true");
+    if !filter.states.is_empty() {
+        let codes: Vec<String> = filter.states.iter().map(|state| state.code().to_string()).collect();
+        query.push(" and s.state in (").push(codes.join(", ")).push(")");
+    }
+    if let Some(task) = filter.task {
+        query.push(" and s.task = ").push_bind(task.as_uuid());
+    }
+    if let Some(step) = filter.step {
+        query.push(" and s.task = ").push_bind(step.task.as_uuid());
+        query.push(" and s.step = ").push_bind(step.number);
+    }
+    push_lane(query, filter);
+    if let Some(destination) = &filter.destination {
+        query.push(" and s.destination = ").push_bind(destination.clone());
+    }
+    if let Some(class) = &filter.class {
+        query.push(" and s.class = ").push_bind(class.clone());
+    }
+    if let Some(failures) = filter.min_failures {
+        query.push(" and s.failures >= ").push_bind(failures);
+    }
+    for (age, sign) in [(filter.older_than, "<="), (filter.newer_than, ">=")] {
+        if let Some(age) = age {
+            query.push(" and s.created_at ").push(sign).push(" ");
+            query.push_bind(now.saturating_sub(micros(age)));
+        }
+    }
+    if let Some(age) = filter.stale_after {
+        query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
+        query.push(" and s.created_at <= ").push_bind(now.saturating_sub(micros(age)));
+    }
+    if let Some(text) = &filter.text {
+        let pattern = like::containing(text);
+        query.push(" and (s.name like ").push_bind(pattern.clone());
+        query.push(" escape '\\' or s.message like ").push_bind(pattern).push(" escape '\\')");
+    }
+}
+
+fn push_lane(query: &mut QueryBuilder<Sqlite>, filter: &Filter) {
+    if filter.namespace.is_none() && filter.queue.is_none() && filter.operation.is_none() {
+        return;
+    }
+    query.push(" and s.lane in (select id from holdoff_lanes where true");
+    if let Some(namespace) = &filter.namespace {
+        query.push(" and namespace = ").push_bind(namespace.clone());
+    }
+    if let Some(queue) = &filter.queue {
+        query.push(" and queue = ").push_bind(queue.clone());
+    }
+    if let Some(operation) = &filter.operation {
+        // GLOB tells capitals apart, as Postgres' LIKE does; its other special signs are disarmed.
+        let pattern: String = operation.chars().map(glob_sign).collect();
+        query.push(" and operation glob ").push_bind(pattern);
+    }
+    query.push(")");
+}
+
+fn glob_sign(sign: char) -> String {
+    match sign {
+        '?' | '[' => format!("[{sign}]"),
+        _ => sign.to_string(),
+    }
+}

@@ -1,0 +1,118 @@
+//! Taking tasks in.
+
+use std::collections::HashMap;
+
+use sqlx::SqliteConnection;
+use sqlx::types::Uuid;
+
+use super::rows::{Rows, micros};
+use crate::TaskId;
+use crate::store::{Dedup, NewTask, Result, Submitted};
+
+/// Takes tasks in, as part of the caller's transaction.
+pub(crate) async fn submit(
+    tx: &mut SqliteConnection,
+    now: i64,
+    tasks: &[NewTask],
+    again: bool,
+) -> Result<Vec<Submitted>> {
+    let mut submitted = Vec::with_capacity(tasks.len());
+    let mut new = Vec::with_capacity(tasks.len());
+    let mut taken = HashMap::new();
+    for task in tasks {
+        let holder = match &task.dedup {
+            Some(dedup) => take_key(tx, now, task, dedup, &mut taken).await?,
+            None => task.id,
+        };
+        if holder != task.id {
+            submitted.push(Submitted::Duplicate(holder));
+            continue;
+        }
+        if !(again && is_known(tx, task.id).await?) {
+            new.push(task);
+        }
+        submitted.push(Submitted::Created(task.id));
+    }
+    insert_steps(tx, now, &new).await?;
+    if new.iter().any(|task| !task.edges.is_empty()) {
+        insert_edges(tx, &new).await?;
+    }
+    Ok(submitted)
+}
+
+/// Whether the task was taken in by an earlier call whose answer was lost.
+async fn is_known(tx: &mut SqliteConnection, task: TaskId) -> Result<bool> {
+    let query = "select exists (select 1 from holdoff_steps where task = ?1) or exists (select 1 from holdoff_done where task = ?1)";
+    Ok(sqlx::query_scalar(query).bind(task.as_uuid()).fetch_one(tx).await?)
+}
+
+/// Takes the key, and answers who has it. A key that is taken stays with its task as long as that lives, and until
+/// its time is over.
+async fn take_key<'t>(
+    tx: &mut SqliteConnection,
+    now: i64,
+    task: &'t NewTask,
+    dedup: &'t Dedup,
+    taken: &mut HashMap<(&'t str, &'t str), TaskId>,
+) -> Result<TaskId> {
+    let key = (task.namespace.as_str(), dedup.key.as_str());
+    if let Some(holder) = taken.get(&key) {
+        return Ok(*holder);
+    }
+    let take = "insert into holdoff_dedup as d (namespace, key, task, until) values (?1, ?2, ?3, ?4 + ?5)
+        on conflict (namespace, key) do update set task = excluded.task, until = excluded.until
+        where d.until < ?4 and not exists (select 1 from holdoff_steps s where s.task = d.task)";
+    sqlx::query(take)
+        .bind(key.0)
+        .bind(key.1)
+        .bind(task.id.as_uuid())
+        .bind(now)
+        .bind(micros(dedup.retention))
+        .execute(&mut *tx)
+        .await?;
+    let look = "select task from holdoff_dedup where namespace = ?1 and key = ?2";
+    let holder: Uuid = sqlx::query_scalar(look).bind(key.0).bind(key.1).fetch_one(tx).await?;
+    let holder = TaskId::from_uuid(holder);
+    taken.insert(key, holder);
+    Ok(holder)
+}
+
+async fn insert_steps(tx: &mut SqliteConnection, now: i64, tasks: &[&NewTask]) -> Result<()> {
+    let mut rows = Rows::new();
+    for task in tasks {
+        for (number, step) in (0..).zip(&task.steps) {
+            rows.step(task.id.step(number))
+                .number(step.lane.into())
+                .number(step.policy.into())
+                .number(step.payload.format.code().into())
+                .number(micros(step.delay))
+                .number(step.parents.into())
+                .number(step.children.into())
+                .text(step.name.as_deref())
+                .text(step.destination.as_deref())
+                .text(task.trace.as_deref())
+                .bytes(Some(&step.payload.bytes[..]).filter(|bytes| !bytes.is_empty()));
+        }
+    }
+    let insert = "insert into holdoff_steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
+            waiting, parents, children, name, destination, trace, payload)
+        select unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, iif(value ->> 6 = 0, 1, 0), value ->> 4,
+            ?2 + (value ->> 5), ?2, value ->> 5, value ->> 6, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
+            value ->> 10, unhex(value ->> 11)
+        from json_each(?1)";
+    sqlx::query(insert).bind(rows.finish()).bind(now).execute(tx).await?;
+    Ok(())
+}
+
+async fn insert_edges(tx: &mut SqliteConnection, tasks: &[&NewTask]) -> Result<()> {
+    let mut rows = Rows::new();
+    for task in tasks {
+        for (parent, child) in &task.edges {
+            rows.step(task.id.step(*parent)).number((*child).into());
+        }
+    }
+    let insert = "insert into holdoff_edges (task, parent, child)
+        select unhex(value ->> 0), value ->> 1, value ->> 2 from json_each(?1)";
+    sqlx::query(insert).bind(rows.finish()).execute(tx).await?;
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! What a store must do.
+//!
+//! An engine keeps steps and changes them; it decides nothing about when to try again. Every change is one
+//! transaction. Every exit from `running` names the lease it was claimed under, and changes nothing if that lease
+//! is over. The clock is the store's own. One suite, `tests/conformance`, runs against every engine.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::filter::{Action, Filter, Page};
+use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::{Error, Lane, Payload, StepId, StepState, TaskId};
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// A lane's number in the store.
+pub(crate) type LaneId = i32;
+/// A compiled policy's number in the store.
+pub(crate) type PolicyNumber = i32;
+/// A worker's number in the store.
+pub(crate) type WorkerId = i32;
+
+/// A step as it is submitted.
+#[derive(Clone, Debug)]
+pub(crate) struct NewStep {
+    pub(crate) name: Option<String>,
+    pub(crate) lane: LaneId,
+    pub(crate) policy: PolicyNumber,
+    pub(crate) destination: Option<String>,
+    pub(crate) parents: i32,
+    pub(crate) children: i32,
+    pub(crate) delay: Duration,
+    pub(crate) payload: Payload,
+}
+
+/// A task as it is submitted; its steps are numbered in order.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTask {
+    pub(crate) id: TaskId,
+    pub(crate) namespace: String,
+    pub(crate) dedup: Option<Dedup>,
+    pub(crate) trace: Option<String>,
+    pub(crate) steps: Vec<NewStep>,
+    /// From parent to child.
+    pub(crate) edges: Vec<(i32, i32)>,
+}
+
+/// A key under which a task is taken in once.
+#[derive(Clone, Debug)]
+pub(crate) struct Dedup {
+    pub(crate) key: String,
+    pub(crate) retention: Duration,
+}
+
+/// What became of a submitted task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Submitted {
+    /// It was taken in.
+    Created(TaskId),
+    /// A task with the same deduplication key was taken in before; this is it.
+    Duplicate(TaskId),
+}
+
+impl Submitted {
+    /// The task that stands for the one submitted.
+    pub const fn task(&self) -> TaskId {
+        match self {
+            Self::Created(task) | Self::Duplicate(task) => *task,
+        }
+    }
+}
+
+/// Which steps a worker can run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wants {
+    /// No namespace named means all.
+    pub(crate) namespaces: Vec<String>,
+    /// No queue named means all.
+    pub(crate) queues: Vec<String>,
+    pub(crate) operations: Vec<String>,
+    pub(crate) http: bool,
+}
+
+/// A step that a worker now has.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) step: StepId,
+    pub(crate) lane: LaneId,
+    pub(crate) policy: PolicyNumber,
+    pub(crate) lease: i64,
+    pub(crate) failures: i32,
+    pub(crate) last_delay: Duration,
+    /// Since the first attempt began, by the store's clock.
+    pub(crate) elapsed: Duration,
+    pub(crate) refreshed: bool,
+    pub(crate) has_parents: bool,
+    pub(crate) has_children: bool,
+    pub(crate) trace: Option<String>,
+    pub(crate) payload: Payload,
+}
+
+/// How a step leaves `running`.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) step: StepId,
+    pub(crate) lease: i64,
+    pub(crate) has_children: bool,
+    pub(crate) took: Duration,
+    pub(crate) exit: Exit,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Exit {
+    Succeeded(Payload),
+    /// The policy granted another try, or the credentials were refreshed.
+    Retry {
+        delay: Duration,
+        refreshed: bool,
+        why: Why,
+    },
+    /// It goes back without having failed.
+    Requeued {
+        delay: Duration,
+        reason: Reason,
+        message: String,
+    },
+    Failed(Why),
+    Conflicted(Why),
+}
+
+/// What is kept of a failed attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Why {
+    pub(crate) class: &'static str,
+    pub(crate) message: String,
+}
+
+/// Why a step came back without having failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    Snoozed,
+    Shutdown,
+    Busy,
+}
+
+/// How an attempt ended, as it is kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It succeeded.
+    Succeeded,
+    /// It failed, and the policy granted another try.
+    Retried,
+    /// It failed, and the policy gave up.
+    Failed,
+    /// Somebody must decide.
+    Conflicted,
+    /// It did not want to run yet.
+    Snoozed,
+    /// Its worker was shut down.
+    Shutdown,
+    /// Its destination was at its limit, or down.
+    Busy,
+    /// Its worker vanished.
+    Rescued,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 8] = [
+        Self::Succeeded,
+        Self::Retried,
+        Self::Failed,
+        Self::Conflicted,
+        Self::Snoozed,
+        Self::Shutdown,
+        Self::Busy,
+        Self::Rescued,
+    ];
+
+    /// The word used in output, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Retried => "retried",
+            Self::Failed => "failed",
+            Self::Conflicted => "conflicted",
+            Self::Snoozed => "snoozed",
+            Self::Shutdown => "shutdown",
+            Self::Busy => "busy",
+            Self::Rescued => "rescued",
+        }
+    }
+
+    /// The number the stores keep. A number is never given to another outcome.
+    pub(crate) fn code(self) -> i16 {
+        let place = Self::ALL.iter().position(|outcome| *outcome == self);
+        place.and_then(|place| i16::try_from(place).ok()).unwrap_or(-1)
+    }
+
+    pub(crate) fn of_code(code: i16) -> Option<Self> {
+        usize::try_from(code).ok().and_then(|place| Self::ALL.get(place)).copied()
+    }
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Receipt {
+    /// It changed the step.
+    Accepted,
+    /// The same lease was reported before, with this outcome; nothing changed.
+    Recorded(Outcome),
+    /// The lease is over; nothing changed.
+    Fenced,
+}
+
+/// A step that ended in `failed` or `conflicted`, for those who want to be told.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) step: StepId,
+    pub(crate) lane: LaneId,
+    pub(crate) state: StepState,
+    pub(crate) attempts: i32,
+    pub(crate) class: String,
+    pub(crate) message: String,
+}
+
+/// Makes the tasks that tell somebody about steps that ended, in the same transaction.
+pub(crate) type Tell<'a> = &'a (dyn Fn(&Ended) -> Option<NewTask> + Send + Sync);
+
+/// What a rescue did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rescued {
+    pub(crate) requeued: u64,
+    pub(crate) failed: u64,
+}
+
+/// How a rescue treats what it finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RescueRule {
+    pub(crate) max_rescues: u32,
+    pub(crate) least_delay: Duration,
+    pub(crate) limit: i64,
+}
+
+/// What is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PruneRule {
+    pub(crate) keep: Duration,
+    pub(crate) keep_failed: Duration,
+    pub(crate) max_rows: u64,
+    pub(crate) limit: i64,
+}
+
+/// What can be paused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Pausable {
+    /// A queue, by name.
+    Queue,
+    /// An operation, by name.
+    Operation,
+}
+
+/// A compiled policy on its way into the store.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyRow {
+    pub(crate) name: String,
+    pub(crate) hash: Vec<u8>,
+    pub(crate) compiled: String,
+}
+
+/// Keeps steps and changes them.
+#[async_trait]
+pub(crate) trait Store: Send + Sync + std::fmt::Debug {
+    /// Brings the schema up to date; safe when many start at once, and when it was done before.
+    async fn migrate(&self) -> Result<()>;
+
+    /// The numbers of these policies, taking in those that are new.
+    async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>>;
+
+    /// The canonical text of a policy that somebody published.
+    async fn policy(&self, number: PolicyNumber) -> Result<Option<String>>;
+
+    /// Makes a policy file the active one; answers whether another was active before.
+    async fn activate(&self, hash: &[u8], file: &str) -> Result<bool>;
+
+    /// The numbers of these lanes, making those that are new.
+    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>>;
+
+    /// The lane of this number.
+    async fn lane(&self, id: LaneId) -> Result<Option<Lane>>;
+
+    /// A new number for a worker of this name.
+    async fn register(&self, name: &str) -> Result<WorkerId>;
+
+    /// Takes tasks in, all or none. `again` says that they may have been taken in by an earlier call whose
+    /// answer was lost.
+    async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>>;
+
+    /// Gives at most `limit` due steps of one lane to a worker, most urgent first.
+    async fn claim(
+        &self,
+        wants: &Wants,
+        worker: WorkerId,
+        limit: i64,
+        lease: Duration,
+    ) -> Result<Vec<Claimed>>;
+
+    /// The outputs of these steps' parents: for each step, names and outputs.
+    async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>>;
+
+    /// Makes the leases last for so long from now; answers which still hold.
+    async fn renew(&self, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>>;
+
+    /// Takes reports in, each for itself; a receipt for each.
+    async fn finish(&self, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>>;
+
+    /// Takes steps back from workers that said nothing for a lease.
+    async fn rescue(&self, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued>;
+
+    /// Forgets what need not be kept; answers how much. To be called until it is nothing.
+    async fn prune(&self, rule: PruneRule) -> Result<u64>;
+
+    /// Gives room back that pruning has freed, a little at a time.
+    async fn compact(&self) -> Result<()>;
+
+    /// A task with its steps, if it is known.
+    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>>;
+
+    /// Steps that match, newest first.
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>>;
+
+    /// Does something to every step that matches, in one transaction; answers to how many.
+    async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;
+
+    /// Stops or resumes giving out the steps of a queue or an operation.
+    async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()>;
+
+    /// How many steps are in which state, by queue and operation.
+    async fn stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>>;
+
+    /// How old the oldest snapshot is that keeps dead rows from being removed.
+    async fn oldest_snapshot(&self) -> Result<Duration>;
+
+    /// Changes whenever steps may have become due. It may miss some: look again now and then.
+    fn wakes(&self) -> watch::Receiver<()>;
+}
