@@ -4,7 +4,8 @@
 //! tries from the compiled policies it holds. Both engines give the microsecond that
 //! [`Compiled::decide`](holdoff_policy::Compiled::decide) gives; the tests beside this file ask all three.
 
-#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod tests;
 
 /// Defines `holdoff.delay_us` and `holdoff.next_due`; may be run again. The schema `holdoff` must be there, and
@@ -17,6 +18,9 @@ pub(crate) const POSTGRES: &str = include_str!("next_due/postgres.sql");
 /// The arguments are expressions in their turn: columns, parameters, subqueries. Each is worked out once.
 /// `compiled` is the canonical text, `last_delay` and `retry_after` are microseconds or null, `roll` is a number
 /// drawn from all of `u32`. A policy that is null or of another version is an error (`malformed JSON`).
+///
+/// `random() & 4294967295` is a roll, drawn for each row as long as another argument is a column of that row;
+/// without any, SQLite would work the whole expression out once and give all rows the same delay.
 #[cfg(feature = "sqlite")]
 pub(crate) fn sqlite(
     compiled: &str,

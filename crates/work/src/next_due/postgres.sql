@@ -76,7 +76,7 @@ begin
     end if;
 
     -- span × roll has up to 78 bits, so it is made of two halves: upper × 2³² + lower. The roll, written twice, is
-    -- a 64-bit fraction; that many 2⁶⁴ths of the span is what the second line of the sum works out.
+    -- a 64-bit fraction; that many 2⁶⁴ths of the span is what the sum at the end works out.
     span := high_us - low_us + 1;
     carried := roll * (span >> 16) + (roll * (span & 65535) >> 16);
     upper := carried >> 16;

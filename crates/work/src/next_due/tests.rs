@@ -36,10 +36,9 @@ impl Tally {
             assert_eq!(
                 *answer,
                 case.expected(policy),
-                "{engine} (left) and Rust (right) disagree about {case:?} under {}; replay with \
-                 HOLDOFF_FUZZ_SEED={} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-work next_due",
+                "{engine} (left) and Rust (right) disagree about {case:?} under {}; {}",
                 policy.canonical(),
-                round.seed,
+                round.replay(),
             );
             *(if answer.is_some() { &mut self.delays } else { &mut self.refusals }) += 1;
         }
@@ -89,7 +88,7 @@ async fn postgres_gives_the_same_delays() {
         .bind(round.cases.iter().map(|case| case.retry_after_us).collect::<Vec<_>>())
         .fetch_all(&mut connection)
         .await
-        .unwrap();
+        .unwrap_or_else(|error| panic!("Postgres: {error}; {}", round.replay()));
         tally.compare("Postgres", &round, &answers);
     }
     tally.report("Postgres");
@@ -129,19 +128,35 @@ async fn sqlite_gives_the_same_delays() {
         .execute(&mut connection)
         .await
         .unwrap();
-        sqlx::query(AssertSqlSafe(update.as_str())).execute(&mut connection).await.unwrap();
+        let updated = sqlx::query(AssertSqlSafe(update.as_str())).execute(&mut connection).await;
+        updated.unwrap_or_else(|error| panic!("SQLite: {error}; {}", round.replay()));
         let rows = sqlx::query("select delay, typeof(delay) from cases order by place")
             .fetch_all(&mut connection)
             .await
             .unwrap();
         for row in &rows {
             let kind: &str = row.get(1);
-            assert!(matches!(kind, "integer" | "null"), "a delay is {kind}, in round {}", round.seed);
+            assert!(matches!(kind, "integer" | "null"), "a delay is {kind}; {}", round.replay());
         }
         let answers: Vec<Option<i64>> = rows.iter().map(|row| row.get(0)).collect();
         tally.compare("SQLite", &round, &answers);
     }
     tally.report("SQLite");
+}
+
+/// The same roll for all would send everybody back at the same moment.
+#[tokio::test]
+async fn a_roll_drawn_in_the_statement_is_drawn_for_each_row() {
+    let policy = Policy::preset("standard").unwrap().canonical();
+    let delay = sqlite("$1", "cases.attempt", "0", "random() & 4294967295", "null");
+    let mut connection = in_memory().await;
+    let rows = "insert into cases (place, attempt) select value, 1 from json_each($1)";
+    let places = serde_json::to_string(&(0..1000).collect::<Vec<_>>()).unwrap();
+    sqlx::query(rows).bind(places).execute(&mut connection).await.unwrap();
+    let update = format!("update cases set delay = {delay}");
+    sqlx::query(AssertSqlSafe(update)).bind(policy).execute(&mut connection).await.unwrap();
+    let different = sqlx::query_scalar::<_, i64>("select count(distinct delay) from cases");
+    assert!(different.fetch_one(&mut connection).await.unwrap() > 900);
 }
 
 /// Null means that there is no further try, so what nobody can read must not give null.

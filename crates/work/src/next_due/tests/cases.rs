@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use holdoff_policy::{Beyond, Compiled, Failure, Growth, Jitter, Policy, RetryAfter, Shape, SoFar};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How many cases one seed makes.
 pub(super) const CASES_PER_ROUND: u64 = POLICIES * CASES_PER_POLICY;
@@ -16,7 +16,7 @@ const LONGEST_US: u64 = 31_536_000_000_000;
 
 /// What one seed makes: some policies, and cases for each.
 pub(super) struct Round {
-    pub(super) seed: u64,
+    seed: u64,
     pub(super) policies: Vec<Compiled>,
     pub(super) cases: Vec<Case>,
 }
@@ -43,12 +43,20 @@ impl Round {
         Self { seed, policies, cases }
     }
 
+    /// What to say when something is wrong.
+    pub(super) fn replay(&self) -> String {
+        let seed = self.seed;
+        format!(
+            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-work next_due"
+        )
+    }
+
     /// The cases as an array of arrays.
     pub(super) fn as_json(&self) -> String {
         let row = |case: &Case| {
             json!([case.policy, case.attempt, case.last_delay_us, case.roll, case.retry_after_us])
         };
-        serde_json::Value::from_iter(self.cases.iter().map(row)).to_string()
+        self.cases.iter().map(row).collect::<Value>().to_string()
     }
 }
 
@@ -195,7 +203,7 @@ fn attempt(rng: &mut Rng, policy: &Compiled) -> i32 {
 }
 
 fn last_delay(rng: &mut Rng, policy: &Compiled) -> i64 {
-    let third = policy.cap().as_micros() as u64 / 3;
+    let third = u64::try_from(policy.cap().as_micros()).unwrap() / 3;
     match rng.u8(0..6) {
         0 => 0,
         1 => rng.i64(0..),
