@@ -293,8 +293,8 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// The numbers of these lanes, making those that are new.
     async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>>;
 
-    /// The lane of this number.
-    async fn lane(&self, id: LaneId) -> Result<Option<Lane>>;
+    /// Every lane there is.
+    async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>>;
 
     /// A new number for a worker of this name.
     async fn register(&self, name: &str) -> Result<WorkerId>;

@@ -98,8 +98,8 @@ impl Store for Postgres {
         names::lanes(&self.pool, lanes).await
     }
 
-    async fn lane(&self, id: LaneId) -> Result<Option<Lane>> {
-        names::lane(&self.pool, id).await
+    async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
+        names::all_lanes(&self.pool).await
     }
 
     async fn register(&self, name: &str) -> Result<WorkerId> {

@@ -124,8 +124,8 @@ impl Store for Sqlite {
         names::lanes(self.write().await?, lanes).await
     }
 
-    async fn lane(&self, id: LaneId) -> Result<Option<Lane>> {
-        names::lane(&self.readers, id).await
+    async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
+        names::all_lanes(&self.readers).await
     }
 
     async fn register(&self, name: &str) -> Result<WorkerId> {

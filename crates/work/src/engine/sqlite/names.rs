@@ -58,17 +58,14 @@ pub(super) async fn lanes(mut write: Write, lanes: &[Lane]) -> Result<Vec<LaneId
     Ok(numbers)
 }
 
-pub(super) async fn lane(pool: &SqlitePool, id: LaneId) -> Result<Option<Lane>> {
-    let query = "select namespace, queue, operation, kind, priority from holdoff_lanes where id = ?1";
-    let row: Option<(String, String, String, i16, u8)> =
-        sqlx::query_as(query).bind(id).fetch_optional(pool).await?;
-    Ok(row.map(|(namespace, queue, operation, kind, priority)| Lane {
-        namespace,
-        queue,
-        operation,
-        kind: Kind::of_code(kind),
-        priority,
-    }))
+pub(super) async fn all_lanes(pool: &SqlitePool) -> Result<Vec<(LaneId, Lane)>> {
+    let query = "select id, namespace, queue, operation, kind, priority from holdoff_lanes";
+    let rows: Vec<(LaneId, String, String, String, i16, i16)> = sqlx::query_as(query).fetch_all(pool).await?;
+    let lane = |(id, namespace, queue, operation, kind, priority)| {
+        let priority = u8::try_from(priority).unwrap_or(u8::MAX);
+        (id, Lane { namespace, queue, operation, kind: Kind::of_code(kind), priority })
+    };
+    Ok(rows.into_iter().map(lane).collect())
 }
 
 pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {

@@ -1,0 +1,151 @@
+//! Every metric of this crate: names, help, and where they are counted.
+//!
+//! Labels are namespaces, queues and operations, which people choose from a few, and words of ours.
+
+use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::Lane;
+use crate::record::QueueStats;
+use crate::store::Outcome;
+
+const SUBMITTED: &str = "holdoff_work_submitted_total";
+const DUPLICATES: &str = "holdoff_work_duplicates_total";
+const FINISHED: &str = "holdoff_work_finished_total";
+const FENCED: &str = "holdoff_work_fenced_total";
+const RESCUED: &str = "holdoff_work_rescued_total";
+const RUN_SECONDS: &str = "holdoff_work_run_seconds";
+const DELAY_SECONDS: &str = "holdoff_work_delay_seconds";
+const STEPS: &str = "holdoff_work_steps";
+const OLDEST_DUE: &str = "holdoff_work_oldest_due_seconds";
+const STALE: &str = "holdoff_work_stale";
+const SNAPSHOT: &str = "holdoff_work_oldest_snapshot_seconds";
+const PRUNED: &str = "holdoff_work_pruned_total";
+const STORE_RETRIES: &str = "holdoff_work_store_retries_total";
+const NOTIFICATIONS: &str = "holdoff_work_notifications_total";
+const HTTP_SECONDS: &str = "holdoff_work_http_seconds";
+
+/// Gives every metric its help text. Call it once, after the recorder is installed.
+pub fn describe() {
+    describe_counter!(SUBMITTED, "steps taken in");
+    describe_counter!(DUPLICATES, "tasks that were already there under the same key");
+    describe_counter!(FINISHED, "runs that ended, by outcome");
+    describe_counter!(FENCED, "reports that changed nothing, because their lease was over");
+    describe_counter!(RESCUED, "steps taken back from workers that vanished");
+    describe_histogram!(RUN_SECONDS, metrics::Unit::Seconds, "how long a run took");
+    describe_histogram!(DELAY_SECONDS, metrics::Unit::Seconds, "how long each wait before another attempt was");
+    describe_gauge!(STEPS, "steps by state");
+    describe_gauge!(OLDEST_DUE, metrics::Unit::Seconds, "how long the longest overdue step has been due");
+    describe_gauge!(STALE, "steps ready or running for longer than the staleness limit");
+    describe_gauge!(SNAPSHOT, metrics::Unit::Seconds, "age of the oldest snapshot that keeps dead rows alive");
+    describe_counter!(PRUNED, "steps forgotten");
+    describe_counter!(STORE_RETRIES, "calls to the store that were repeated");
+    describe_counter!(NOTIFICATIONS, "notifications about failed and conflicted steps");
+    describe_histogram!(HTTP_SECONDS, metrics::Unit::Seconds, "how long HTTP steps waited for their answer");
+}
+
+/// What is counted about one lane, looked up once.
+#[derive(Debug)]
+pub(crate) struct LaneMetrics {
+    submitted: Counter,
+    duplicates: Counter,
+    finished: [Counter; Outcome::ALL.len()],
+    fenced: Counter,
+    run: Histogram,
+    delay: Histogram,
+}
+
+impl LaneMetrics {
+    pub(crate) fn new(lane: &Lane) -> Self {
+        let labels = [
+            ("namespace", lane.namespace.clone()),
+            ("queue", lane.queue.clone()),
+            ("operation", lane.operation.clone()),
+        ];
+        let finished = Outcome::ALL.map(|outcome| {
+            counter!(FINISHED, "namespace" => lane.namespace.clone(), "queue" => lane.queue.clone(),
+                "operation" => lane.operation.clone(), "outcome" => outcome.name())
+        });
+        Self {
+            submitted: counter!(SUBMITTED, &labels),
+            duplicates: counter!(DUPLICATES, &labels),
+            finished,
+            fenced: counter!(FENCED, &labels),
+            run: histogram!(RUN_SECONDS, "operation" => lane.operation.clone()),
+            delay: histogram!(DELAY_SECONDS, "operation" => lane.operation.clone()),
+        }
+    }
+
+    pub(crate) fn submitted(&self) {
+        self.submitted.increment(1);
+    }
+
+    pub(crate) fn duplicate(&self) {
+        self.duplicates.increment(1);
+    }
+
+    pub(crate) fn finished(&self, outcome: Outcome, took: std::time::Duration) {
+        if let Some(counter) = Outcome::ALL.iter().zip(&self.finished).find(|(known, _)| **known == outcome) {
+            counter.1.increment(1);
+        }
+        self.run.record(took.as_secs_f64());
+    }
+
+    pub(crate) fn delayed(&self, delay: std::time::Duration) {
+        self.delay.record(delay.as_secs_f64());
+    }
+
+    pub(crate) fn fenced(&self) {
+        self.fenced.increment(1);
+    }
+}
+
+pub(crate) fn rescued(requeued: u64, failed: u64) {
+    counter!(RESCUED, "outcome" => "requeued").increment(requeued);
+    counter!(RESCUED, "outcome" => "failed").increment(failed);
+}
+
+pub(crate) fn pruned(count: u64) {
+    counter!(PRUNED).increment(count);
+}
+
+pub(crate) fn store_retried() {
+    counter!(STORE_RETRIES).increment(1);
+}
+
+pub(crate) fn notified() {
+    counter!(NOTIFICATIONS).increment(1);
+}
+
+pub(crate) fn oldest_snapshot(age: std::time::Duration) {
+    gauge!(SNAPSHOT).set(age.as_secs_f64());
+}
+
+/// How long a request took, by what came of it: a status class such as `2xx`, or `error`.
+#[cfg(feature = "http")]
+pub(crate) fn http_took(took: std::time::Duration, answer: &'static str) {
+    histogram!(HTTP_SECONDS, "answer" => answer).record(took.as_secs_f64());
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+pub(crate) fn counted(stats: &QueueStats) {
+    let states = [
+        ("blocked", stats.blocked),
+        ("due", stats.due),
+        ("waiting", stats.waiting),
+        ("running", stats.running),
+        ("failed", stats.failed),
+        ("conflicted", stats.conflicted),
+    ];
+    for (state, count) in states {
+        gauge!(STEPS, "namespace" => stats.namespace.clone(), "queue" => stats.queue.clone(),
+            "operation" => stats.operation.clone(), "state" => state)
+        .set(count as f64);
+    }
+    let labels = [
+        ("namespace", stats.namespace.clone()),
+        ("queue", stats.queue.clone()),
+        ("operation", stats.operation.clone()),
+    ];
+    gauge!(OLDEST_DUE, &labels).set(stats.oldest_due.as_secs_f64());
+    gauge!(STALE, &labels).set(stats.stale as f64);
+}
