@@ -11,5 +11,7 @@ pub use context::{Context, Kind, Lane};
 pub use fault::Fault;
 pub use id::{NotAnId, StepId, TaskId};
 pub use payload::{Format, Payload};
-pub use settings::{Credential, Destination, History, HttpSettings, Notify, Requeue, Secret, Settings};
+pub use settings::{
+    Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
+};
 pub use state::{StepState, TaskState, UnknownState};

@@ -158,7 +158,7 @@ pub(super) enum CredentialTable {
         /// Where it stands.
         token: SecretTable,
     },
-    /// OAuth2, by the client's own id and secret.
+    /// OAuth 2, by the client's own id and secret.
     ClientCredentials {
         /// Where tokens are given out.
         token_url: String,
@@ -181,7 +181,7 @@ pub(super) enum CredentialTable {
 /// Where a secret stands. The secret itself is never in this file.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase", deny_unknown_fields)]
-enum SecretTable {
+pub(super) enum SecretTable {
     /// In this environment variable.
     Env(String),
     /// In this file.
