@@ -1,7 +1,7 @@
 //! Addresses: URLs, and the hosts that destinations are known by.
 
 use holdoff_policy::file::Reader;
-use url::{Host, Url};
+use url::{Host, ParseError, Url};
 
 use super::section::Section;
 
@@ -16,6 +16,9 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str
         // They would be dropped without a word.
         _ if written.contains(|c: char| c.is_whitespace() || c.is_control()) => {
             refuse(format!("{what} has a space or a control character in it"), "a URL without");
+        }
+        Err(ParseError::RelativeUrlWithoutBase) => {
+            refuse(format!("{what} does not say how to get there"), "https:// or http:// before the host");
         }
         Err(error) => {
             refuse(format!("{what} is not a URL: {error}"), "a URL such as \"https://example.com/hook\"");

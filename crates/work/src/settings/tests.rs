@@ -126,7 +126,8 @@ fn who_is_told_needs_an_address_and_a_credential_that_is_there() {
     assert!(problems("[work.notify]\nurl = \"http://x\"\n").contains("[[work.notify]] in double brackets"));
     let url = |url: &str| problems(&format!("[[work.notify]]\nurl = \"{url}\"\n"));
     assert!(url("ftp://x/y").contains("url is a URL of the scheme `ftp`"));
-    assert!(url("example.com").contains("url is not a URL"));
+    assert!(url("example.com").contains("url does not say how to get there"));
+    assert!(url("https://[::1").contains("url is not a URL: invalid IPv6 address"));
     assert!(url("https://example.com/a b").contains("url has a space"));
     let shown = url("https://me:hunter2@example.com");
     assert!(shown.contains("holds a name or a password") && !shown.contains("hunter2"), "{shown}");
