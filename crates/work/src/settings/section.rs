@@ -140,7 +140,7 @@ fn put<T: PartialOrd>(
         *into = found;
     } else {
         reader.problem(value.span(), format!("{what} is {}", shown(&found))).expected(format!(
-            "from {} to {}",
+            "a value from {} to {}",
             shown(range.start()),
             shown(range.end())
         ));
