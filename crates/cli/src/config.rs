@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use holdoff_policy::{Policy, PolicySet};
+use holdoff::LoadError;
+use holdoff_policy::{Policy, PolicySet, Problems};
+use holdoff_work::Settings;
 
 use crate::failure::Failure;
 
@@ -18,7 +20,22 @@ pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
 /// The policies of the file to use; the presets alone if there is none.
 pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
     let Some(path) = file(named) else { return Ok(PolicySet::default()) };
-    holdoff::load(path).map_err(|error| Failure::Failed(error.to_string()))
+    load_checked(&path).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// The policies of a file of which everything else was checked too: a mistake is better found here than by the
+/// daemon.
+pub(crate) fn load_checked(path: &Path) -> Result<PolicySet, LoadError> {
+    holdoff::load_with(path, read_whole)
+}
+
+/// Every section of the file is read, so that every problem is reported at once.
+fn read_whole(text: &str) -> Result<PolicySet, Problems> {
+    match (PolicySet::from_toml(text), Settings::from_toml(text)) {
+        (Ok(set), Ok(_)) => Ok(set),
+        (Err(problems), Err(others)) => Err(problems.and(others)),
+        (Err(problems), Ok(_)) | (Ok(_), Err(problems)) => Err(problems),
+    }
 }
 
 /// A small file as text; nothing larger than a policy file may be is read.

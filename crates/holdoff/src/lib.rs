@@ -28,7 +28,7 @@ mod load;
 pub use holdoff_policy as policy;
 #[cfg(feature = "retry")]
 pub use holdoff_retry as retry;
-pub use load::{LoadError, load};
+pub use load::{LoadError, load, load_with};
 
 /// The pages' examples are compiled, so that they can be pasted.
 #[cfg(all(doctest, feature = "reqwest"))]

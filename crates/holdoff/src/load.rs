@@ -8,6 +8,8 @@ use holdoff_policy::{PolicySet, Problems};
 
 /// Reads a policy file. On any problem nothing is in force, and the error names every problem.
 ///
+/// The sections about durable work are passed by.
+///
 /// ```no_run
 /// let set = holdoff::load("holdoff.toml")?;
 /// let (name, policy) = set.policy_for("default", "user.login");
@@ -15,14 +17,31 @@ use holdoff_policy::{PolicySet, Problems};
 /// # Ok::<(), holdoff::LoadError>(())
 /// ```
 pub fn load(path: impl AsRef<Path>) -> Result<PolicySet, LoadError> {
+    load_with(path, PolicySet::from_toml)
+}
+
+/// Reads a policy file by `read`, for whoever wants more of it than its policies.
+///
+/// ```no_run
+/// use holdoff::policy::file;
+///
+/// let names = holdoff::load_with("holdoff.toml", |text| {
+///     file::read(text, |_, document| document.keys().map(|key| key.get_ref().to_string()).collect::<Vec<_>>())
+/// })?;
+/// # let _ = names;
+/// # Ok::<(), holdoff::LoadError>(())
+/// ```
+pub fn load_with<T>(
+    path: impl AsRef<Path>,
+    read: impl FnOnce(&str) -> Result<T, Problems>,
+) -> Result<T, LoadError> {
     let path = path.as_ref();
-    let text = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-    PolicySet::from_toml(&text)
-        .map_err(|problems| LoadError::Problems(problems.in_file(path.display().to_string())))
+    let text = read_text(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    read(&text).map_err(|problems| LoadError::Problems(problems.in_file(path.display().to_string())))
 }
 
 /// Reads no more than a policy file may have.
-fn read(path: &Path) -> Result<String, Error> {
+fn read_text(path: &Path) -> Result<String, Error> {
     let mut bytes = Vec::new();
     File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > PolicySet::MAX_FILE {

@@ -3,6 +3,21 @@
 //! Reading walks the document by hand rather than through serde: every problem is found in one go, each
 //! with its line and column, what was expected, and the nearest word that would have been right.
 
+//!
+//! The file is one, but its sections belong to several crates. Each reads its own with a [`Reader`] and passes
+//! the others by; [`Problems::and`] puts together what they find.
+//!
+//! ```
+//! use holdoff_policy::file;
+//!
+//! let text = "[work]\npoll = 5";
+//! let problems = file::read(text, |reader, document| {
+//!     let poll = reader.table_in(document, "work")?.get("poll")?;
+//!     reader.duration(poll, "poll")
+//! });
+//! assert!(problems.unwrap_err().to_string().contains("2:8: poll is a bare number"));
+//! ```
+
 mod classes;
 mod duration;
 mod growth;
@@ -13,28 +28,60 @@ mod problem;
 mod reader;
 #[cfg(feature = "schema")]
 mod schema;
+mod secrets;
 mod values;
 mod write;
 
 pub use problem::{Problem, Problems, nearest};
+pub use reader::{Reader, Value};
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use toml::de::DeTable;
 
 pub use duration::{format_duration, parse_duration};
-
-use reader::Reader;
-use toml::de::DeTable;
 
 use crate::PolicySet;
 
 /// The keys at the top of the file.
-const TOP: &[&str] = &["default", "policies", "operations", "namespaces", "classes"];
+///
+/// The last three are not about policies but about durable work: `holdoff-work` reads and checks them, and they
+/// are passed by here.
+const TOP: &[&str] =
+    &["default", "policies", "operations", "namespaces", "classes", "work", "http", "credentials"];
+
+/// Reads a text with `read`, which is given the parsed document and notes problems as it goes.
+///
+/// On any problem nothing is read, and all problems are reported; a text that is not TOML, or longer than
+/// [`PolicySet::MAX_FILE`], is not given to `read` at all.
+pub fn read<'t, T>(
+    text: &'t str,
+    read: impl FnOnce(&mut Reader<'t>, &DeTable<'t>) -> T,
+) -> Result<T, Problems> {
+    let mut reader = Reader::new(text);
+    if text.len() > PolicySet::MAX_FILE {
+        reader.problem(0..0, format!("the file has {} bytes", text.len())).expected("at most 1 MiB");
+        reader.conceal_likely_secrets();
+        return Err(reader.into_problems());
+    }
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        reader.problem(error.span().unwrap_or(0..0), error.message());
+    }
+    if !reader.is_clean() {
+        reader.conceal_likely_secrets();
+        return Err(reader.into_problems());
+    }
+    let found = read(&mut reader, document.get_ref());
+    if reader.is_clean() { Ok(found) } else { Err(reader.into_problems()) }
+}
 
 impl PolicySet {
     /// The largest policy file that is read, in bytes.
     pub const MAX_FILE: usize = 1 << 20;
 
     /// Reads a policy file. On any problem nothing is read, and all problems are reported.
+    ///
+    /// The sections about durable work are passed by; `holdoff_work::Settings` checks them.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;
@@ -55,26 +102,11 @@ impl PolicySet {
     /// # Ok::<(), holdoff_policy::Problems>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
-        let mut reader = Reader::new(text);
-        if text.len() > Self::MAX_FILE {
-            reader.problem(0..0, format!("the file has {} bytes", text.len())).expected("at most 1 MiB");
-            return Err(reader.into_problems());
-        }
-        let (document, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            reader.problem(error.span().unwrap_or(0..0), error.message());
-        }
-        if reader.is_clean() {
-            let set = read(&mut reader, document.get_ref());
-            if reader.is_clean() {
-                return Ok(set);
-            }
-        }
-        Err(reader.into_problems())
+        read(text, read_policies)
     }
 }
 
-fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> PolicySet {
+fn read_policies(reader: &mut Reader<'_>, document: &DeTable<'_>) -> PolicySet {
     let mut set = PolicySet::default();
     reader.refuse_unknown_keys("at the top of the file", document, TOP);
     if let Some(policies) = reader.table_in(document, "policies") {

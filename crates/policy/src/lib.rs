@@ -54,7 +54,7 @@ mod decide;
 mod explain;
 mod failure;
 #[cfg(feature = "std")]
-mod file;
+pub mod file;
 mod glob;
 mod growth;
 mod invalid;

@@ -7,7 +7,10 @@ mod error;
 mod fault;
 mod filter;
 mod id;
+pub mod metrics;
+mod names;
 mod next_due;
+mod patience;
 mod payload;
 mod record;
 mod settings;
@@ -22,7 +25,9 @@ pub use filter::{Action, Filter, Page};
 pub use id::{NotAnId, StepId, TaskId};
 pub use payload::{Format, Payload};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
-pub use settings::{Credential, Destination, History, HttpSettings, Notify, Requeue, Secret, Settings};
+pub use settings::{
+    Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
+};
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};

@@ -1,5 +1,22 @@
 //! What can be set: the file's `[work]`, `[http]` and `[credentials]`.
 
+mod address;
+mod credentials;
+mod http;
+mod notify;
+mod policies;
+mod read;
+#[cfg(test)]
+mod schema_test;
+mod secret;
+mod section;
+mod size;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use policies::{LongWait, LongWaits};
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +26,9 @@ use holdoff_policy::{BreakerOptions, BudgetOptions};
 const KIB: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The most that any size can be set to.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What can be set about durable work: the file's `[work]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,7 +144,7 @@ pub enum Credential {
         /// Where it stands.
         token: Secret,
     },
-    /// OAuth2, by the client's own id and secret.
+    /// OAuth 2, by the client's own id and secret.
     ClientCredentials {
         /// Where tokens are given out.
         token_url: String,

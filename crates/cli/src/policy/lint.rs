@@ -17,7 +17,7 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
         || Failure::Usage("there is no holdoff.toml in this folder; name a file to look at".to_owned());
     let file = config::file(named).ok_or_else(none)?;
     let shown = file.display().to_string();
-    let outcome = match holdoff::load(&file) {
+    let outcome = match config::load_checked(&file) {
         Ok(set) => Ok(lint(&set)),
         Err(LoadError::Problems(problems)) if json => Err(problems),
         Err(error) => return Err(Failure::Failed(error.to_string())),

@@ -46,19 +46,32 @@ impl Problem {
         }
     }
 
-    pub(super) fn expected(&mut self, what: impl Into<String>) -> &mut Self {
+    /// Adds what would be right: it completes "expected …".
+    pub fn expected(&mut self, what: impl Into<String>) -> &mut Self {
         self.expected = Some(what.into());
         self
     }
 
     /// Suggests the known word that is nearest to what was written, if one is near.
-    pub(super) fn nearest<'w>(
-        &mut self,
-        written: &str,
-        known: impl IntoIterator<Item = &'w str>,
-    ) -> &mut Self {
+    pub fn nearest<'w>(&mut self, written: &str, known: impl IntoIterator<Item = &'w str>) -> &mut Self {
         self.suggestion = nearest(written, known).map(str::to_owned);
         self
+    }
+
+    /// Cuts the shown line short where something begins that must not be shown.
+    pub(super) fn conceal(&mut self, text: &str, concealed: &[Range<usize>]) {
+        let start = match self.line {
+            1 => 0,
+            line => text.match_indices('\n').nth(line - 2).map_or(text.len(), |(at, _)| at + 1),
+        };
+        let end = start + self.excerpt.len();
+        let shown = concealed.iter().filter(|span| span.start < end && start < span.end);
+        let Some(cut) = shown.map(|span| span.start.saturating_sub(start)).min() else { return };
+        self.excerpt.truncate(floor_char_boundary(&self.excerpt, cut));
+        self.excerpt.push('…');
+        // The marks must not tell how long it is.
+        let left = self.excerpt.chars().count().saturating_sub(self.column - 1);
+        self.length = self.length.min(left).max(1);
     }
 
     /// What to say beside the marked place, and below it.
@@ -107,6 +120,18 @@ impl Problems {
     pub fn in_file(mut self, file: impl Into<String>) -> Self {
         self.file = file.into();
         self
+    }
+
+    /// These and those that another reader found in the same text, each once.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        let mut problems = self.problems;
+        for problem in others.problems {
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+        Self { file: self.file, ..Self::new(problems) }
     }
 
     /// The problems, in the order of the file.

@@ -9,23 +9,29 @@ use toml::de::{DeTable, DeValue};
 
 use super::duration::parse_duration;
 use super::problem::{Problem, Problems};
+use super::secrets;
 
 /// A value and where it stands.
-pub(super) type Value<'d> = Spanned<DeValue<'d>>;
+pub type Value<'d> = Spanned<DeValue<'d>>;
 
-/// Collects problems while values are read.
-pub(super) struct Reader<'t> {
+/// Collects problems while values are read: each method gives the value, or notes what is wrong and gives `None`.
+///
+/// `what` is what the value is called in messages, usually its key; `expected` completes "expected …".
+#[derive(Debug)]
+pub struct Reader<'t> {
     text: &'t str,
     problems: Vec<Problem>,
     /// Policies that have problems of their own; nobody is blamed for naming them.
     broken: BTreeSet<String>,
     /// Takes what is said once there are too many problems.
     spill: Option<Problem>,
+    /// What no problem may show.
+    concealed: Vec<Range<usize>>,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, problems: Vec::new(), broken: BTreeSet::new(), spill: None }
+        Self { text, problems: Vec::new(), broken: BTreeSet::new(), spill: None, concealed: Vec::new() }
     }
 
     /// How many problems there are so far.
@@ -37,8 +43,23 @@ impl<'t> Reader<'t> {
         self.problems.is_empty()
     }
 
-    pub(super) fn into_problems(self) -> Problems {
+    pub(super) fn into_problems(mut self) -> Problems {
+        if !self.concealed.is_empty() {
+            self.problems.iter_mut().for_each(|problem| problem.conceal(self.text, &self.concealed));
+        }
         Problems::new(self.problems)
+    }
+
+    /// Keeps a part of the text out of every problem, because it is or may be a secret.
+    ///
+    /// Only lines that are shown are cut short; messages are the caller's own care.
+    pub fn conceal(&mut self, span: Range<usize>) {
+        self.concealed.push(span);
+    }
+
+    /// Keeps out whatever may be a secret, of a text in which nobody can tell.
+    pub(super) fn conceal_likely_secrets(&mut self) {
+        self.concealed.extend(secrets::likely(self.text));
     }
 
     pub(super) fn note_broken(&mut self, policy: &str) {
@@ -50,7 +71,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Notes a problem; the caller may add what was expected.
-    pub(super) fn problem(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Problem {
+    pub fn problem(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::at(self.text, &span, message.into());
         if self.problems.len() >= Problems::MOST {
             return self.spill.insert(problem);
@@ -64,7 +85,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Notes every key that is not among the known ones.
-    pub(super) fn refuse_unknown_keys(&mut self, place: &str, table: &DeTable<'_>, known: &[&str]) {
+    pub fn refuse_unknown_keys(&mut self, place: &str, table: &DeTable<'_>, known: &[&str]) {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let written = key.get_ref();
             self.problem(key.span(), format!("unknown key `{written}` {place}"))
@@ -74,16 +95,17 @@ impl<'t> Reader<'t> {
     }
 
     /// Whether a table is written in braces.
-    pub(super) fn is_inline(&self, value: &Value<'_>) -> bool {
+    pub fn is_inline(&self, value: &Value<'_>) -> bool {
         self.text.get(value.span().start..).is_some_and(|text| text.starts_with('{'))
     }
 
     /// The table under this key; notes a problem if something else is there.
-    pub(super) fn table_in<'a, 'd>(&mut self, table: &'a DeTable<'d>, key: &str) -> Option<&'a DeTable<'d>> {
+    pub fn table_in<'a, 'd>(&mut self, table: &'a DeTable<'d>, key: &str) -> Option<&'a DeTable<'d>> {
         self.table(table.get(key)?, &format!("[{key}]"))
     }
 
-    pub(super) fn table<'a, 'd>(&mut self, value: &'a Value<'d>, what: &str) -> Option<&'a DeTable<'d>> {
+    /// A table.
+    pub fn table<'a, 'd>(&mut self, value: &'a Value<'d>, what: &str) -> Option<&'a DeTable<'d>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.wrong_type(value, what, "a table");
@@ -91,7 +113,8 @@ impl<'t> Reader<'t> {
         table
     }
 
-    pub(super) fn string<'a>(&mut self, value: &'a Value<'_>, what: &str, expected: &str) -> Option<&'a str> {
+    /// A text.
+    pub fn string<'a>(&mut self, value: &'a Value<'_>, what: &str, expected: &str) -> Option<&'a str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
             self.wrong_type(value, what, expected);
@@ -100,7 +123,7 @@ impl<'t> Reader<'t> {
     }
 
     /// One of a few words.
-    pub(super) fn word<'a>(&mut self, value: &'a Value<'_>, what: &str, known: &[&str]) -> Option<&'a str> {
+    pub fn word<'a>(&mut self, value: &'a Value<'_>, what: &str, known: &[&str]) -> Option<&'a str> {
         let expected = format!("one of {}", quoted(known));
         let word = self.string(value, what, &expected)?;
         if known.contains(&word) {
@@ -112,7 +135,8 @@ impl<'t> Reader<'t> {
         None
     }
 
-    pub(super) fn duration(&mut self, value: &Value<'_>, what: &str) -> Option<Duration> {
+    /// A duration, written as a text with a unit.
+    pub fn duration(&mut self, value: &Value<'_>, what: &str) -> Option<Duration> {
         let expected = "a duration in quotes, such as \"250ms\", \"1.5s\" or \"2m\"";
         if let DeValue::Integer(number) = value.get_ref() {
             self.problem(value.span(), format!("{what} is a bare number, without a unit"))
@@ -130,7 +154,17 @@ impl<'t> Reader<'t> {
         }
     }
 
-    pub(super) fn number(&mut self, value: &Value<'_>, what: &str) -> Option<f64> {
+    /// `true` or `false`.
+    pub fn truth(&mut self, value: &Value<'_>, what: &str) -> Option<bool> {
+        let truth = value.get_ref().as_bool();
+        if truth.is_none() {
+            self.wrong_type(value, what, "true or false");
+        }
+        truth
+    }
+
+    /// A number, with or without a fraction.
+    pub fn number(&mut self, value: &Value<'_>, what: &str) -> Option<f64> {
         let number = match value.get_ref() {
             DeValue::Float(number) => number.as_str().parse().ok(),
             #[expect(clippy::cast_precision_loss, reason = "the ranges that validate are small")]
@@ -145,9 +179,16 @@ impl<'t> Reader<'t> {
         number
     }
 
-    pub(super) fn whole_number(&mut self, value: &Value<'_>, what: &str, expected: &str) -> Option<u32> {
+    /// A whole number that fits, and is not negative.
+    pub fn whole_number<N: TryFrom<u64>>(
+        &mut self,
+        value: &Value<'_>,
+        what: &str,
+        expected: &str,
+    ) -> Option<N> {
         if let DeValue::Integer(number) = value.get_ref() {
-            if let Ok(count) = u32::from_str_radix(number.as_str(), number.radix()) {
+            let count = u64::from_str_radix(number.as_str(), number.radix()).ok();
+            if let Some(count) = count.and_then(|count| N::try_from(count).ok()) {
                 return Some(count);
             }
             self.problem(value.span(), format!("{what} is {}", number.as_str())).expected(expected);
@@ -157,7 +198,8 @@ impl<'t> Reader<'t> {
         None
     }
 
-    pub(super) fn wrong_type(&mut self, value: &Value<'_>, what: &str, expected: &str) {
+    /// Notes that a value is of another type than was expected.
+    pub fn wrong_type(&mut self, value: &Value<'_>, what: &str, expected: &str) {
         let found = value.get_ref().type_str();
         let article = if found.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
         self.problem(value.span(), format!("{what} is {article} {found}")).expected(expected);

@@ -1,9 +1,12 @@
 //! The JSON schema of the policy file.
 //!
 //! These types are never read from a file: [`super::reader`] does that, with better messages. They only
-//! describe it, and a test holds their keys against the reader's.
+//! describe it, and a test holds their keys against the reader's. The file is one, and so is its schema: the
+//! sections that `holdoff-work` reads are described here too, and a test there holds them against its readers.
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
+
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +17,7 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(File).to_value()
 }
 
-/// holdoff.toml: named policies, and which operation uses which.
+/// holdoff.toml: named policies, which operation uses which, and how durable work behaves.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct File {
@@ -28,6 +31,12 @@ struct File {
     namespaces: Option<BTreeMap<String, Namespace>>,
     /// Which code means which failure class, where it differs from the built-in table.
     classes: Option<Classes>,
+    /// How durable work behaves.
+    work: Option<work::WorkTable>,
+    /// Steps that are HTTP requests.
+    http: Option<work::HttpTable>,
+    /// How to get the tokens that requests carry, by name.
+    credentials: Option<BTreeMap<String, work::CredentialTable>>,
 }
 
 /// When to try again, and how often.

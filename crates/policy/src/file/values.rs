@@ -99,7 +99,7 @@ fn attempts(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
         reader.problem(value.span(), message).expected(EXPECTED).nearest(word, ["unlimited"]);
         return None;
     }
-    let attempts = reader.whole_number(value, "attempts", EXPECTED)?;
+    let attempts: u32 = reader.whole_number(value, "attempts", EXPECTED)?;
     if attempts == 0 {
         reader.problem(value.span(), "attempts is 0, but the first try counts").expected(EXPECTED);
     }

@@ -1,0 +1,149 @@
+//! One table of the file, and its values by key.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use holdoff_policy::file::{DeTable, Reader, Value};
+use holdoff_policy::format_duration;
+
+use super::size;
+
+/// One table of the file. Each method puts a value where it belongs, if the key is there and the value is right.
+pub(super) struct Section<'a, 'd> {
+    table: &'a DeTable<'d>,
+    /// What stands before a key in messages.
+    prefix: &'a str,
+}
+
+impl<'a, 'd> Section<'a, 'd> {
+    /// The table `[name]`, whose keys are known by themselves.
+    pub(super) fn new(reader: &mut Reader<'_>, name: &str, table: &'a DeTable<'d>, keys: &[&str]) -> Self {
+        reader.refuse_unknown_keys(&format!("in {name}"), table, keys);
+        Self::of(table)
+    }
+
+    /// A table whose keys were checked already.
+    pub(super) fn of(table: &'a DeTable<'d>) -> Self {
+        Self { table, prefix: "" }
+    }
+
+    /// A small table inside another one, such as `budget = { … }`.
+    pub(super) fn inside(
+        reader: &mut Reader<'_>,
+        outer: &'a DeTable<'d>,
+        key: &str,
+        prefix: &'a str,
+        keys: &[&str],
+    ) -> Option<Self> {
+        let table = reader.table(outer.get(key)?, key)?;
+        reader.refuse_unknown_keys(&format!("in {key}"), table, keys);
+        Some(Self { table, prefix })
+    }
+
+    /// The value of this key, and what it is called in messages.
+    pub(super) fn get(&self, key: &str) -> Option<(&'a Value<'d>, String)> {
+        Some((self.table.get(key)?, format!("{}{key}", self.prefix)))
+    }
+
+    /// A duration.
+    pub(super) fn duration(
+        &self,
+        reader: &mut Reader<'_>,
+        key: &str,
+        range: RangeInclusive<Duration>,
+        into: &mut Duration,
+    ) {
+        let Some((value, what)) = self.get(key) else { return };
+        let Some(found) = reader.duration(value, &what) else { return };
+        let shown = |duration: &Duration| format_duration(*duration);
+        put(reader, (value, &what), found, &range, shown, into);
+    }
+
+    /// A size in bytes, or with a unit.
+    pub(super) fn size(
+        &self,
+        reader: &mut Reader<'_>,
+        key: &str,
+        range: RangeInclusive<u64>,
+        into: &mut usize,
+    ) {
+        const EXPECTED: &str = "a number of bytes, or a size such as \"256KiB\" or \"1MiB\"";
+        let Some((value, what)) = self.get(key) else { return };
+        let found = match value.get_ref().as_str() {
+            Some(text) => match size::parse(text) {
+                Ok(size) => Some(size),
+                Err(why) => {
+                    let message = format!("{what} \"{text}\" is not a size: {why}");
+                    reader.problem(value.span(), message).expected(EXPECTED);
+                    None
+                }
+            },
+            None => reader.whole_number(value, &what, EXPECTED),
+        };
+        let Some(found) = found else { return };
+        let mut size = 0;
+        if put(reader, (value, &what), found, &range, |size| size::format(*size), &mut size) {
+            // The ranges are far below what a machine can address.
+            *into = usize::try_from(size).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn count<N>(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<N>, into: &mut N)
+    where
+        N: TryFrom<u64> + PartialOrd + Display + Copy,
+    {
+        let Some((value, what)) = self.get(key) else { return };
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        let Some(found) = reader.whole_number(value, &what, &expected) else { return };
+        put(reader, (value, &what), found, &range, N::to_string, into);
+    }
+
+    /// A number, with or without a fraction.
+    pub(super) fn number(
+        &self,
+        reader: &mut Reader<'_>,
+        key: &str,
+        range: RangeInclusive<f64>,
+        into: &mut f64,
+    ) {
+        let Some((value, what)) = self.get(key) else { return };
+        let Some(found) = reader.number(value, &what) else { return };
+        put(reader, (value, &what), found, &range, f64::to_string, into);
+    }
+
+    /// A text that is not empty.
+    pub(super) fn text(&self, reader: &mut Reader<'_>, key: &str, example: &str) -> Option<String> {
+        let (value, what) = self.get(key)?;
+        let expected = format!("a text in quotes, such as \"{example}\"");
+        let text = reader.string(value, &what, &expected)?;
+        if text.is_empty() {
+            reader.problem(value.span(), format!("{what} is empty")).expected(expected);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+}
+
+/// Puts a value where it belongs if it is in range; else notes a problem.
+fn put<T: PartialOrd>(
+    reader: &mut Reader<'_>,
+    (value, what): (&Value<'_>, &str),
+    found: T,
+    range: &RangeInclusive<T>,
+    shown: impl Fn(&T) -> String,
+    into: &mut T,
+) -> bool {
+    let is_in_range = range.contains(&found);
+    if is_in_range {
+        *into = found;
+    } else {
+        reader.problem(value.span(), format!("{what} is {}", shown(&found))).expected(format!(
+            "a value from {} to {}",
+            shown(range.start()),
+            shown(range.end())
+        ));
+    }
+    is_in_range
+}

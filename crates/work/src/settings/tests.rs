@@ -1,0 +1,183 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdoff_policy::PolicySet;
+
+use super::*;
+
+const FULL: &str = include_str!("../../tests/corpus/full.toml");
+
+fn problems(text: &str) -> String {
+    Settings::from_toml(text).unwrap_err().to_string()
+}
+
+/// The places and messages, without the lines that are shown.
+fn messages(text: &str) -> Vec<String> {
+    let problems = Settings::from_toml(text).unwrap_err();
+    problems
+        .iter()
+        .map(|problem| format!("{}:{} {}", problem.line, problem.column, problem.message))
+        .collect()
+}
+
+#[test]
+fn an_empty_file_means_the_defaults_and_so_do_policies_alone() {
+    assert_eq!(Settings::from_toml(""), Ok(Settings::default()));
+    assert_eq!(Settings::from_toml("default = \"nonsense\"\n[policies.x]\n"), Ok(Settings::default()));
+}
+
+#[test]
+fn every_key_is_read() {
+    let seconds = Duration::from_secs;
+    let settings = Settings::from_toml(FULL).unwrap();
+    assert!(PolicySet::from_toml(FULL).is_ok(), "the policies pass the sections by");
+    assert_eq!((settings.lease, settings.poll), (seconds(90), Duration::from_millis(250)));
+    assert_eq!((settings.stale_after, settings.dedup_retention), (2 * DAY, DAY / 2));
+    assert_eq!((settings.max_rescues, settings.max_steps, settings.max_depth), (3, 500, 20_000_000_000));
+    assert_eq!((settings.max_payload, settings.max_output), (512 * KIB, KIB));
+    let requeue = Requeue { shutdown: seconds(1), rescue: seconds(2), busy: seconds(3) };
+    assert_eq!(settings.requeue, requeue);
+    assert_eq!(settings.history, History { keep: DAY, keep_failed: 30 * DAY, max_rows: 5000 });
+    let [card, all] = settings.notify.as_slice() else { panic!("two are told") };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!((&card.operation, &card.queue), (&some("card.*"), &some("default")));
+    assert_eq!((&card.namespace, &card.credential), (&some("eu"), &some("pager")));
+    assert_eq!((all.url.as_str(), &all.operation), ("http://localhost:8080/all", &None));
+    let http = &settings.http;
+    assert_eq!((http.deny_private, http.timeout, http.max_redirects), (true, seconds(5), 0));
+    assert_eq!(http.max_response, 2048 * KIB);
+}
+
+#[test]
+fn a_destination_inherits_what_it_does_not_say() {
+    let http = Settings::from_toml(FULL).unwrap().http;
+    let (api, local) = (&http.destinations["api.example.com"], &http.destinations["localhost:8080"]);
+    assert_eq!((api.concurrency, api.rate, local.concurrency, local.rate), (8, Some(10.0), 32, Some(1.0)));
+    assert_eq!((api.budget.ratio, api.budget.burst), (0.3, 7));
+    assert_eq!((local.budget.ratio, local.budget.burst), (0.2, 7));
+    let BreakerOptions { failure_ratio, min_calls, window, probes, .. } = api.breaker;
+    assert_eq!((failure_ratio, min_calls, window, probes), (0.25, 5, Duration::from_secs(30), 2));
+    assert_eq!(local.breaker, BreakerOptions::default());
+    assert_eq!(http.destination.rate, None);
+}
+
+#[test]
+fn credentials_say_where_their_secrets_stand() {
+    let credentials = Settings::from_toml(FULL).unwrap().http.credentials;
+    let payments = Credential::ClientCredentials {
+        token_url: "https://auth.example.com/token".to_owned(),
+        client_id: "me".to_owned(),
+        client_secret: Secret::Env("PAYMENTS_SECRET".to_owned()),
+        scope: Some("charge".to_owned()),
+    };
+    assert_eq!(credentials["payments"], payments);
+    let file = Secret::File(PathBuf::from("/run/secrets/token"));
+    assert_eq!(credentials["static"], Credential::Token { token: file });
+    assert!(
+        matches!(&credentials["pager"], Credential::Refresh { secret: Secret::Env(name), .. } if name == "PAGER_SECRET")
+    );
+}
+
+#[test]
+fn ranges_are_checked() {
+    for (line, message, expected) in [
+        ("lease = \"100ms\"", "lease is 100ms", "from 1s to 1d"),
+        ("poll = \"1ms\"", "poll is 1ms", "from 10ms to 1h"),
+        ("max_payload = \"17MiB\"", "max_payload is 17MiB", "from 1B to 16MiB"),
+        ("max_output = 0", "max_output is 0B", "from 1B to 16MiB"),
+        ("max_steps = 0", "max_steps is 0", "from 1 to 1000000"),
+        ("max_rescues = -1", "max_rescues is -1", "a whole number from 0 to 1000"),
+        ("max_depth = 1e3", "max_depth is a float", "a whole number from 1 to 1000000000000"),
+        (
+            "requeue.busy = \"2d\"",
+            "requeue.busy is 2d, and a step counts as stale after 1d",
+            "at most 1d, or",
+        ),
+        ("history.max_rows = \"many\"", "history.max_rows is a string", "a whole number from 0"),
+        ("max_payload = \"1MB\"", "\"MB\" is not a unit; did you mean \"MiB\"?", "a number of bytes"),
+    ] {
+        let shown = problems(&format!("[work]\n{line}\n"));
+        assert!(shown.contains(message) && shown.contains(expected), "{shown}");
+    }
+    for line in ["rate = nan", "rate = 0.0", "budget.ratio = inf", "breaker.probes = 0", "concurrency = 0"] {
+        assert!(Settings::from_toml(&format!("[http.destination]\n{line}\n")).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn a_destination_without_quotes_is_understood() {
+    let text = "[http.destinations.api.example.com]\nrate = 1\n";
+    assert_eq!(messages(text), ["1:24 `api.example.com` needs quotes, because it has a dot"]);
+    let text = "[http.destinations.\"https://api.example.com/\"]\n";
+    assert!(problems(text).contains("did you mean `api.example.com`?"), "{}", problems(text));
+    let text = "[http.destinations.localhost]\nrat = 1\n";
+    assert!(problems(text).contains("did you mean `rate`?"), "{}", problems(text));
+}
+
+#[test]
+fn who_is_told_needs_an_address_and_a_credential_that_is_there() {
+    let text = "[[work.notify]]\ncredential = \"pagr\"\n[credentials.pager]\nkind = 1\n";
+    let found = messages(text);
+    assert_eq!(
+        found[..2],
+        ["1:1 an entry of work.notify has no `url`", "2:14 there is no credential `pagr`"]
+    );
+    assert!(problems(text).contains("did you mean `pager`?"));
+    assert!(problems("[work.notify]\nurl = \"http://x\"\n").contains("[[work.notify]] in double brackets"));
+    let url = |url: &str| problems(&format!("[[work.notify]]\nurl = \"{url}\"\n"));
+    assert!(url("ftp://x/y").contains("url is a URL of the scheme `ftp`"));
+    assert!(url("example.com").contains("url does not say how to get there"));
+    assert!(url("https://[::1").contains("url is not a URL: invalid IPv6 address"));
+    assert!(url("https://example.com/a b").contains("url has a space"));
+    let shown = url("https://me:hunter2@example.com");
+    assert!(shown.contains("holds a name or a password") && !shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn keys_of_another_kind_are_refused() {
+    let text = "[credentials.a]\nkind = \"token\"\ntoken = { env = \"A\" }\nscope = \"x\"\ntokn = 1\n";
+    let found = messages(text);
+    assert_eq!(
+        found,
+        ["4:1 `scope` has no meaning with kind = \"token\"", "5:1 unknown key `tokn` in [credentials.a]"]
+    );
+    let found = messages("[credentials.a]\nkind = \"client_credentials\"\nclient_id = \"\"\n");
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(messages("[credentials.a]\n"), ["1:1 credential `a` has no `kind`"]);
+}
+
+#[test]
+fn a_secret_in_the_file_is_refused_and_never_shown() {
+    for (text, at) in [
+        ("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n", "3:9: token stands in the file itself"),
+        ("[credentials.a]\nkind = \"tokn\"\ntoken = \"hunter2\"\n", "3:9: token stands in the file itself"),
+        ("[credentials.a]\nkind = \"token\"\ntokn = \"hunter2\"\n", "3:1: unknown key `tokn`"),
+        ("[credentials.a]\nkind = \"refresh\"\ntoken = \"hunter2\"\n", "`token` has no meaning with"),
+        ("[credentials]\na = { token = \"hunter2\", kind = \"tokn\" }\n", "2:33: kind cannot be \"tokn\""),
+        ("[credentials]\ntoken = \"hunter2\"\n", "2:9: credential `token` is a string"),
+        ("credentials = \"hunter2\"\n", "1:15: [credentials] is a string"),
+        (
+            "[credentials.a]\nkind = \"token\"\ntoken = { value = \"hunter2\" }\n",
+            "unknown key `value` in token",
+        ),
+        ("[credentials.a]\nkind = \"token\"\ntoken = { env = \"hunter2!\" }\n", "not the name of an env"),
+        ("[credentials.a]\nkind = \"token\"\ntoken = { env = \"A\", file = \"hunter2\" }\n", "says both"),
+        (
+            "[credentials.a]\nkind = \"token\"\n[credentials.a.token]\nvalue = \"hunter2\"\n",
+            "unknown key `value`",
+        ),
+        (
+            "[credentials.a]\nkind = \"token\"\ntoken = \"\"\"\nhunter2\"\"\"\n",
+            "token stands in the file itself",
+        ),
+        ("[credentials.a]\nkind = \"token\"\ntoken = [\n\"hunter2\"]\n", "token stands in the file itself"),
+    ] {
+        let shown = problems(text);
+        assert!(shown.contains(at), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(!format!("{:?}", Settings::from_toml(text)).contains("hunter2"));
+    }
+    let shown = problems("[credentials.a]\nkind = \"token\"\ntoken = \"hunter2\"\n");
+    assert!(shown.contains("\n3 | token = …\n  |         ^ expected"), "not even how long it is: {shown}");
+    assert!(shown.contains("{ env = \"NAME\" }") && shown.contains("{ file = "), "{shown}");
+}
