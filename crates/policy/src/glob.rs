@@ -1,7 +1,7 @@
 //! Patterns over operation names: `*` stands for any run of characters, also none.
 
 /// Whether the pattern matches the name.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(prefix) else { return false };
     let Some((middles, suffix)) = rest.rsplit_once('*').or(Some(("", rest))) else { return false };

@@ -1,0 +1,130 @@
+//! The door to durable work.
+
+mod depth;
+mod operators;
+mod prepare;
+mod pull;
+
+use std::sync::Arc;
+
+use holdoff_policy::{Policy, PolicySet};
+
+pub use pull::{Claim, Claimer};
+
+use crate::names::Names;
+use crate::patience::{self, patiently};
+use crate::store::{Result, Store, Submitted};
+use crate::worker::WorkerBuilder;
+use crate::{Error, Settings, Task, engine};
+
+/// Durable work in one store. Cheap to clone; all clones share connections.
+///
+/// ```
+/// use holdoff_policy::PolicySet;
+/// use holdoff_work::{Context, Fault, Task, Work};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), holdoff_work::Error> {
+/// let work = Work::open("sqlite::memory:", PolicySet::default()).await?;
+/// let worker = work
+///     .worker()
+///     .handle("greet", |_: Context, name: String| async move { Ok::<_, Fault>(format!("Hello, {name}!")) })
+///     .start()
+///     .await?;
+///
+/// let task = work.submit(Task::new("greet").json("Ada")).await?.task();
+/// let done = work.wait(task).await?;
+/// let greeting: String = done.steps[0].output.as_ref().unwrap().read().unwrap();
+/// assert_eq!(greeting, "Hello, Ada!");
+/// worker.shutdown().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) policies: PolicySet,
+    pub(crate) settings: Settings,
+    pub(crate) names: Names,
+    pub(crate) callers: Policy,
+    pub(crate) reports: Policy,
+    depth: depth::Depth,
+}
+
+impl Work {
+    /// Opens the store at `sqlite:FILE`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and
+    /// publishes these policies. Any number of nodes may do so at once.
+    pub async fn open(url: &str, policies: PolicySet) -> Result<Self> {
+        Self::open_with(url, policies, Settings::default()).await
+    }
+
+    /// The same, with settings.
+    pub async fn open_with(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
+        settings.check_policies(&policies).map_err(|waits| Error::Policies(waits.to_string()))?;
+        let work = Self::attach(url, policies, settings).await?;
+        work.publish().await?;
+        Ok(work)
+    }
+
+    /// Opens the store without publishing anything, as one who looks and acts, but does not take work in by
+    /// policies of its own.
+    pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
+        let callers = patience::for_callers();
+        let store = patiently(&callers, |_| engine::open(url)).await?;
+        patiently(&callers, |_| store.migrate()).await?;
+        let shared = Shared {
+            store,
+            policies,
+            settings,
+            names: Names::default(),
+            callers,
+            reports: patience::for_reports(),
+            depth: depth::Depth::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    async fn publish(&self) -> Result<()> {
+        let Shared { store, policies, names, callers, .. } = &*self.shared;
+        patiently(callers, |_| names.publish(&**store, policies)).await?;
+        let (id, file) = (policies.id(), policies.to_toml());
+        let replaced = patiently(callers, |_| store.activate(id.as_bytes(), &file)).await?;
+        if replaced {
+            tracing::info!(version = %id, "these policies replace others for everybody on the store");
+        }
+        Ok(())
+    }
+
+    /// The policies this node takes work in by.
+    pub fn policies(&self) -> &PolicySet {
+        &self.shared.policies
+    }
+
+    /// What was set.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Takes a task in. When this returns, it is durable.
+    pub async fn submit(&self, task: Task) -> Result<Submitted> {
+        let submitted = self.submit_all(vec![task]).await?;
+        submitted.into_iter().next().ok_or_else(|| Error::NotPossible("nothing was submitted".to_owned()))
+    }
+
+    /// Takes tasks in, all or none. Thousands at once are the fastest way.
+    pub async fn submit_all(&self, tasks: Vec<Task>) -> Result<Vec<Submitted>> {
+        let prepared = self.prepare(tasks).await?;
+        let Shared { store, callers, .. } = &*self.shared;
+        let submitted = patiently(callers, |again| store.submit(&prepared, again)).await?;
+        self.count(&prepared, &submitted);
+        Ok(submitted)
+    }
+
+    /// A worker, to be told what it can handle.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone())
+    }
+}

@@ -1,0 +1,94 @@
+//! How many steps wait in a queue, about: what was counted last, and what this node has taken in since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use holdoff_policy::PolicySet;
+
+use super::Work;
+use crate::record::QueueStats;
+use crate::store::Result;
+use crate::{Error, Task, clock};
+
+/// A count older than this is made anew before anybody is turned away.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Those turned away come back spread over this time.
+const COME_BACK: (u64, u64) = (2_000, 10_000);
+
+#[derive(Debug, Default)]
+pub(crate) struct Depth(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    queues: BTreeMap<(String, String), u64>,
+    counted: Option<Instant>,
+}
+
+impl Depth {
+    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, namespace: &str, queue: &str) {
+        let mut counts = self.counts();
+        let key = (namespace.to_owned(), queue.to_owned());
+        *counts.queues.entry(key).or_default() += 1;
+    }
+
+    pub(crate) fn learn(&self, stats: &[QueueStats]) {
+        let mut queues = BTreeMap::new();
+        for lane in stats {
+            let waiting = lane.blocked + lane.due + lane.waiting + lane.running;
+            *queues.entry((lane.namespace.clone(), lane.queue.clone())).or_default() += waiting;
+        }
+        *self.counts() = Counts { queues, counted: Some(clock::instant()) };
+    }
+
+    fn of(&self, key: &(String, String)) -> u64 {
+        self.counts().queues.get(key).copied().unwrap_or(0)
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.counts().counted.is_some_and(|counted| counted.elapsed() < FRESH)
+    }
+}
+
+impl Work {
+    /// Turns tasks away whose queues are full.
+    pub(super) async fn check_depth(&self, tasks: &[Task]) -> Result<()> {
+        let limit = self.shared.settings.max_depth;
+        let mut wanted: BTreeSet<(String, String)> = BTreeSet::new();
+        let mut coming = 0;
+        for task in tasks {
+            let namespace = task.namespace.as_deref().unwrap_or(PolicySet::DEFAULT_NAMESPACE);
+            for step in &task.steps {
+                let queue = step.queue.as_deref().unwrap_or(Task::DEFAULT_QUEUE);
+                coming += 1;
+                if !wanted.iter().any(|(known, name)| known == namespace && name == queue) {
+                    wanted.insert((namespace.to_owned(), queue.to_owned()));
+                }
+            }
+        }
+        let full = |key: &&(String, String)| self.shared.depth.of(key).saturating_add(coming) > limit;
+        if wanted.iter().any(|key| full(&key)) && !self.shared.depth.is_fresh() {
+            let stats = self.shared.store.stats(self.shared.settings.stale_after).await?;
+            self.shared.depth.learn(&stats);
+        }
+        let Some(key) = wanted.iter().find(full) else { return Ok(()) };
+        let (least, most) = COME_BACK;
+        let wait = least + u64::from(clock::roll()) % (most - least);
+        Err(Error::QueueFull {
+            queue: key.1.clone(),
+            depth: self.shared.depth.of(key),
+            limit,
+            retry_after: Duration::from_millis(wait),
+        })
+    }
+
+    /// Remembers what was counted.
+    pub(crate) fn learn_depth(&self, stats: &[QueueStats]) {
+        self.shared.depth.learn(stats);
+    }
+}

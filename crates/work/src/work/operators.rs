@@ -1,0 +1,67 @@
+//! What operators ask and do.
+
+use std::time::Duration;
+
+use super::Work;
+use crate::filter::{Action, Filter, Page};
+use crate::patience::patiently;
+use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::store::{Pausable, Result};
+use crate::{Error, TaskId, TaskState};
+
+/// How often a waiting caller looks, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+impl Work {
+    /// A task with its steps, attempts, payloads and outputs.
+    pub async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
+        patiently(&self.shared.callers, |_| self.shared.store.task(id)).await
+    }
+
+    /// Waits until nothing of the task will run any more.
+    pub async fn wait(&self, id: TaskId) -> Result<TaskRecord> {
+        loop {
+            match self.task(id).await? {
+                None => return Err(Error::NotPossible(format!("there is no task {id}"))),
+                Some(task) if task.state != TaskState::Running => return Ok(task),
+                Some(_) => tokio::time::sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    /// Steps that match, newest first.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
+        patiently(&self.shared.callers, |_| self.shared.store.list(filter, page)).await
+    }
+
+    /// Does something to every step that matches, in one transaction; answers to how many.
+    pub async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        let size = match action {
+            Action::Resolve(Some(payload)) => payload.bytes.len(),
+            _ => 0,
+        };
+        let limit = self.shared.settings.max_payload;
+        if size > limit {
+            return Err(crate::InvalidTask::PayloadTooLarge { step: "to be resolved".to_owned(), size, limit }.into());
+        }
+        let count = patiently(&self.shared.callers, |_| self.shared.store.act(filter, action)).await?;
+        tracing::info!(action = action.name(), count, "an operator has acted");
+        Ok(count)
+    }
+
+    /// Stops giving out the steps of a queue or an operation. What runs goes on.
+    pub async fn pause(&self, namespace: &str, what: Pausable, name: &str) -> Result<()> {
+        patiently(&self.shared.callers, |_| self.shared.store.pause(namespace, what, name, true)).await
+    }
+
+    /// Gives the steps of a queue or an operation out again.
+    pub async fn resume(&self, namespace: &str, what: Pausable, name: &str) -> Result<()> {
+        patiently(&self.shared.callers, |_| self.shared.store.pause(namespace, what, name, false)).await
+    }
+
+    /// How many steps are in which state, by queue and operation.
+    pub async fn stats(&self) -> Result<Vec<QueueStats>> {
+        let stale_after = self.shared.settings.stale_after;
+        patiently(&self.shared.callers, |_| self.shared.store.stats(stale_after)).await
+    }
+}

@@ -1,0 +1,145 @@
+//! From what a caller wants to what a store keeps.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdoff_policy::PolicySet;
+
+use super::{Shared, Work};
+use crate::store::{Dedup, NewStep, NewTask, Result, Submitted};
+use crate::task::graph;
+use crate::{InvalidTask, Lane, Step, Task, TaskId};
+
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const LONGEST_NAME: usize = 200;
+
+impl Work {
+    /// Checks tasks, and finds numbers for their names.
+    pub(crate) async fn prepare(&self, tasks: Vec<Task>) -> Result<Vec<NewTask>> {
+        for task in &tasks {
+            self.check(task)?;
+        }
+        self.check_depth(&tasks).await?;
+        let Shared { store, names, policies, callers, .. } = &*self.shared;
+        let mut prepared = Vec::with_capacity(tasks.len());
+        let mut policy_numbers = BTreeMap::new();
+        for task in tasks {
+            let graph = graph(&task.steps)?;
+            let namespace = task.namespace.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned());
+            let lanes: Vec<Lane> = task.steps.iter().map(|step| lane(&namespace, step)).collect();
+            let lanes = crate::patience::patiently(callers, |_| names.lane_ids(&**store, &lanes)).await?;
+            let counts = graph.parents.iter().zip(&graph.children);
+            let mut steps = Vec::with_capacity(task.steps.len());
+            for ((step, lane), (parents, children)) in task.steps.into_iter().zip(lanes).zip(counts) {
+                let policy = match &step.policy {
+                    Some(named) => named.as_str(),
+                    None => policies.policy_for(&namespace, &step.operation).0,
+                };
+                let number = match policy_numbers.get(policy) {
+                    Some(number) => *number,
+                    None => names.number(&**store, policies, policy).await?,
+                };
+                policy_numbers.insert(policy.to_owned(), number);
+                steps.push(NewStep {
+                    name: step.name,
+                    lane,
+                    policy: number,
+                    destination: step.destination,
+                    parents: *parents,
+                    children: *children,
+                    delay: step.delay,
+                    payload: step.payload,
+                });
+            }
+            let retention = task.dedup_retention.unwrap_or(self.shared.settings.dedup_retention);
+            let number = |place: &usize| i32::try_from(*place).unwrap_or(i32::MAX);
+            prepared.push(NewTask {
+                id: TaskId::fresh(),
+                namespace,
+                dedup: task.dedup.map(|key| Dedup { key, retention }),
+                trace: task.trace,
+                steps,
+                edges: graph.edges.iter().map(|(parent, child)| (number(parent), number(child))).collect(),
+            });
+        }
+        Ok(prepared)
+    }
+
+    fn check(&self, task: &Task) -> std::result::Result<(), InvalidTask> {
+        let settings = &self.shared.settings;
+        if task.steps.is_empty() {
+            return Err(InvalidTask::NoSteps);
+        }
+        if task.steps.len() > settings.max_steps {
+            return Err(InvalidTask::TooManySteps { count: task.steps.len(), limit: settings.max_steps });
+        }
+        let named = [("namespace", &task.namespace), ("deduplication key", &task.dedup), ("trace", &task.trace)];
+        for (what, name) in named {
+            name.as_deref().map_or(Ok(()), |name| check_name(what, name))?;
+        }
+        if let Some(delay) = task.dedup_retention.filter(|delay| *delay > LONGEST) {
+            return Err(InvalidTask::TooLong { what: "the retention of the deduplication key", delay });
+        }
+        task.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> std::result::Result<(), InvalidTask> {
+        if let Some(problem) = &step.problem {
+            return Err(problem.clone());
+        }
+        check_name("operation", &step.operation)?;
+        for (what, name) in [("step name", &step.name), ("queue", &step.queue)] {
+            name.as_deref().map_or(Ok(()), |name| check_name(what, name))?;
+        }
+        let shown = || step.shown().to_owned();
+        if step.priority > Step::LOWEST {
+            return Err(InvalidTask::Priority { step: shown(), priority: step.priority });
+        }
+        if step.delay > LONGEST {
+            return Err(InvalidTask::TooLong { what: "the delay of a step", delay: step.delay });
+        }
+        let (size, limit) = (step.payload.bytes.len(), self.shared.settings.max_payload);
+        if size > limit {
+            return Err(InvalidTask::PayloadTooLarge { step: shown(), size, limit });
+        }
+        match &step.policy {
+            Some(policy) if self.shared.policies.policy(policy).is_none() => {
+                Err(InvalidTask::NoSuchPolicy { step: shown(), policy: policy.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts what was taken in.
+    pub(crate) fn count(&self, tasks: &[NewTask], submitted: &[Submitted]) {
+        for (task, fate) in tasks.iter().zip(submitted) {
+            let is_new = matches!(fate, Submitted::Created(_));
+            for lane in task.steps.iter().filter_map(|step| self.shared.names.seen_lane(step.lane)) {
+                if is_new {
+                    lane.metrics.submitted();
+                    self.shared.depth.add(&lane.lane.namespace, &lane.lane.queue);
+                } else {
+                    lane.metrics.duplicate();
+                }
+            }
+        }
+    }
+}
+
+fn check_name(what: &'static str, name: &str) -> std::result::Result<(), InvalidTask> {
+    let length = name.chars().count();
+    if (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(InvalidTask::BadName { what, name: name.chars().take(LONGEST_NAME).collect() })
+}
+
+fn lane(namespace: &str, step: &Step) -> Lane {
+    Lane {
+        namespace: namespace.to_owned(),
+        queue: step.queue.clone().unwrap_or_else(|| Task::DEFAULT_QUEUE.to_owned()),
+        operation: step.operation.clone(),
+        kind: step.kind,
+        priority: step.priority,
+    }
+}

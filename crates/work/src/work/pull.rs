@@ -1,0 +1,168 @@
+//! Workers that run somewhere else: they claim, say that they are alive, and report.
+
+use std::time::Duration;
+
+use super::Work;
+use crate::notify::Herald;
+use crate::patience::patiently;
+use crate::store::{Claimed, Exit, Reason, Receipt, Report, Result, Wants, WorkerId};
+use crate::verdict::{Verdict, verdict};
+use crate::{Error, Fault, Payload, StepId, clock};
+
+/// The most steps that are given out at once.
+const MOST: u32 = 1000;
+
+/// Somebody who claims steps and runs them elsewhere.
+///
+/// Every report is fenced: one that comes after the lease is over changes nothing and says so, and one that comes
+/// twice is answered with what was recorded the first time.
+#[derive(Debug)]
+pub struct Claimer {
+    work: Work,
+    worker: WorkerId,
+    wants: Wants,
+    herald: Herald,
+}
+
+/// A step that was claimed.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub(crate) claimed: Claimed,
+    operation: String,
+    inputs: Vec<(String, Payload)>,
+    since: std::time::Instant,
+}
+
+impl Work {
+    /// Somebody who claims steps of these operations, in these queues; no queue named means all.
+    pub async fn claimer(&self, name: &str, operations: &[&str], queues: &[&str]) -> Result<Claimer> {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let wants = Wants { namespaces: Vec::new(), queues: own(queues), operations: own(operations), http: false };
+        let worker = patiently(&self.shared.callers, |_| self.shared.store.register(name)).await?;
+        let herald = Herald::new(self).await?;
+        Ok(Claimer { work: self.clone(), worker, wants, herald })
+    }
+}
+
+impl Claimer {
+    /// Claims due steps of one lane, at most so many, for so long.
+    pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<Claim>> {
+        let shared = &*self.work.shared;
+        let limit = i64::from(limit.clamp(1, MOST));
+        // Not repeated when the answer is lost: what was claimed then comes back when its lease is over.
+        let claimed = shared.store.claim(&self.wants, self.worker, limit, lease).await?;
+        let since = clock::instant();
+        let with_parents: Vec<StepId> =
+            claimed.iter().filter(|claimed| claimed.has_parents).map(|claimed| claimed.step).collect();
+        let mut inputs = match with_parents.is_empty() {
+            true => Vec::new(),
+            false => patiently(&shared.callers, |_| shared.store.inputs(&with_parents)).await?,
+        };
+        let mut claims = Vec::with_capacity(claimed.len());
+        for claimed in claimed {
+            let lane = shared.names.lane(&*shared.store, claimed.lane).await?;
+            let (mine, others) = inputs.into_iter().partition(|(step, ..)| *step == claimed.step);
+            inputs = others;
+            let mine: Vec<(StepId, String, Payload)> = mine;
+            let inputs_of_step = mine.into_iter().map(|(_, name, output)| (name, output)).collect();
+            claims.push(Claim { claimed, operation: lane.lane.operation.clone(), inputs: inputs_of_step, since });
+        }
+        Ok(claims)
+    }
+
+    /// Says that the step is still being worked on; the lease lasts for so long from now.
+    pub async fn heartbeat(&self, claim: &Claim, lease: Duration) -> Result<()> {
+        let shared = &*self.work.shared;
+        let held = [(claim.claimed.step, claim.claimed.lease)];
+        let renewed = patiently(&shared.callers, |_| shared.store.renew(&held, lease)).await?;
+        if renewed.first() == Some(&true) {
+            return Ok(());
+        }
+        Err(Error::Fenced { step: claim.step(), lease: claim.token() })
+    }
+
+    /// The step has succeeded.
+    pub async fn complete(&self, claim: &Claim, output: Payload) -> Result<Receipt> {
+        let (size, limit) = (output.bytes.len(), self.work.shared.settings.max_output);
+        if size > limit {
+            let message = format!("the output of {} has {size} bytes, and may have {limit}", claim.step());
+            return Err(Error::NotPossible(message));
+        }
+        self.report(claim, Exit::Succeeded(output)).await
+    }
+
+    /// The step has failed: its policy decides what becomes of it. A delay hint goes into the fault, by
+    /// [`Fault::retry_after`].
+    pub async fn fail(&self, claim: &Claim, fault: Fault) -> Result<Receipt> {
+        let shared = &*self.work.shared;
+        let policy = shared.names.compiled(&*shared.store, claim.claimed.policy).await?;
+        let ran = claim.since.elapsed();
+        let judged = verdict(&policy, &claim.claimed, ran, fault, &shared.settings.requeue, clock::roll());
+        let exit = match judged {
+            Verdict::Report(exit) => exit,
+            // Whoever runs the step has the credentials, and can refresh them at once.
+            Verdict::Refresh { why, .. } => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
+        };
+        self.report(claim, exit).await
+    }
+
+    /// The step does not want to run before so much time has passed. No attempt is burnt.
+    pub async fn snooze(&self, claim: &Claim, wait: Duration, reason: &str) -> Result<Receipt> {
+        let message = crate::scrub::scrub(reason);
+        self.report(claim, Exit::Requeued { delay: wait, reason: Reason::Snoozed, message }).await
+    }
+
+    async fn report(&self, claim: &Claim, exit: Exit) -> Result<Receipt> {
+        let shared = &*self.work.shared;
+        let report = Report {
+            step: claim.claimed.step,
+            lease: claim.claimed.lease,
+            has_children: claim.claimed.has_children,
+            took: claim.since.elapsed(),
+            exit,
+        };
+        let reports = [report];
+        let tell = |ended: &crate::store::Ended| self.herald.tell(&shared.names, ended);
+        let receipts = patiently(&shared.callers, |_| shared.store.finish(&reports, &tell)).await?;
+        let receipt = receipts.first().copied().unwrap_or(Receipt::Fenced);
+        if let Some(lane) = shared.names.seen_lane(claim.claimed.lane) {
+            match receipt {
+                Receipt::Accepted => crate::worker::count(&lane.metrics, &reports),
+                _ => lane.metrics.fenced(),
+            }
+        }
+        Ok(receipt)
+    }
+}
+
+impl Claim {
+    /// The step.
+    pub const fn step(&self) -> StepId {
+        self.claimed.step
+    }
+
+    /// Its operation.
+    pub fn operation(&self) -> &str {
+        &self.operation
+    }
+
+    /// The fencing token: it grows with every claim of the step.
+    pub fn token(&self) -> u64 {
+        u64::try_from(self.claimed.lease).unwrap_or(0)
+    }
+
+    /// Which attempt this is; the first is 1.
+    pub fn attempt(&self) -> u32 {
+        u32::try_from(self.claimed.failures).unwrap_or(0).saturating_add(1)
+    }
+
+    /// What goes into it.
+    pub const fn payload(&self) -> &Payload {
+        &self.claimed.payload
+    }
+
+    /// The outputs of its parents, by their names.
+    pub fn inputs(&self) -> &[(String, Payload)] {
+        &self.inputs
+    }
+}
