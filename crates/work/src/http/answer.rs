@@ -27,12 +27,14 @@ pub(super) enum Unread {
     Broken(reqwest::Error),
 }
 
+/// Whether the body is known to be longer than this before it is read.
+pub(super) fn announces_more(response: &Response, limit: usize) -> bool {
+    let announced = response.content_length().unwrap_or_default();
+    usize::try_from(announced).map_or(true, |announced| announced > limit)
+}
+
 /// Reads the body up to `limit` bytes. What came before something went wrong stays in `body`.
 pub(super) async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Result<(), Unread> {
-    let announced = response.content_length().unwrap_or_default();
-    if usize::try_from(announced).map_or(true, |announced| announced > limit) {
-        return Err(Unread::TooLong);
-    }
     while let Some(chunk) = response.chunk().await.map_err(Unread::Broken)? {
         let room = limit.saturating_sub(body.len());
         body.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));

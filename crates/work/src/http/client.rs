@@ -1,10 +1,12 @@
 //! The clients that make the requests.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder};
+use url::Url;
 
 use super::address::{self, Forbidden, GuardedResolver};
 
@@ -85,7 +87,7 @@ fn plain(reach: Reach) -> ClientBuilder {
 
 fn build(builder: ClientBuilder) -> Result<Client, InvalidHttpSettings> {
     builder.build().map_err(|error| {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let cause = error.source().map(ToString::to_string);
         InvalidHttpSettings::Client { reason: cause.unwrap_or_else(|| error.to_string()) }
     })
 }
@@ -102,20 +104,41 @@ pub(super) enum RefusedRedirect {
 }
 
 fn follow(attempt: Attempt<'_>, reach: Reach) -> Action {
-    let next = attempt.url();
-    // The first of the URLs before is the step's own.
-    if attempt.previous().len() > reach.max_redirects {
-        return attempt.error(RefusedRedirect::TooMany(reach.max_redirects));
+    match obstacle(attempt.previous(), attempt.url(), reach) {
+        Ok(()) => attempt.follow(),
+        Err(obstacle) => attempt.error(obstacle),
+    }
+}
+
+/// Why the next URL must not be called after the previous ones, of which the first is the step's own.
+fn obstacle(previous: &[Url], next: &Url, reach: Reach) -> Result<(), Box<dyn Error + Send + Sync>> {
+    if previous.len() > reach.max_redirects {
+        return Err(RefusedRedirect::TooMany(reach.max_redirects).into());
     }
     if !matches!(next.scheme(), "http" | "https") {
-        return attempt.error(RefusedRedirect::NotHttp);
+        return Err(RefusedRedirect::NotHttp.into());
     }
-    let was_https = attempt.previous().last().is_some_and(|url| url.scheme() == "https");
-    if was_https && next.scheme() == "http" {
-        return attempt.error(RefusedRedirect::Downgrade);
+    if next.scheme() == "http" && previous.last().is_some_and(|url| url.scheme() == "https") {
+        return Err(RefusedRedirect::Downgrade.into());
     }
-    match reach.forbidden.map_or(Ok(()), |forbidden| address::judge(next, forbidden)) {
-        Ok(()) => attempt.follow(),
-        Err(private) => attempt.error(private),
+    match reach.forbidden {
+        Some(forbidden) => Ok(address::judge(next, forbidden)?),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_never_leaves_https() {
+        let reach = Reach { forbidden: None, max_redirects: 2, proxies: false };
+        let url = |text: &str| Url::parse(text).unwrap();
+        let step = |from: &str, to: &str| obstacle(&[url(from)], &url(to), reach);
+        assert!(step("http://a/", "https://a/").is_ok());
+        assert!(step("https://a/", "https://b/").is_ok());
+        let refused = step("https://a:1/", "http://a:1/").unwrap_err();
+        assert_eq!(refused.downcast_ref(), Some(&RefusedRedirect::Downgrade));
     }
 }

@@ -133,7 +133,8 @@ impl Held {
         let mut cell = lock(&self.token);
         let token = cell.as_mut().filter(|token| token.ends_at.is_none_or(|end| now < end))?;
         if token.generation == generation {
-            token.renew_at = Some(now.saturating_add(RENEW_AGAIN));
+            let soon = now.saturating_add(RENEW_AGAIN);
+            token.renew_at = Some(token.ends_at.map_or(soon, |end| soon.min(end)));
         }
         Some(token.clone())
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::gate::Gate;
+use super::gate::{Gate, spread};
 use crate::{Destination, Fault, HttpSettings, clock};
 
 /// The most destinations that are remembered.
 const MAX_GATES: usize = 10_000;
+/// How long to stay away when all of them are in use.
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The gates of all destinations that were called lately.
 pub(super) struct Destinations {
@@ -46,7 +48,7 @@ impl Destinations {
         }
         if gates.len() >= self.room && !forget_idle(&mut gates) {
             return Err(Fault::busy(
-                Duration::from_secs(1),
+                spread(NO_ROOM, clock::roll()),
                 "requests to too many destinations are under way",
             ));
         }

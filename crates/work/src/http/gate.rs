@@ -127,7 +127,7 @@ impl Pass {
 }
 
 /// A time in `[wait, 2 × wait]`, so that those who were turned away together do not come back together.
-fn spread(wait: Duration, roll: u32) -> Duration {
+pub(super) fn spread(wait: Duration, roll: u32) -> Duration {
     let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
     let share = u64::try_from((u128::from(micros) * u128::from(roll)) >> 32).unwrap_or(u64::MAX);
     wait.saturating_add(Duration::from_micros(share))
@@ -137,7 +137,7 @@ fn spread(wait: Duration, roll: u32) -> Duration {
 mod tests {
     use super::*;
     use crate::fault::FaultKind;
-    use holdoff_policy::{BreakerOptions, BudgetOptions};
+    use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
 
     fn gate(change: impl FnOnce(&mut Destination)) -> Arc<Gate> {
         let mut limits = Destination::default();
@@ -194,7 +194,10 @@ mod tests {
     #[test]
     fn a_failing_destination_is_left_alone_without_cost() {
         let gate = gate(|limits| {
-            limits.breaker = BreakerOptions { min_calls: 2, ..BreakerOptions::default() };
+            let minute =
+                Policy::builder(Growth::constant(Duration::from_secs(60))).cap(Duration::from_secs(60));
+            let cool_down = minute.jitter(Jitter::None).build().unwrap();
+            limits.breaker = BreakerOptions { min_calls: 2, cool_down, ..BreakerOptions::default() };
             limits.rate = Some(3.0);
         });
         gate.enter(1).unwrap().report(Health::Failing);

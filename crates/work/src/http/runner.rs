@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tracing::debug;
 
 use super::address::{self, is_private};
-use super::answer;
+use super::answer::{self, Unread};
 use super::check::Prepared;
 use super::client::{Clients, InvalidHttpSettings, Reach};
 use super::credentials::{Credentials, Token};
@@ -84,7 +84,7 @@ impl HttpRunner {
         };
         pass.report(health);
         let took_ms = clock::now().saturating_sub(started).as_millis();
-        debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "HTTP step");
+        debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "HTTP step ended");
         answer
     }
 
@@ -113,18 +113,22 @@ impl HttpRunner {
         let sent = tokio::time::timeout(limit, self.send(cx, request, token)).await.map_err(late)?;
         let mut response = sent.map_err(|error| trouble::judge(&error, &destination))?;
         let status = response.status().as_u16();
-        debug!(destination, status, attempt = cx.attempt(), "HTTP answer");
+        let took_ms = clock::now().saturating_sub(started).as_millis();
+        debug!(destination, status, attempt = cx.attempt(), took_ms, "HTTP answer");
         if !expect.iter().any(|statuses| statuses.contains(status)) {
             let mut missed = answer::refused(response, &self.classes, secret).await;
             missed.fault = with_generation(missed.fault, token);
             return Err(missed);
         }
 
+        let unread = |unread| trouble::unread(&unread, &destination, self.max_response);
+        if answer::announces_more(&response, self.max_response) {
+            return Err(unread(Unread::TooLong));
+        }
         let left = limit.saturating_sub(clock::now().saturating_sub(started));
         let mut body = Vec::new();
         let reading = answer::read(&mut response, self.max_response, &mut body);
-        let read = tokio::time::timeout(left, reading).await.map_err(late)?;
-        read.map_err(|unread| trouble::unread(&unread, &destination, self.max_response))?;
+        tokio::time::timeout(left, reading).await.map_err(late)?.map_err(unread)?;
         answer::output(status, response.headers(), body, secret)
             .map_err(|fault| Missed { fault, health: Health::Alive })
     }

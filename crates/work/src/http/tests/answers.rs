@@ -43,6 +43,22 @@ async fn the_same_key_goes_with_every_attempt() {
 }
 
 #[tokio::test]
+async fn a_head_has_no_body_whatever_length_is_named() {
+    let server =
+        Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nConnection: close\r\n\r\n").await;
+    let output = run(&runner(&settings()), &HttpStep::new("HEAD", server.url("/"))).await.unwrap();
+    assert_eq!(output, serde_json::json!({"status": 200, "body": null}));
+}
+
+#[tokio::test]
+async fn a_long_refusal_is_quoted_from_its_beginning() {
+    let server = Server::saying(answer(400, "", &format!("no such thing {}", "x".repeat(50_000)))).await;
+    let fault = fault(&runner(&settings()), &HttpStep::get(server.url("/"))).await;
+    assert!(fault.message().contains(": no such thing xxx"), "{fault}");
+    assert!(fault.message().len() < 300, "{fault}");
+}
+
+#[tokio::test]
 async fn only_what_is_expected_is_a_success() {
     let server = Server::saying(answer(404, "", "gone")).await;
     let runner = runner(&settings());

@@ -99,7 +99,7 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     let calls = AtomicUsize::new(0);
     let tokens = Server::start(move |_, stream| {
         let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
-        let body = r#"{"access_token":"token-1","expires_in":0.2}"#;
+        let body = r#"{"access_token":"token-1","expires_in":1}"#;
         say(stream, if first { answer(200, "", body) } else { answer(500, "", "") })
     })
     .await;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use holdoff_policy::{BreakerOptions, BudgetOptions};
+use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
 use tokio::sync::oneshot;
 
 use super::server::{Server, answer, say};
@@ -72,18 +72,19 @@ async fn no_more_a_second_than_allowed() {
 #[tokio::test]
 async fn a_dead_destination_gets_no_more_calls() {
     let server = Server::saying(answer(500, "", "")).await;
-    let breaker = BreakerOptions { min_calls: 3, ..BreakerOptions::default() };
+    let minute = Policy::builder(Growth::constant(Duration::from_secs(60))).cap(Duration::from_secs(60));
+    let cool_down = minute.jitter(Jitter::None).build().unwrap();
+    let breaker = BreakerOptions { min_calls: 3, cool_down, ..BreakerOptions::default() };
     let runner = runner(&limited(|limits| limits.breaker = breaker));
     let step = HttpStep::get(server.url("/"));
     for _ in 0..3 {
         assert_eq!(class(&fault(&runner, &step).await), Class::Transient);
     }
-    // A cool-down drawn near zero lets a probe through, which fails and makes the next one longer.
-    let mut turned_away = 0;
-    for _ in 0..200 {
-        turned_away += usize::from(fault(&runner, &step).await.failure().is_none());
+    for _ in 0..100 {
+        let wait = busy(&fault(&runner, &step).await);
+        assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(120), "{wait:?}");
     }
-    assert!(turned_away > 150, "{turned_away}");
+    assert_eq!(server.calls(), 3);
     let other = Server::saying(answer(200, "", "")).await;
     run(&runner, &HttpStep::get(other.url("/"))).await.unwrap();
 }

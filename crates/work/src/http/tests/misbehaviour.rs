@@ -77,7 +77,7 @@ async fn an_endless_body_is_not_read_on() {
         let done = done.lock().unwrap().take();
         async move {
             stream.write_all(ENDLESS).await.unwrap();
-            let (block, mut written) = ([b'x'; 65536], 0_usize);
+            let (block, mut written) = (vec![b'x'; 65536], 0_usize);
             while stream.write_all(&block).await.is_ok() {
                 written += block.len();
             }
