@@ -3,7 +3,7 @@
 //! The monotonic clock is tokio's, so that tests which pause time pause everything.
 
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::Instant;
@@ -16,9 +16,10 @@ pub(crate) fn now() -> Duration {
 }
 
 /// The wall clock, for answers without a `Date`.
+#[cfg(feature = "http")]
 #[expect(clippy::disallowed_methods, reason = "the one door")]
-pub(crate) fn wall() -> SystemTime {
-    SystemTime::now()
+pub(crate) fn wall() -> std::time::SystemTime {
+    std::time::SystemTime::now()
 }
 
 /// A number drawn at random.
