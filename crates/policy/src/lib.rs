@@ -82,6 +82,7 @@ pub use failure::Failure;
 pub use file::schema;
 #[cfg(feature = "std")]
 pub use file::{Problem, Problems, format_duration, nearest, parse_duration};
+pub use glob::matches as matches_pattern;
 pub use growth::Growth;
 pub use invalid::Invalid;
 pub use jitter::Jitter;

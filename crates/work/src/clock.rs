@@ -1,22 +1,27 @@
-//! The only place that looks at a clock, or draws at random.
+//! The one door to the clocks and to chance.
+//!
+//! The monotonic clock is tokio's, so that tests which pause time pause everything.
 
-use std::time::{Instant, SystemTime};
+use std::sync::OnceLock;
+use std::time::Duration;
 
-/// A moment, for measuring how long something took.
-#[expect(clippy::disallowed_methods, reason = "the crate's one clock")]
-pub(crate) fn instant() -> Instant {
-    Instant::now()
+use fastrand::Rng;
+use tokio::time::Instant;
+
+/// The time since some fixed moment in this process's life. It only grows.
+pub(crate) fn now() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    Instant::now().saturating_duration_since(start)
 }
 
-/// Microseconds since 1970 by the host's clock. Only the SQLite store and the names of tasks go by it.
-#[expect(clippy::disallowed_methods, reason = "the crate's one clock")]
-pub(crate) fn wall_micros() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+/// The host's wall clock: for the store in a file, and for answers without a `Date`.
+#[expect(clippy::disallowed_methods, reason = "the one door")]
+pub(crate) fn wall() -> std::time::SystemTime {
+    std::time::SystemTime::now()
 }
 
-/// A number from all of `u32`.
-#[expect(clippy::disallowed_methods, reason = "the crate's one source of chance")]
+/// A number drawn at random.
 pub(crate) fn roll() -> u32 {
-    fastrand::u32(..)
+    Rng::new().u32(..)
 }

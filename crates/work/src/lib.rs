@@ -6,22 +6,31 @@ mod engine;
 mod error;
 mod fault;
 mod filter;
+#[cfg(feature = "http")]
+mod http;
 mod id;
 pub mod metrics;
 mod names;
 mod next_due;
+mod notify;
 mod patience;
 mod payload;
 mod record;
+mod scrub;
 mod settings;
 mod state;
 mod store;
 mod task;
+mod verdict;
+mod work;
+mod worker;
 
 pub use context::{Context, Kind, Lane};
 pub use error::Error;
 pub use fault::Fault;
 pub use filter::{Action, Filter, Page};
+#[cfg(feature = "http")]
+pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};
 pub use id::{NotAnId, StepId, TaskId};
 pub use payload::{Format, Payload};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
@@ -31,3 +40,5 @@ pub use settings::{
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
+pub use work::{Claim, Claimer, Work};
+pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder};

@@ -2,7 +2,9 @@
 //!
 //! Labels are namespaces, queues and operations, which people choose from a few, and words of ours.
 
-use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 use crate::Lane;
 use crate::record::QueueStats;
@@ -32,11 +34,19 @@ pub fn describe() {
     describe_counter!(FENCED, "reports that changed nothing, because their lease was over");
     describe_counter!(RESCUED, "steps taken back from workers that vanished");
     describe_histogram!(RUN_SECONDS, metrics::Unit::Seconds, "how long a run took");
-    describe_histogram!(DELAY_SECONDS, metrics::Unit::Seconds, "how long each wait before another attempt was");
+    describe_histogram!(
+        DELAY_SECONDS,
+        metrics::Unit::Seconds,
+        "how long each wait before another attempt was"
+    );
     describe_gauge!(STEPS, "steps by state");
     describe_gauge!(OLDEST_DUE, metrics::Unit::Seconds, "how long the longest overdue step has been due");
     describe_gauge!(STALE, "steps ready or running for longer than the staleness limit");
-    describe_gauge!(SNAPSHOT, metrics::Unit::Seconds, "age of the oldest snapshot that keeps dead rows alive");
+    describe_gauge!(
+        SNAPSHOT,
+        metrics::Unit::Seconds,
+        "age of the oldest snapshot that keeps dead rows alive"
+    );
     describe_counter!(PRUNED, "steps forgotten");
     describe_counter!(STORE_RETRIES, "calls to the store that were repeated");
     describe_counter!(NOTIFICATIONS, "notifications about failed and conflicted steps");

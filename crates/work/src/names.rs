@@ -41,7 +41,12 @@ impl Names {
     }
 
     /// The number of one of the set's policies.
-    pub(crate) async fn number(&self, store: &dyn Store, set: &PolicySet, name: &str) -> Result<PolicyNumber> {
+    pub(crate) async fn number(
+        &self,
+        store: &dyn Store,
+        set: &PolicySet,
+        name: &str,
+    ) -> Result<PolicyNumber> {
         if let Some(number) = read(&self.numbers).get(name) {
             return Ok(*number);
         }
@@ -59,7 +64,9 @@ impl Names {
         if let Some(compiled) = read(&self.compiled).get(&number) {
             return Ok(Arc::clone(compiled));
         }
-        let unusable = |why: String| Error::Policies(format!("policy number {number} of the store cannot be used: {why}"));
+        let unusable = |why: String| {
+            Error::Policies(format!("policy number {number} of the store cannot be used: {why}"))
+        };
         let text = store.policy(number).await?.ok_or_else(|| unusable("it is not there".to_owned()))?;
         let compiled: Compiled = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
         let compiled = Arc::new(compiled);
@@ -124,11 +131,7 @@ impl Lanes {
 }
 
 fn row(name: &str, policy: &holdoff_policy::Policy) -> PolicyRow {
-    PolicyRow {
-        name: name.to_owned(),
-        hash: policy.id().as_bytes().to_vec(),
-        compiled: policy.canonical(),
-    }
+    PolicyRow { name: name.to_owned(), hash: policy.id().as_bytes().to_vec(), compiled: policy.canonical() }
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

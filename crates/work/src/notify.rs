@@ -53,8 +53,12 @@ impl Herald {
         if lane.operation == OPERATION {
             return None;
         }
-        let steps: Vec<NewStep> =
-            self.rules.iter().filter(|rule| applies(rule, lane)).map(|rule| self.step(rule, lane, ended)).collect();
+        let steps: Vec<NewStep> = self
+            .rules
+            .iter()
+            .filter(|rule| applies(rule, lane))
+            .map(|rule| self.step(rule, lane, ended))
+            .collect();
         if steps.is_empty() {
             return None;
         }
@@ -95,6 +99,9 @@ impl Herald {
 
 fn applies(rule: &Notify, lane: &Lane) -> bool {
     let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    let operation = rule.operation.as_deref().is_none_or(|pattern| holdoff_policy::matches(pattern, &lane.operation));
+    let operation = rule
+        .operation
+        .as_deref()
+        .is_none_or(|pattern| holdoff_policy::matches_pattern(pattern, &lane.operation));
     operation && is(&rule.queue, &lane.queue) && is(&rule.namespace, &lane.namespace)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-pub(crate) use graph::{Graph, graph};
+pub(crate) use graph::graph;
 pub use invalid::InvalidTask;
 
 use crate::{Kind, Payload};
@@ -64,6 +64,12 @@ impl Task {
     /// A task of this one step.
     pub fn of(step: Step) -> Self {
         Self { steps: vec![step], ..Self::default() }
+    }
+
+    /// A task of one step that makes this request; the operation names it in policies, metrics and lists.
+    #[cfg(feature = "http")]
+    pub fn http(operation: impl Into<String>, request: &crate::HttpStep) -> Self {
+        Self::of(Step::http(operation, request))
     }
 
     /// A task without steps yet; add them with [`Task::step`].
@@ -167,6 +173,23 @@ impl Step {
             after: Vec::new(),
             problem: None,
         }
+    }
+
+    /// A step that makes this request; the operation names it in policies, metrics and lists.
+    #[cfg(feature = "http")]
+    pub fn http(operation: impl Into<String>, request: &crate::HttpStep) -> Self {
+        let mut step = Self { kind: Kind::Http, ..Self::new(operation) };
+        match request.payload() {
+            Ok(payload) => {
+                step.payload = payload;
+                step.destination = request.destination().ok();
+            }
+            Err(wrong) => {
+                step.problem =
+                    Some(InvalidTask::Request { step: step.operation.clone(), why: wrong.to_string() });
+            }
+        }
+        step
     }
 
     /// The priority of whoever names none.

@@ -27,9 +27,8 @@ pub(crate) fn verdict(
     roll: u32,
 ) -> Verdict {
     let message = crate::scrub::scrub(&fault.message);
-    let requeued = |delay, reason| {
-        Verdict::Report(Exit::Requeued { delay, reason, message: message.clone() })
-    };
+    let requeued =
+        |delay, reason| Verdict::Report(Exit::Requeued { delay, reason, message: message.clone() });
     let (failure, credential) = match fault.kind {
         FaultKind::Snoozed { wait } => return requeued(wait, Reason::Snoozed),
         FaultKind::Busy { wait } => return requeued(wait.max(requeue.busy), Reason::Busy),
@@ -40,7 +39,9 @@ pub(crate) fn verdict(
     let refreshed = claimed.refreshed || credential.is_none();
     let so_far = so_far(claimed, ran, refreshed);
     match (policy.decide(&so_far, &failure, roll), credential) {
-        (Decision::Retry { after }, _) => Verdict::Report(Exit::Retry { delay: after, refreshed: false, why }),
+        (Decision::Retry { after }, _) => {
+            Verdict::Report(Exit::Retry { delay: after, refreshed: false, why })
+        }
         (Decision::Refresh, Some(credential)) => Verdict::Refresh { credential, why },
         (Decision::HandOff, _) => Verdict::Report(Exit::Conflicted(why)),
         _ => Verdict::Report(Exit::Failed(why)),
@@ -101,18 +102,29 @@ mod tests {
     #[test]
     fn the_policy_grants_and_refuses() {
         let transient = || Fault::transient("busy");
-        let Verdict::Report(Exit::Retry { delay, .. }) = judge(&claimed(0), SECOND, transient()) else { panic!() };
+        let Verdict::Report(Exit::Retry { delay, .. }) = judge(&claimed(0), SECOND, transient()) else {
+            panic!()
+        };
         assert_eq!(delay, SECOND);
         assert!(matches!(judge(&claimed(2), SECOND, transient()), Verdict::Report(Exit::Failed(_))));
-        assert!(matches!(judge(&claimed(0), SECOND, Fault::permanent("no")), Verdict::Report(Exit::Failed(_))));
-        assert!(matches!(judge(&claimed(0), SECOND, Fault::conflict("no")), Verdict::Report(Exit::Conflicted(_))));
+        assert!(matches!(
+            judge(&claimed(0), SECOND, Fault::permanent("no")),
+            Verdict::Report(Exit::Failed(_))
+        ));
+        assert!(matches!(
+            judge(&claimed(0), SECOND, Fault::conflict("no")),
+            Verdict::Report(Exit::Conflicted(_))
+        ));
     }
 
     #[test]
     fn the_deadline_counts_from_the_first_attempt() {
         let late = Claimed { elapsed: SECOND * 58, ..claimed(1) };
         assert!(matches!(judge(&late, SECOND * 2, Fault::transient("x")), Verdict::Report(Exit::Failed(_))));
-        assert!(matches!(judge(&late, SECOND / 2, Fault::transient("x")), Verdict::Report(Exit::Retry { .. })));
+        assert!(matches!(
+            judge(&late, SECOND / 2, Fault::transient("x")),
+            Verdict::Report(Exit::Retry { .. })
+        ));
     }
 
     #[test]

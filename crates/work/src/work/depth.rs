@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdoff_policy::PolicySet;
 
@@ -23,7 +23,7 @@ pub(crate) struct Depth(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     queues: BTreeMap<(String, String), u64>,
-    counted: Option<Instant>,
+    counted: Option<Duration>,
 }
 
 impl Depth {
@@ -43,7 +43,7 @@ impl Depth {
             let waiting = lane.blocked + lane.due + lane.waiting + lane.running;
             *queues.entry((lane.namespace.clone(), lane.queue.clone())).or_default() += waiting;
         }
-        *self.counts() = Counts { queues, counted: Some(clock::instant()) };
+        *self.counts() = Counts { queues, counted: Some(clock::now()) };
     }
 
     fn of(&self, key: &(String, String)) -> u64 {
@@ -51,7 +51,7 @@ impl Depth {
     }
 
     fn is_fresh(&self) -> bool {
-        self.counts().counted.is_some_and(|counted| counted.elapsed() < FRESH)
+        self.counts().counted.is_some_and(|counted| clock::now().saturating_sub(counted) < FRESH)
     }
 }
 

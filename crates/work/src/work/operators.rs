@@ -42,7 +42,12 @@ impl Work {
         };
         let limit = self.shared.settings.max_payload;
         if size > limit {
-            return Err(crate::InvalidTask::PayloadTooLarge { step: "to be resolved".to_owned(), size, limit }.into());
+            return Err(crate::InvalidTask::PayloadTooLarge {
+                step: "to be resolved".to_owned(),
+                size,
+                limit,
+            }
+            .into());
         }
         let count = patiently(&self.shared.callers, |_| self.shared.store.act(filter, action)).await?;
         tracing::info!(action = action.name(), count, "an operator has acted");

@@ -73,7 +73,8 @@ impl Work {
         if task.steps.len() > settings.max_steps {
             return Err(InvalidTask::TooManySteps { count: task.steps.len(), limit: settings.max_steps });
         }
-        let named = [("namespace", &task.namespace), ("deduplication key", &task.dedup), ("trace", &task.trace)];
+        let named =
+            [("namespace", &task.namespace), ("deduplication key", &task.dedup), ("trace", &task.trace)];
         for (what, name) in named {
             name.as_deref().map_or(Ok(()), |name| check_name(what, name))?;
         }

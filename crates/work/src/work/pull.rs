@@ -30,14 +30,15 @@ pub struct Claim {
     pub(crate) claimed: Claimed,
     operation: String,
     inputs: Vec<(String, Payload)>,
-    since: std::time::Instant,
+    since: Duration,
 }
 
 impl Work {
     /// Somebody who claims steps of these operations, in these queues; no queue named means all.
     pub async fn claimer(&self, name: &str, operations: &[&str], queues: &[&str]) -> Result<Claimer> {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let wants = Wants { namespaces: Vec::new(), queues: own(queues), operations: own(operations), http: false };
+        let wants =
+            Wants { namespaces: Vec::new(), queues: own(queues), operations: own(operations), http: false };
         let worker = patiently(&self.shared.callers, |_| self.shared.store.register(name)).await?;
         let herald = Herald::new(self).await?;
         Ok(Claimer { work: self.clone(), worker, wants, herald })
@@ -51,7 +52,7 @@ impl Claimer {
         let limit = i64::from(limit.clamp(1, MOST));
         // Not repeated when the answer is lost: what was claimed then comes back when its lease is over.
         let claimed = shared.store.claim(&self.wants, self.worker, limit, lease).await?;
-        let since = clock::instant();
+        let since = clock::now();
         let with_parents: Vec<StepId> =
             claimed.iter().filter(|claimed| claimed.has_parents).map(|claimed| claimed.step).collect();
         let mut inputs = match with_parents.is_empty() {
@@ -65,7 +66,12 @@ impl Claimer {
             inputs = others;
             let mine: Vec<(StepId, String, Payload)> = mine;
             let inputs_of_step = mine.into_iter().map(|(_, name, output)| (name, output)).collect();
-            claims.push(Claim { claimed, operation: lane.lane.operation.clone(), inputs: inputs_of_step, since });
+            claims.push(Claim {
+                claimed,
+                operation: lane.lane.operation.clone(),
+                inputs: inputs_of_step,
+                since,
+            });
         }
         Ok(claims)
     }
@@ -96,7 +102,7 @@ impl Claimer {
     pub async fn fail(&self, claim: &Claim, fault: Fault) -> Result<Receipt> {
         let shared = &*self.work.shared;
         let policy = shared.names.compiled(&*shared.store, claim.claimed.policy).await?;
-        let ran = claim.since.elapsed();
+        let ran = clock::now().saturating_sub(claim.since);
         let judged = verdict(&policy, &claim.claimed, ran, fault, &shared.settings.requeue, clock::roll());
         let exit = match judged {
             Verdict::Report(exit) => exit,
@@ -118,7 +124,7 @@ impl Claimer {
             step: claim.claimed.step,
             lease: claim.claimed.lease,
             has_children: claim.claimed.has_children,
-            took: claim.since.elapsed(),
+            took: clock::now().saturating_sub(claim.since),
             exit,
         };
         let reports = [report];

@@ -4,29 +4,29 @@
 //! until the host's has caught up, or nothing would be due for an hour after a wrong hour was put right.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use crate::clock;
 
 #[derive(Debug)]
 pub(super) struct Clock {
     /// A time somebody has seen, and when this process learned of it.
-    seen: Mutex<(i64, Instant)>,
+    seen: Mutex<(i64, Duration)>,
 }
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self { seen: Mutex::new((clock::wall_micros(), clock::instant())) }
+        Self { seen: Mutex::new((wall_micros(), clock::now())) }
     }
 
     /// Microseconds since 1970.
     pub(super) fn now(&self) -> i64 {
-        self.at(clock::wall_micros(), clock::instant())
+        self.at(wall_micros(), clock::now())
     }
 
-    fn at(&self, wall: i64, instant: Instant) -> i64 {
+    fn at(&self, wall: i64, instant: Duration) -> i64 {
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let passed = micros(instant.saturating_duration_since(seen.1));
+        let passed = micros(instant.saturating_sub(seen.1));
         let now = wall.max(seen.0.saturating_add(passed));
         *seen = (now, instant);
         now
@@ -37,11 +37,16 @@ impl Clock {
         let now = self.now();
         if time > now {
             let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *seen = (time.max(seen.0), clock::instant());
+            *seen = (time.max(seen.0), clock::now());
             return seen.0;
         }
         now
     }
+}
+
+/// Microseconds since 1970 by the host's clock.
+fn wall_micros() -> i64 {
+    micros(clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 fn micros(time: Duration) -> i64 {

@@ -1,0 +1,183 @@
+//! Which addresses may be called.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::{Host, Url};
+
+/// Says whether an address must not be called.
+pub(super) type Forbidden = fn(IpAddr) -> bool;
+
+/// The address must not be called.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{host} is a private address, and http.deny_private is set")]
+pub(super) struct PrivateAddress {
+    host: String,
+}
+
+/// Judges a host that is an address itself; a name is judged when it is resolved.
+pub(super) fn judge(url: &Url, forbidden: Forbidden) -> Result<(), PrivateAddress> {
+    let address = match url.host() {
+        Some(Host::Ipv4(address)) => IpAddr::V4(address),
+        Some(Host::Ipv6(address)) => IpAddr::V6(address),
+        Some(Host::Domain(_)) | None => return Ok(()),
+    };
+    if forbidden(address) { Err(PrivateAddress { host: address.to_string() }) } else { Ok(()) }
+}
+
+/// Resolves names as the system does, and keeps forbidden addresses to itself: what was judged is what is
+/// connected to, so a name cannot change its mind in between.
+pub(super) struct GuardedResolver(pub(super) Forbidden);
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let forbidden = self.0;
+        Box::pin(async move {
+            let host = name.as_str().to_owned();
+            let all: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            let known = !all.is_empty();
+            let allowed: Vec<_> = all.into_iter().filter(|address| !forbidden(address.ip())).collect();
+            if known && allowed.is_empty() {
+                return Err(PrivateAddress { host }.into());
+            }
+            Ok(Box::new(allowed.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Whether an address is anything but a public host's: loopback, private, link-local (where clouds keep
+/// their metadata), shared, multicast, reserved, made for documents or measurements, or another way to
+/// write one of those.
+pub(super) fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_private_v4(address),
+        IpAddr::V6(address) => is_private_v6(address),
+    }
+}
+
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    // The special-purpose registry of IANA; what it calls globally reachable is left out.
+    const SPECIAL: [([u8; 4], u32); 15] = [
+        ([0, 0, 0, 0], 8),
+        ([10, 0, 0, 0], 8),
+        ([100, 64, 0, 0], 10),
+        ([127, 0, 0, 0], 8),
+        ([169, 254, 0, 0], 16),
+        ([172, 16, 0, 0], 12),
+        ([192, 0, 0, 0], 24),
+        ([192, 0, 2, 0], 24),
+        ([192, 88, 99, 0], 24),
+        ([192, 168, 0, 0], 16),
+        ([198, 18, 0, 0], 15),
+        ([198, 51, 100, 0], 24),
+        ([203, 0, 113, 0], 24),
+        ([224, 0, 0, 0], 4),
+        ([240, 0, 0, 0], 4),
+    ];
+    let bits = address.to_bits();
+    SPECIAL.iter().any(|(network, length)| {
+        let ignored = 32 - length;
+        bits >> ignored == Ipv4Addr::from(*network).to_bits() >> ignored
+    })
+}
+
+/// Only global unicast (`2000::/3`) is public, and not all of it; what embeds an IPv4 address is judged by that.
+fn is_private_v6(address: Ipv6Addr) -> bool {
+    let embedded =
+        |high: u16, low: u16| is_private_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    match address.segments() {
+        // Mapped, the well-known prefix of NAT64, 6to4.
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => embedded(high, low),
+        // Protocol assignments, Teredo and measurements among them; documents.
+        [0x2001, second, ..] => second < 0x200 || second == 0xdb8,
+        [0x3fff, second, ..] => second < 0x1000,
+        [first, ..] => first & 0xe000 != 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_addresses_are_known_in_every_disguise() {
+        for text in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.1.2.3",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.0.2.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::7f00:1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2002:a00:1::1",
+            "2001::1",
+            "2001:2::1",
+            "2001:db8::1",
+            "3fff::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "100::1",
+            "5f00::1",
+        ] {
+            assert!(is_private(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_left_alone() {
+        for text in [
+            "1.1.1.1",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.169.0.1",
+            "198.17.0.1",
+            "223.255.255.255",
+            "::ffff:1.1.1.1",
+            "64:ff9b::1.1.1.1",
+            "2002:101:101::1",
+            "2606:4700::1111",
+            "2001:4860:4860::8888",
+            "2a00::1",
+        ] {
+            assert!(!is_private(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_odd_clothes_is_judged_too() {
+        for url in ["http://127.1/", "http://0x7f000001/", "http://2130706433/", "http://[::ffff:7f00:1]/"] {
+            assert!(judge(&Url::parse(url).unwrap(), is_private).is_err(), "{url}");
+        }
+        assert_eq!(judge(&Url::parse("http://example.com/").unwrap(), is_private), Ok(()));
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs steps that are HTTP requests.
+
+use std::fmt;
+use std::time::Duration;
+
+use holdoff_policy::{Class, ClassMap};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use tracing::debug;
+
+use super::address::{self, is_private};
+use super::answer::{self, Unread};
+use super::check::Prepared;
+use super::client::{Clients, InvalidHttpSettings, Reach};
+use super::credentials::{Credentials, Token};
+use super::destinations::Destinations;
+use super::gate::Health;
+use super::step::HttpStep;
+use super::trouble::{self, Missed};
+use crate::{Context, Fault, HttpSettings, Payload, clock};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const ATTEMPT: HeaderName = HeaderName::from_static("holdoff-attempt");
+const FENCING_TOKEN: HeaderName = HeaderName::from_static("holdoff-fencing-token");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Runs steps that are HTTP requests, within the limits of their destinations.
+///
+/// The limits are this process's: make one runner and share it.
+pub struct HttpRunner {
+    classes: ClassMap,
+    clients: Clients,
+    reach: Reach,
+    credentials: Credentials,
+    destinations: Destinations,
+    timeout: Duration,
+    max_response: usize,
+}
+
+impl HttpRunner {
+    /// A runner with these settings, which tells failures apart by these classes.
+    pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
+        let forbidden = settings.deny_private.then_some(is_private as address::Forbidden);
+        let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: true };
+        Self::with_reach(settings, classes, reach)
+    }
+
+    pub(super) fn with_reach(
+        settings: &HttpSettings,
+        classes: ClassMap,
+        reach: Reach,
+    ) -> Result<Self, InvalidHttpSettings> {
+        let clients = Clients::new(reach)?;
+        Ok(Self {
+            classes,
+            reach,
+            credentials: Credentials::new(settings, &clients.trusted)?,
+            clients,
+            destinations: Destinations::new(settings),
+            timeout: settings.timeout,
+            max_response: settings.max_response,
+        })
+    }
+
+    /// Makes the request that this payload describes, once. Its output is `{"status":200,"body":…}`.
+    ///
+    /// Dropping the future drops the connection; what was reserved is free again.
+    pub async fn run(&self, cx: &Context, payload: &Payload) -> Result<Payload, Fault> {
+        let request = read(payload)?.prepare().map_err(|wrong| Fault::permanent(wrong.to_string()))?;
+        if let Some(forbidden) = self.reach.forbidden {
+            address::judge(&request.url, forbidden)
+                .map_err(|private| Fault::permanent(private.to_string()))?;
+        }
+        let token = match &request.credential {
+            Some(name) => Some(self.credentials.token(name).await?),
+            None => None,
+        };
+        let gate = self.destinations.gate(&request.destination, &request.url)?;
+        let pass = gate.enter(cx.attempt())?;
+        let destination = request.destination.clone();
+        let started = clock::now();
+        let (answer, health) = match self.exchange(cx, request, token.as_ref()).await {
+            Ok(output) => (Ok(output), Health::Served),
+            Err(missed) => (Err(missed.fault), missed.health),
+        };
+        pass.report(health);
+        let took_ms = clock::now().saturating_sub(started).as_millis();
+        debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "HTTP step ended");
+        answer
+    }
+
+    /// Replaces the credential that was refused in this generation, once for all steps that found it so.
+    pub async fn refresh(&self, payload: &Payload, generation: u64) -> Result<(), Fault> {
+        match read(payload)?.credential {
+            Some(name) => self.credentials.refresh(&name, generation).await,
+            None => Err(Fault::permanent("the step names no credential that could be refreshed")),
+        }
+    }
+
+    /// One request and its answer, both within the step's timeout.
+    async fn exchange(
+        &self,
+        cx: &Context,
+        request: Prepared,
+        token: Option<&Token>,
+    ) -> Result<Payload, Missed> {
+        let limit = request.timeout.unwrap_or(self.timeout);
+        let destination = request.destination.clone();
+        let expect = request.expect.clone();
+        let secret = token.and_then(Token::text);
+        let started = clock::now();
+        let late = |_| trouble::too_slow(&destination, limit);
+
+        let sent = tokio::time::timeout(limit, self.send(cx, request, token)).await.map_err(late)?;
+        let mut response = sent.map_err(|error| trouble::judge(&error, &destination))?;
+        let status = response.status().as_u16();
+        let took_ms = clock::now().saturating_sub(started).as_millis();
+        debug!(destination, status, attempt = cx.attempt(), took_ms, "HTTP answer");
+        if !expect.iter().any(|statuses| statuses.contains(status)) {
+            let mut missed = answer::refused(response, &self.classes, secret).await;
+            missed.fault = with_generation(missed.fault, token);
+            return Err(missed);
+        }
+
+        let unread = |unread| trouble::unread(&unread, &destination, self.max_response);
+        if answer::announces_more(&response, self.max_response) {
+            return Err(unread(Unread::TooLong));
+        }
+        let left = limit.saturating_sub(clock::now().saturating_sub(started));
+        let mut body = Vec::new();
+        let reading = answer::read(&mut response, self.max_response, &mut body);
+        tokio::time::timeout(left, reading).await.map_err(late)?.map_err(unread)?;
+        answer::output(status, response.headers(), body, secret)
+            .map_err(|fault| Missed { fault, health: Health::Alive })
+    }
+
+    async fn send(
+        &self,
+        cx: &Context,
+        request: Prepared,
+        token: Option<&Token>,
+    ) -> Result<reqwest::Response, reqwest::Error> {
+        let wants_redirect = request.expect.iter().any(|statuses| statuses.has_redirect());
+        let client = if wants_redirect { &self.clients.still } else { &self.clients.following };
+        let mut headers = request.headers;
+        add_own_headers(&mut headers, cx);
+        if let Some(token) = token {
+            headers.insert(AUTHORIZATION, token.header.clone());
+        }
+        let call = client.request(request.method, request.url).headers(headers);
+        match request.body {
+            Some(body) => call.body(body).send().await,
+            None => call.send().await,
+        }
+    }
+}
+
+fn read(payload: &Payload) -> Result<HttpStep, Fault> {
+    // The place only: the text of the error may quote the payload.
+    payload.read().map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Fault::permanent(format!("the payload is no HTTP request: see line {line}, column {column}"))
+    })
+}
+
+fn add_own_headers(headers: &mut HeaderMap, cx: &Context) {
+    headers.insert(ATTEMPT, HeaderValue::from(cx.attempt()));
+    headers.insert(FENCING_TOKEN, HeaderValue::from(cx.token()));
+    if let Ok(key) = HeaderValue::try_from(cx.idempotency_key()) {
+        headers.insert(IDEMPOTENCY_KEY, key);
+    }
+    // Whoever submitted the task wrote it; what cannot be sent is no trace.
+    if let Some(trace) = cx.trace().and_then(|trace| HeaderValue::from_str(trace).ok()) {
+        headers.insert(TRACEPARENT, trace);
+    }
+}
+
+/// A refused token is replaced once for all who used it, so the fault says which it was.
+fn with_generation(fault: Fault, token: Option<&Token>) -> Fault {
+    let is_refused = fault.failure().is_some_and(|failure| failure.class() == Class::Unauthorized);
+    match token {
+        Some(token) if is_refused => fault.with_credential(token.generation),
+        _ => fault,
+    }
+}
+
+impl fmt::Debug for HttpRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpRunner")
+            .field("timeout", &self.timeout)
+            .field("max_response", &self.max_response)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! A step that is an HTTP request, as it is stored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use holdoff_policy::{format_duration, parse_duration};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::{InvalidRequest, Statuses};
+use crate::Payload;
+
+/// A step that is an HTTP request: its payload.
+///
+/// ```
+/// use holdoff_work::HttpStep;
+/// use std::time::Duration;
+///
+/// let step = HttpStep::post("https://api.example.com/orders")
+///     .json(&["a", "b"])
+///     .header("accept", "application/json")
+///     .timeout(Duration::from_secs(10))
+///     .expect_status(201)
+///     .credential("shop");
+/// let payload = step.payload()?;
+/// # assert_eq!(payload.read::<HttpStep>().unwrap().payload()?, payload);
+/// # Ok::<(), holdoff_work::InvalidRequest>(())
+/// ```
+///
+/// Its headers and its body may be anybody's secret, so its `Debug` form shows only where it goes.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpStep {
+    #[serde(default = "post")]
+    pub(super) method: String,
+    pub(super) url: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) headers: BTreeMap<String, String>,
+    /// Kept as it was written, so that the other side gets the same digits and the same order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) body: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) body_text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub(super) timeout: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) expect: Vec<Statuses>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) credential: Option<String>,
+    /// Why the body given in Rust is no JSON: then the step cannot be written either.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none", serialize_with = "refuse")]
+    pub(super) not_json: Option<String>,
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+
+impl HttpStep {
+    /// A request with this method.
+    pub fn new(method: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            method: method.into(),
+            url: url.into(),
+            headers: BTreeMap::new(),
+            body: None,
+            body_text: None,
+            timeout: None,
+            expect: Vec::new(),
+            credential: None,
+            not_json: None,
+        }
+    }
+
+    /// A `POST`.
+    pub fn post(url: impl Into<String>) -> Self {
+        Self::new("POST", url)
+    }
+
+    /// A `GET`.
+    pub fn get(url: impl Into<String>) -> Self {
+        Self::new("GET", url)
+    }
+
+    /// A `PUT`.
+    pub fn put(url: impl Into<String>) -> Self {
+        Self::new("PUT", url)
+    }
+
+    /// A `DELETE`.
+    pub fn delete(url: impl Into<String>) -> Self {
+        Self::new("DELETE", url)
+    }
+
+    /// Sends this as JSON. What cannot be written as JSON is found by [`check`](Self::check).
+    #[must_use]
+    pub fn json<T: Serialize + ?Sized>(mut self, body: &T) -> Self {
+        match serde_json::value::to_raw_value(body) {
+            Ok(body) => (self.body, self.not_json) = (Some(body), None),
+            Err(error) => (self.body, self.not_json) = (None, Some(error.to_string())),
+        }
+        self
+    }
+
+    /// Sends this text.
+    #[must_use]
+    pub fn text(mut self, body: impl Into<String>) -> Self {
+        self.body_text = Some(body.into());
+        self
+    }
+
+    /// Sends this header, instead of one of the same name.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// How long the request may take, its answer's body included.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Expects this status, or one of this range; called again, one of these as well. Without it, any `2xx`.
+    #[must_use]
+    pub fn expect_status(mut self, statuses: impl Into<Statuses>) -> Self {
+        self.expect.push(statuses.into());
+        self
+    }
+
+    /// Sends the token of this credential, which the settings know by name.
+    #[must_use]
+    pub fn credential(mut self, name: impl Into<String>) -> Self {
+        self.credential = Some(name.into());
+        self
+    }
+
+    /// Says what is wrong with it.
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        self.prepare().map(drop)
+    }
+
+    /// The host it calls, with the port unless that is the scheme's own: what limits are set for.
+    pub fn destination(&self) -> Result<String, InvalidRequest> {
+        self.prepare().map(|prepared| prepared.destination)
+    }
+
+    /// Checks it and writes it down: the payload of a step.
+    pub fn payload(&self) -> Result<Payload, InvalidRequest> {
+        self.check()?;
+        Payload::json(self).map_err(|error| InvalidRequest::Body(error.to_string()))
+    }
+}
+
+impl fmt::Debug for HttpStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let destination = self.destination().unwrap_or_default();
+        f.debug_struct("HttpStep")
+            .field("method", &self.method)
+            .field("destination", &destination)
+            .finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+fn write_duration<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(format_duration).serialize(serializer)
+}
+
+fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let read = |text: String| {
+        parse_duration(&text).map_err(|wrong| format!("`{text}` is not a duration such as \"10s\": {wrong}"))
+    };
+    text.map(read).transpose().map_err(serde::de::Error::custom)
+}
+
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+fn refuse<S: Serializer>(wrong: &Option<String>, _: S) -> Result<S::Ok, S::Error> {
+    Err(serde::ser::Error::custom(wrong.as_deref().unwrap_or_default()))
+}

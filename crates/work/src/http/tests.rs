@@ -1,0 +1,97 @@
+//! Requests to real servers on loopback, which misbehave in every way they can.
+
+mod answers;
+mod credentials;
+mod limits;
+mod misbehaviour;
+mod redirects;
+mod server;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdoff_policy::{Class, ClassMap};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::address::{Forbidden, is_private};
+use super::client::Reach;
+use super::{HttpRunner, HttpStep};
+use crate::fault::FaultKind;
+use crate::{Context, Fault, HttpSettings, Kind, Lane, Payload, TaskId};
+
+/// Attempt `attempt` of a step.
+fn context(attempt: u32) -> Context {
+    let lane = Lane {
+        namespace: "default".into(),
+        queue: "default".into(),
+        operation: "call".into(),
+        kind: Kind::Http,
+        priority: 5,
+    };
+    Context {
+        step: TaskId::fresh().step(3),
+        lane: Arc::new(lane),
+        attempt,
+        token: 7,
+        inputs: Arc::default(),
+        trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        cancelled: CancellationToken::new(),
+    }
+}
+
+fn settings() -> HttpSettings {
+    HttpSettings { timeout: Duration::from_secs(10), ..HttpSettings::default() }
+}
+
+/// A runner that may call this machine.
+fn runner(settings: &HttpSettings) -> Arc<HttpRunner> {
+    guarded(settings, None)
+}
+
+fn guarded(settings: &HttpSettings, forbidden: Option<Forbidden>) -> Arc<HttpRunner> {
+    let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: false };
+    Arc::new(HttpRunner::with_reach(settings, ClassMap::new(), reach).unwrap())
+}
+
+/// As private as it is, the servers' own address may be called; any other private one may not.
+fn all_but_the_servers(address: IpAddr) -> bool {
+    address != IpAddr::V4(Ipv4Addr::LOCALHOST) && is_private(address)
+}
+
+async fn run(runner: &HttpRunner, step: &HttpStep) -> Result<Value, Fault> {
+    let output = runner.run(&context(1), &step.payload().unwrap()).await?;
+    Ok(output.read().unwrap())
+}
+
+async fn fault(runner: &HttpRunner, step: &HttpStep) -> Fault {
+    run(runner, step).await.unwrap_err()
+}
+
+fn class(fault: &Fault) -> Class {
+    fault.failure().unwrap_or_else(|| panic!("{fault:?}")).class()
+}
+
+fn busy(fault: &Fault) -> Duration {
+    let FaultKind::Busy { wait } = fault.kind else { panic!("{fault:?}") };
+    wait
+}
+
+#[tokio::test]
+async fn what_is_no_request_fails_for_good_without_a_call() {
+    let runner = runner(&settings());
+    let payload =
+        Payload::json(&serde_json::json!({"url": "http://h/", "headers": {"x-key": 123_456}})).unwrap();
+    let fault = runner.run(&context(1), &payload).await.unwrap_err();
+    assert_eq!(class(&fault), Class::Permanent);
+    assert!(!fault.message().contains("123456"), "{fault}");
+    for url in ["http://u:hush@h/", "ftp://h/"] {
+        let payload = Payload::json(&serde_json::json!({ "url": url })).unwrap();
+        let fault = runner.run(&context(1), &payload).await.unwrap_err();
+        assert_eq!(class(&fault), Class::Permanent);
+        assert!(!fault.message().contains("hush"), "{fault}");
+    }
+    let fault = runner.run(&context(1), &Payload::empty()).await.unwrap_err();
+    assert_eq!(class(&fault), Class::Permanent);
+}

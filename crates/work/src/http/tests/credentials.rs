@@ -1,0 +1,210 @@
+//! Credentials and their tokens.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::server::{Server, answer, say};
+use super::*;
+use crate::{Credential, Secret};
+
+const SECRET: &str = "very-secret-sauce";
+
+/// A file with the secret, and settings that know one credential.
+fn with_credential(make: impl FnOnce(Secret) -> Credential) -> (TempDir, HttpSettings) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, format!("{SECRET}\n")).unwrap();
+    let mut settings = settings();
+    settings.credentials.insert("shop".into(), make(Secret::File(path)));
+    (folder, settings)
+}
+
+/// Gives out `token-1`, `token-2` and so on, for this long.
+async fn token_endpoint(expires_in: &'static str) -> Server {
+    let given = AtomicUsize::new(0);
+    Server::start(move |_, stream| {
+        let number = given.fetch_add(1, Ordering::SeqCst) + 1;
+        let body = format!(r#"{{"access_token":"token-{number}","token_type":"bearer"{expires_in}}}"#);
+        say(stream, answer(200, "Content-Type: application/json\r\n", &body))
+    })
+    .await
+}
+
+fn client_credentials(url: String) -> impl FnOnce(Secret) -> Credential {
+    move |client_secret| Credential::ClientCredentials {
+        token_url: url,
+        client_id: "me&you".into(),
+        client_secret,
+        scope: Some("read write".into()),
+    }
+}
+
+/// Lets in whoever has this token.
+async fn door(token: &'static str) -> Server {
+    Server::start(move |seen, stream| {
+        let open = seen.headers.get("authorization").is_some_and(|sent| sent == &format!("Bearer {token}"));
+        say(stream, if open { answer(200, "", "in") } else { answer(401, "", "who are you?") })
+    })
+    .await
+}
+
+fn generation(fault: &Fault) -> u64 {
+    assert_eq!(class(fault), Class::Unauthorized);
+    let FaultKind::Failed { credential: Some(generation), .. } = fault.kind else { panic!("{fault:?}") };
+    generation
+}
+
+#[tokio::test]
+async fn one_refresh_serves_all_who_were_refused() {
+    let (tokens, api) = (token_endpoint("").await, door("token-2").await);
+    let (_folder, settings) = with_credential(client_credentials(tokens.url("/token")));
+    let runner = runner(&settings);
+    let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
+    let mut callers = JoinSet::new();
+    for _ in 0..20 {
+        let (runner, payload) = (Arc::clone(&runner), payload.clone());
+        callers.spawn(async move {
+            let refused = runner.run(&context(1), &payload).await.unwrap_err();
+            assert!(!format!("{refused:?} {runner:?}").contains("token-1"), "{refused:?}");
+            runner.refresh(&payload, generation(&refused)).await.unwrap();
+            runner.run(&context(2), &payload).await.unwrap()
+        });
+    }
+    for output in callers.join_all().await {
+        assert_eq!(output.read::<Value>().unwrap()["body"], "in");
+    }
+    assert_eq!(tokens.calls(), 2, "one for the first token, one for the second");
+    let seen = tokens.seen().remove(0);
+    assert_eq!(seen.body, "grant_type=client_credentials&scope=read+write");
+    assert!(seen.headers["authorization"].starts_with("Basic "), "{seen:?}");
+}
+
+#[tokio::test]
+async fn an_ageing_token_is_renewed_before_it_is_refused() {
+    let (tokens, api) = (token_endpoint(r#","expires_in":"0.002""#).await, door("token-2").await);
+    let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
+    let runner = runner(&settings);
+    let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
+    let first = runner.run(&context(1), &payload).await.unwrap_err();
+    assert_eq!(generation(&first), 1);
+    // Its two milliseconds have passed by the time the next one may use it.
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    runner.run(&context(2), &payload).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
+    let calls = AtomicUsize::new(0);
+    let tokens = Server::start(move |_, stream| {
+        let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+        let body = r#"{"access_token":"token-1","expires_in":1}"#;
+        say(stream, if first { answer(200, "", body) } else { answer(500, "", "") })
+    })
+    .await;
+    let api = door("token-1").await;
+    let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
+    let (runner, step) = (runner(&settings), HttpStep::get(api.url("/")).credential("shop"));
+    let mut served = 0;
+    let failed = loop {
+        match run(&runner, &step).await {
+            Ok(_) => served += 1,
+            Err(failed) => break failed,
+        }
+    };
+    assert!(served > 0);
+    assert!(tokens.calls() >= 3, "renewed early in vain, then again when the token had ended");
+    assert_eq!(class(&failed), Class::Transient);
+    let reason = format!("the credential `shop` could not be refreshed: HTTP 500 from {}", tokens.address);
+    assert_eq!(failed.message(), reason);
+}
+
+#[tokio::test]
+async fn a_secret_can_be_changed_for_a_token() {
+    let (tokens, api) = (token_endpoint("").await, door("token-1").await);
+    let url = tokens.url("/refresh");
+    let (_folder, settings) = with_credential(|secret| Credential::Refresh { url, secret });
+    run(&runner(&settings), &HttpStep::post(api.url("/")).credential("shop")).await.unwrap();
+    let seen = tokens.seen().remove(0);
+    assert_eq!(seen.line, "POST /refresh HTTP/1.1");
+    assert_eq!(seen.headers["authorization"], format!("Bearer {SECRET}"));
+}
+
+#[tokio::test]
+async fn a_token_in_a_file_is_read_again_when_it_is_refused() {
+    let api = door("rotated").await;
+    let (folder, settings) = with_credential(|token| Credential::Token { token });
+    let runner = runner(&settings);
+    let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
+    let refused = runner.run(&context(1), &payload).await.unwrap_err();
+    std::fs::write(folder.path().join("secret"), "rotated").unwrap();
+    runner.refresh(&payload, generation(&refused)).await.unwrap();
+    runner.run(&context(2), &payload).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_echo_gives_no_secret_away() {
+    let api = Server::start(|seen, stream| {
+        let status = if seen.line.contains("bad") { 500 } else { 200 };
+        say(stream, answer(status, "X-Echo: 1\r\n", &format!("{:?}", seen.headers)))
+    })
+    .await;
+    let (_folder, settings) = with_credential(|token| Credential::Token { token });
+    let runner = runner(&settings);
+    let output = run(&runner, &HttpStep::get(api.url("/good")).credential("shop")).await.unwrap();
+    assert!(!output.to_string().contains(SECRET), "{output}");
+    assert!(output.to_string().contains("Bearer [credential]"), "{output}");
+    let fault = fault(&runner, &HttpStep::get(api.url("/bad")).credential("shop")).await;
+    assert!(!format!("{fault:?} {fault}").contains(SECRET), "{fault:?}");
+    assert!(api.seen()[0].headers["authorization"].contains(SECRET), "it was sent");
+}
+
+#[tokio::test]
+async fn a_credential_does_not_follow_to_another_host() {
+    let target = Server::saying(answer(200, "", "")).await;
+    let to = format!("Location: {}\r\n", target.url("/"));
+    let server = Server::saying(answer(307, &to, "")).await;
+    let (_folder, settings) = with_credential(|token| Credential::Token { token });
+    run(&runner(&settings), &HttpStep::get(server.url("/")).credential("shop")).await.unwrap();
+    assert_eq!(target.seen()[0].headers.get("authorization"), None);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_and_nothing_is_sent() {
+    let api = Server::saying(answer(200, "", "")).await;
+    let mut settings = settings();
+    let missing = |secret| Credential::Token { token: secret };
+    settings.credentials.insert("env".into(), missing(Secret::Env("HOLDOFF_TEST_NOT_SET".into())));
+    settings.credentials.insert("file".into(), missing(Secret::File("/nowhere/at/all".into())));
+    let runner = runner(&settings);
+    let fault = async |name: &str| fault(&runner, &HttpStep::get(api.url("/")).credential(name)).await;
+    let unknown = fault("nobody").await;
+    assert_eq!(class(&unknown), Class::Permanent);
+    assert!(unknown.message().starts_with("there is no credential `nobody`: add"), "{unknown}");
+    for (name, reason) in [("env", "HOLDOFF_TEST_NOT_SET"), ("file", "cannot be read: entity not found")] {
+        let fault = fault(name).await;
+        assert_eq!(class(&fault), Class::Transient);
+        assert!(fault.message().contains(reason), "{fault}");
+    }
+    assert_eq!(api.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_secret_follows_no_redirect_of_the_token_endpoint() {
+    let elsewhere = token_endpoint("").await;
+    let tokens = Server::saying(answer(307, &format!("Location: {}\r\n", elsewhere.url("/")), "")).await;
+    let (_folder, settings) = with_credential(client_credentials(tokens.url("/")));
+    let fault = fault(&runner(&settings), &HttpStep::get("http://127.0.0.1:9/").credential("shop")).await;
+    assert_eq!(class(&fault), Class::Transient);
+    assert_eq!(elsewhere.calls(), 0);
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_called_is_found_early() {
+    for url in ["nonsense", "ftp://h/", "http://u:hush@h/"] {
+        let (_folder, settings) = with_credential(client_credentials(url.to_owned()));
+        let wrong = HttpRunner::new(&settings, ClassMap::new()).unwrap_err().to_string();
+        assert!(wrong.contains("`shop`") && !wrong.contains("hush"), "{wrong}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Destinations at their limits.
+
+use std::sync::Mutex;
+
+use holdoff_policy::{BreakerOptions, BudgetOptions, Growth, Jitter, Policy};
+use tokio::sync::oneshot;
+
+use super::server::{Server, answer, say};
+use super::*;
+use crate::Destination;
+
+fn limited(change: impl FnOnce(&mut Destination)) -> HttpSettings {
+    let mut settings = settings();
+    change(&mut settings.destination);
+    settings
+}
+
+#[tokio::test]
+async fn a_full_destination_turns_away_at_once() {
+    let (release, released) = oneshot::channel::<()>();
+    let (arrived, arrival) = oneshot::channel::<()>();
+    let once = Mutex::new(Some((arrived, released)));
+    let server = Server::start(move |_, stream| {
+        let first = once.lock().unwrap().take();
+        async move {
+            if let Some((arrived, released)) = first {
+                arrived.send(()).unwrap();
+                let _ = released.await;
+            }
+            say(stream, answer(200, "", "")).await;
+        }
+    })
+    .await;
+    let runner = runner(&limited(|limits| limits.concurrency = 1));
+    let step = HttpStep::get(server.url("/"));
+    let first = tokio::spawn({
+        let (runner, step) = (Arc::clone(&runner), step.clone());
+        async move { run(&runner, &step).await }
+    });
+    arrival.await.unwrap();
+    let turned_away = fault(&runner, &step).await;
+    let wait = busy(&turned_away);
+    assert!(wait >= Duration::from_secs(1) && wait <= Duration::from_secs(2), "{wait:?}");
+    assert_eq!(server.calls(), 1);
+    release.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    run(&runner, &step).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_request_gives_its_place_back() {
+    let server = Server::start(|_, stream| super::server::hold(stream)).await;
+    let runner = runner(&limited(|limits| limits.concurrency = 1));
+    let step = HttpStep::get(server.url("/"));
+    for _ in 0..2 {
+        let dropped = tokio::time::timeout(Duration::from_millis(50), run(&runner, &step)).await;
+        assert!(dropped.is_err(), "{dropped:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_a_second_than_allowed() {
+    let server = Server::saying(answer(200, "", "")).await;
+    let runner = runner(&limited(|limits| limits.rate = Some(0.1)));
+    let step = HttpStep::get(server.url("/"));
+    run(&runner, &step).await.unwrap();
+    let wait = busy(&fault(&runner, &step).await);
+    assert!(wait > Duration::from_secs(5) && wait <= Duration::from_secs(20), "{wait:?}");
+    assert_eq!(server.calls(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_destination_gets_no_more_calls() {
+    let server = Server::saying(answer(500, "", "")).await;
+    let minute = Policy::builder(Growth::constant(Duration::from_secs(60))).cap(Duration::from_secs(60));
+    let cool_down = minute.jitter(Jitter::None).build().unwrap();
+    let breaker = BreakerOptions { min_calls: 3, cool_down, ..BreakerOptions::default() };
+    let runner = runner(&limited(|limits| limits.breaker = breaker));
+    let step = HttpStep::get(server.url("/"));
+    for _ in 0..3 {
+        assert_eq!(class(&fault(&runner, &step).await), Class::Transient);
+    }
+    for _ in 0..100 {
+        let wait = busy(&fault(&runner, &step).await);
+        assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(120), "{wait:?}");
+    }
+    assert_eq!(server.calls(), 3);
+    let other = Server::saying(answer(200, "", "")).await;
+    run(&runner, &HttpStep::get(other.url("/"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_callers_own_mistakes_open_no_breaker() {
+    let server = Server::saying(answer(404, "", "")).await;
+    let breaker = BreakerOptions { min_calls: 2, ..BreakerOptions::default() };
+    let runner = runner(&limited(|limits| limits.breaker = breaker));
+    for _ in 0..10 {
+        assert_eq!(class(&fault(&runner, &HttpStep::get(server.url("/"))).await), Class::Permanent);
+    }
+    assert_eq!(server.calls(), 10);
+}
+
+#[tokio::test]
+async fn retries_are_bounded_by_the_budget() {
+    let server = Server::saying(answer(404, "", "")).await;
+    let runner = runner(&limited(|limits| limits.budget = BudgetOptions { ratio: 0.1, burst: 2 }));
+    let payload = HttpStep::get(server.url("/")).payload().unwrap();
+    let mut turned_away = 0;
+    for _ in 0..5 {
+        let fault = runner.run(&context(2), &payload).await.unwrap_err();
+        turned_away += u32::from(fault.failure().is_none());
+    }
+    assert_eq!((turned_away, server.calls()), (3, 2));
+    runner.run(&context(1), &payload).await.unwrap_err().failure().unwrap();
+}

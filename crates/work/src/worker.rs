@@ -1,0 +1,237 @@
+//! A worker: claims steps it can handle, runs them, and reports what became of them.
+//!
+//! ```text
+//!   fetch ──claims──▶ run ──reports──▶ finish ──▶ the store
+//!     ▲                                   │
+//!     └────────── a place is free ────────┘     only when the report is durable
+//! ```
+//!
+//! Whoever fetches asks for as many steps as there are free places; whoever finishes writes all reports that came
+//! while the last batch was written. Batches grow with the load by themselves, and nobody waits for a full one.
+
+mod fetch;
+mod finish;
+mod handler;
+mod hold;
+mod maintain;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use handler::Handler;
+pub use handler::{FromPayload, IntoOutput, Ran};
+
+use crate::metrics::LaneMetrics;
+use crate::notify::Herald;
+use crate::patience::patiently;
+use crate::store::{Exit, Outcome, Report, Result, Wants, WorkerId};
+use crate::work::Work;
+use crate::{Context, Fault};
+
+/// The places of a worker that names none.
+const CONCURRENCY: usize = 16;
+
+/// How long a shutdown waits for steps that run, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A worker that is being put together.
+#[must_use = "it does nothing until it is started"]
+#[derive(Debug)]
+pub struct WorkerBuilder {
+    work: Work,
+    name: Option<String>,
+    handlers: HashMap<String, Handler>,
+    namespaces: Vec<String>,
+    queues: Vec<String>,
+    concurrency: usize,
+    http: bool,
+    maintains: bool,
+}
+
+/// A running worker. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What the parts of a worker share.
+#[derive(Debug)]
+struct Shared {
+    work: Work,
+    id: WorkerId,
+    wants: Wants,
+    handlers: HashMap<String, Handler>,
+    #[cfg(feature = "http")]
+    http: Option<crate::HttpRunner>,
+    herald: Herald,
+    concurrency: usize,
+    held: hold::Held,
+    /// No more steps are fetched.
+    stopping: CancellationToken,
+    /// What still runs is stopped.
+    stopped: CancellationToken,
+    running: TaskTracker,
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(work: Work) -> Self {
+        Self {
+            work,
+            name: None,
+            handlers: HashMap::new(),
+            namespaces: Vec::new(),
+            queues: Vec::new(),
+            concurrency: CONCURRENCY,
+            http: false,
+            maintains: true,
+        }
+    }
+
+    /// Runs steps of this operation. What goes in is read from the payload, what comes out is the step's output.
+    pub fn handle<P, O, F, Fut>(mut self, operation: impl Into<String>, handler: F) -> Self
+    where
+        P: FromPayload,
+        O: IntoOutput,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = std::result::Result<O, Fault>> + Send + 'static,
+    {
+        self.handlers.insert(operation.into(), Handler::new(handler));
+        self
+    }
+
+    /// Makes the requests of HTTP steps.
+    #[cfg(feature = "http")]
+    pub fn http(mut self) -> Self {
+        self.http = true;
+        self
+    }
+
+    /// Only steps of this queue, and of others named so; otherwise all.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push(queue.into());
+        self
+    }
+
+    /// Only steps of this namespace, and of others named so; otherwise all.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespaces.push(namespace.into());
+        self
+    }
+
+    /// How many steps run at once.
+    pub fn concurrency(mut self, places: usize) -> Self {
+        self.concurrency = places.clamp(1, 100_000);
+        self
+    }
+
+    /// What it is called in the record of attempts.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Leaves rescue, pruning and statistics to other workers.
+    pub fn without_maintenance(mut self) -> Self {
+        self.maintains = false;
+        self
+    }
+
+    /// Starts it.
+    pub async fn start(self) -> Result<Worker> {
+        let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
+        let name = name.unwrap_or_else(|| format!("process {}", std::process::id()));
+        let id = patiently(&work.shared.callers, |_| work.shared.store.register(&name)).await?;
+        let operations = handlers.keys().cloned().collect();
+        let shared = Arc::new(Shared {
+            id,
+            wants: Wants { namespaces, queues, operations, http },
+            handlers,
+            #[cfg(feature = "http")]
+            http: http.then(|| http_runner(&work)).transpose()?,
+            herald: Herald::new(&work).await?,
+            concurrency,
+            held: hold::Held::default(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            running: TaskTracker::new(),
+            work,
+        });
+        let (reports, inbox) = finish::channel(concurrency);
+        let mut tasks = vec![
+            tokio::spawn(finish::finish(Arc::clone(&shared), inbox)),
+            tokio::spawn(fetch::fetch(Arc::clone(&shared), reports)),
+            tokio::spawn(hold::renew(Arc::clone(&shared))),
+        ];
+        if maintains {
+            tasks.push(tokio::spawn(maintain::maintain(Arc::clone(&shared))));
+        }
+        Ok(Worker { shared, tasks })
+    }
+}
+
+#[cfg(feature = "http")]
+fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
+    let classes = work.shared.policies.classes().clone();
+    crate::HttpRunner::new(&work.shared.settings.http, classes)
+        .map_err(|error| crate::Error::Http(error.to_string()))
+}
+
+impl Worker {
+    /// Stops gracefully: fetches no more, waits a while for what runs, puts back what does not end, and returns when
+    /// every report is durable. No attempt is burnt.
+    pub async fn shutdown(self) {
+        self.shutdown_within(PATIENCE).await;
+    }
+
+    /// The same, waiting so long for what runs.
+    pub async fn shutdown_within(mut self, patience: Duration) {
+        self.shared.stopping.cancel();
+        self.shared.running.close();
+        let is_idle = tokio::time::timeout(patience, self.shared.running.wait()).await.is_ok();
+        self.shared.stopped.cancel();
+        if !is_idle {
+            tracing::info!("putting steps back that did not end in time");
+        }
+        for task in std::mem::take(&mut self.tasks) {
+            let _ = task.await;
+        }
+    }
+
+    /// How many steps it has at the moment.
+    pub fn held(&self) -> usize {
+        self.shared.held.len()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.stopping.cancel();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Counts accepted reports of one lane.
+pub(crate) fn count(metrics: &LaneMetrics, reports: &[Report]) {
+    for report in reports {
+        let outcome = match &report.exit {
+            Exit::Succeeded(_) => Outcome::Succeeded,
+            Exit::Retry { .. } => Outcome::Retried,
+            Exit::Requeued { reason, .. } => reason.outcome(),
+            Exit::Failed(_) => Outcome::Failed,
+            Exit::Conflicted(_) => Outcome::Conflicted,
+        };
+        metrics.finished(outcome, report.took);
+        if let Exit::Retry { delay, .. } = &report.exit {
+            metrics.delayed(*delay);
+        }
+    }
+}

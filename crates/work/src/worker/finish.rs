@@ -1,0 +1,74 @@
+//! Writing reports down, in batches that grow with the load.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::Shared;
+use crate::StepId;
+use crate::names::KnownLane;
+use crate::patience::patiently;
+use crate::store::{Receipt, Report};
+
+/// The most reports in one batch.
+const BATCH: usize = 1000;
+
+/// A step that has ended, with the place it had. The place is free when the report is durable.
+pub(super) struct Done {
+    pub(super) step: StepId,
+    pub(super) report: Option<Report>,
+    pub(super) lane: Arc<KnownLane>,
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+pub(super) type Reports = mpsc::Sender<Done>;
+
+/// As long as the places: nobody ever waits to say that it is done.
+pub(super) fn channel(places: usize) -> (Reports, mpsc::Receiver<Done>) {
+    mpsc::channel(places)
+}
+
+/// Writes reports until nobody can send any more.
+pub(super) async fn finish(shared: Arc<Shared>, mut inbox: mpsc::Receiver<Done>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while inbox.recv_many(&mut batch, BATCH).await > 0 {
+        flush(&shared, &mut batch).await;
+    }
+}
+
+async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
+    let work = &shared.work.shared;
+    let mut reports = Vec::with_capacity(batch.len());
+    let mut lanes = Vec::with_capacity(batch.len());
+    let mut places: Vec<OwnedSemaphorePermit> = Vec::with_capacity(batch.len());
+    let mut steps = Vec::with_capacity(batch.len());
+    for Done { step, report, lane, place } in batch.drain(..) {
+        steps.push(step);
+        places.push(place);
+        if let Some(report) = report {
+            reports.push(report);
+            lanes.push(lane);
+        }
+    }
+    if !reports.is_empty() {
+        let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
+        match patiently(&work.reports, |_| work.store.finish(&reports, &tell)).await {
+            Ok(receipts) => count(&reports, &lanes, &receipts),
+            // Not a matter of waiting: the steps come back when their leases are over.
+            Err(error) => tracing::error!(%error, "reports could not be written"),
+        }
+    }
+    shared.held.remove(steps.into_iter());
+    drop(places);
+}
+
+fn count(reports: &[Report], lanes: &[Arc<KnownLane>], receipts: &[Receipt]) {
+    for ((report, lane), receipt) in reports.iter().zip(lanes).zip(receipts) {
+        if *receipt == Receipt::Accepted {
+            super::count(&lane.metrics, std::slice::from_ref(report));
+        } else {
+            lane.metrics.fenced();
+            tracing::debug!(step = %report.step, lease = report.lease, ?receipt, "a report came too late");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Handlers: functions of a context and a payload, typed outside, alike inside.
+
+use std::fmt;
+use std::pin::Pin;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Context, Fault, Payload};
+
+type Run = dyn Fn(Context, Payload) -> Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>> + Send + Sync;
+
+/// A handler whose types are forgotten.
+pub(super) struct Handler(Box<Run>);
+
+/// How a run ended well.
+#[derive(Debug)]
+pub enum Ran {
+    /// This is to be reported.
+    Output(Payload),
+    /// The handler has reported by itself, in a transaction of its own.
+    Reported,
+}
+
+impl Handler {
+    pub(super) fn new<P, O, F, Fut>(handler: F) -> Self
+    where
+        P: FromPayload,
+        O: IntoOutput,
+        F: Fn(Context, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, Fault>> + Send + 'static,
+    {
+        Self(Box::new(move |context, payload| match P::from_payload(payload) {
+            Ok(payload) => {
+                let run = handler(context, payload);
+                Box::pin(async move { run.await?.into_output() })
+            }
+            Err(fault) => Box::pin(std::future::ready(Err(fault))),
+        }))
+    }
+
+    pub(super) fn run(
+        &self,
+        context: Context,
+        payload: Payload,
+    ) -> Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>> {
+        (self.0)(context, payload)
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handler")
+    }
+}
+
+/// What a handler can take: the payload as it is, or anything that can be read from JSON.
+pub trait FromPayload: Sized + Send + 'static {
+    /// Reads the payload. What cannot be read fails for good.
+    fn from_payload(payload: Payload) -> Result<Self, Fault>;
+}
+
+impl FromPayload for Payload {
+    fn from_payload(payload: Payload) -> Result<Self, Fault> {
+        Ok(payload)
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromPayload for T {
+    fn from_payload(payload: Payload) -> Result<Self, Fault> {
+        payload.read_or_fail()
+    }
+}
+
+/// What a handler can return: a payload as it is, or anything that can be written as JSON.
+pub trait IntoOutput: Send {
+    /// Writes the output.
+    fn into_output(self) -> Result<Ran, Fault>;
+}
+
+impl IntoOutput for Payload {
+    fn into_output(self) -> Result<Ran, Fault> {
+        Ok(Ran::Output(self))
+    }
+}
+
+impl IntoOutput for Ran {
+    fn into_output(self) -> Result<Ran, Fault> {
+        Ok(self)
+    }
+}
+
+impl<T: Serialize + Send> IntoOutput for T {
+    fn into_output(self) -> Result<Ran, Fault> {
+        // Most handlers return nothing, and nothing need not be written.
+        if std::mem::size_of::<T>() == 0 && std::any::type_name::<T>() == "()" {
+            return Ok(Ran::Output(Payload::empty()));
+        }
+        let output = Payload::json(&self);
+        output.map(Ran::Output).map_err(|error| Fault::permanent(format!("the output is no JSON: {error}")))
+    }
+}

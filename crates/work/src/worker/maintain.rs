@@ -1,0 +1,124 @@
+//! What any node does for all: rescue, pruning, statistics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Shared;
+use crate::store::{PruneRule, RescueRule, Result};
+use crate::{clock, metrics};
+
+/// The most steps rescued or forgotten in one transaction.
+const BATCH: i64 = 1000;
+
+/// How often the past is pruned.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// How often steps are counted, at least; and then so many times as long as counting took, so that it stays a small
+/// part of the load however many there are.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+const COUNT_SHARE: u32 = 100;
+
+pub(super) async fn maintain(shared: Arc<Shared>) {
+    // An expired lease is found within a quarter of it; nodes that start together do not look together.
+    let lease = shared.work.shared.settings.lease;
+    let look_every = (lease / 4).min(Duration::from_secs(5));
+    let (mut prune_at, mut count_at) = (clock::now() + spread(PRUNE_EVERY), clock::now());
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(look_every / 2 + spread(look_every)) => {}
+            () = shared.stopping.cancelled() => return,
+        }
+        report("rescue", rescue(&shared).await);
+        if clock::now() >= prune_at {
+            report("pruning", prune(&shared).await);
+            prune_at = clock::now() + PRUNE_EVERY / 2 + spread(PRUNE_EVERY);
+        }
+        if clock::now() >= count_at {
+            let before = clock::now();
+            report("counting", count(&shared).await);
+            let took = clock::now().saturating_sub(before);
+            count_at = clock::now() + COUNT_EVERY.max(took * COUNT_SHARE);
+        }
+    }
+}
+
+/// A part of this time, drawn at random.
+fn spread(time: Duration) -> Duration {
+    let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(u64::from(clock::roll()) * us.min(u64::from(u32::MAX)) >> 32)
+}
+
+fn report(what: &str, done: Result<()>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "{what} did not work; it is tried again");
+    }
+}
+
+async fn rescue(shared: &Shared) -> Result<()> {
+    let work = &shared.work.shared;
+    if shared.herald.is_needed() {
+        work.names.learn_lanes(&*work.store).await?;
+    }
+    let rule = RescueRule {
+        max_rescues: work.settings.max_rescues,
+        least_delay: work.settings.requeue.rescue,
+        limit: BATCH,
+    };
+    loop {
+        let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
+        let rescued = work.store.rescue(rule, &tell).await?;
+        let count = rescued.requeued + rescued.failed;
+        if count > 0 {
+            metrics::rescued(rescued.requeued, rescued.failed);
+            tracing::warn!(
+                requeued = rescued.requeued,
+                failed = rescued.failed,
+                "took steps back from lost workers"
+            );
+        }
+        if i64::try_from(count).unwrap_or(0) < BATCH {
+            return Ok(());
+        }
+    }
+}
+
+async fn prune(shared: &Shared) -> Result<()> {
+    let work = &shared.work.shared;
+    let history = work.settings.history;
+    let rule = PruneRule {
+        keep: history.keep,
+        keep_failed: history.keep_failed,
+        max_rows: history.max_rows,
+        limit: BATCH,
+    };
+    let mut forgotten = 0;
+    loop {
+        let count = work.store.prune(rule).await?;
+        metrics::pruned(count);
+        forgotten += count;
+        if count == 0 || shared.stopping.is_cancelled() {
+            break;
+        }
+        // Whoever works goes first.
+        tokio::task::yield_now().await;
+    }
+    if forgotten > 0 {
+        work.store.compact().await?;
+    }
+    Ok(())
+}
+
+async fn count(shared: &Shared) -> Result<()> {
+    let work = &shared.work.shared;
+    let stats = work.store.stats(work.settings.stale_after).await?;
+    for lane in &stats {
+        metrics::counted(lane);
+        if lane.stale > 0 {
+            let (queue, operation, stale) = (&lane.queue, &lane.operation, lane.stale);
+            tracing::warn!(queue, operation, stale, "steps are stale");
+        }
+    }
+    shared.work.learn_depth(&stats);
+    metrics::oldest_snapshot(work.store.oldest_snapshot().await?);
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Running one step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::Shared;
+use super::finish::{Done, Reports};
+use super::handler::Ran;
+use crate::names::KnownLane;
+use crate::store::{Claimed, Exit, Reason, Report};
+use crate::verdict::{self, Verdict, verdict};
+use crate::{Context, Fault, Kind, Payload, clock};
+
+/// Starts a step that was claimed; its report goes to whoever finishes, with its place.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    claimed: Claimed,
+    lane: Arc<KnownLane>,
+    inputs: BTreeMap<String, Payload>,
+    since: Duration,
+    place: OwnedSemaphorePermit,
+    reports: Reports,
+) {
+    let cancelled = CancellationToken::new();
+    shared.held.insert(claimed.step, claimed.lease, since, cancelled.clone());
+    let context = Context {
+        step: claimed.step,
+        lane: Arc::clone(&lane.lane),
+        attempt: u32::try_from(claimed.failures).unwrap_or(0).saturating_add(1),
+        token: u64::try_from(claimed.lease).unwrap_or(0),
+        inputs: Arc::new(inputs),
+        trace: claimed.trace.as_deref().map(Arc::from),
+        cancelled,
+    };
+    let span = tracing::debug_span!(
+        "step",
+        step = %claimed.step,
+        operation = %lane.lane.operation,
+        attempt = context.attempt,
+        trace = context.trace().unwrap_or_default()
+    );
+    let shared_by_run = Arc::clone(shared);
+    let running = async move {
+        let shared = shared_by_run;
+        let exit = run(&shared, &claimed, context, since).await;
+        let report = exit.map(|exit| Report {
+            step: claimed.step,
+            lease: claimed.lease,
+            has_children: claimed.has_children,
+            took: clock::now().saturating_sub(since),
+            exit,
+        });
+        // Nobody listens only when the whole worker is gone; then the lease runs out.
+        let _ = reports.send(Done { step: claimed.step, report, lane, place }).await;
+    };
+    shared.running.spawn(running.instrument(span));
+}
+
+/// Runs a step to its end; nothing if there is nothing to report.
+async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: Duration) -> Option<Exit> {
+    let work = &shared.work.shared;
+    let cancelled = context.cancelled.clone();
+    let handled = tokio::select! {
+        handled = handle(shared, claimed, context) => handled,
+        // Somebody else has it, or will: whatever would be reported is refused.
+        () = cancelled.cancelled() => return None,
+        () = shared.stopped.cancelled() => {
+            let message = "its worker was shut down".to_owned();
+            let delay = work.settings.requeue.shutdown;
+            return Some(Exit::Requeued { delay, reason: Reason::Shutdown, message });
+        }
+    };
+    let fault = match handled {
+        Ok(Ran::Reported) => return None,
+        Ok(Ran::Output(output)) => match check_size(output, work.settings.max_output) {
+            Ok(output) => return Some(Exit::Succeeded(output)),
+            Err(fault) => fault,
+        },
+        Err(fault) => fault,
+    };
+    let policy = match work.names.compiled(&*work.store, claimed.policy).await {
+        Ok(policy) => policy,
+        Err(error) => {
+            // Without its policy nobody can decide: it goes back, and a node that knows it may do better.
+            tracing::error!(%error, "a step's policy cannot be read");
+            let delay = work.settings.requeue.rescue;
+            return Some(Exit::Requeued { delay, reason: Reason::Busy, message: error.to_string() });
+        }
+    };
+    let ran = clock::now().saturating_sub(since);
+    match verdict(&policy, claimed, ran, fault, &work.settings.requeue, clock::roll()) {
+        Verdict::Report(exit) => Some(exit),
+        Verdict::Refresh { credential, why } => {
+            let refreshed = refresh(shared, claimed, credential).await;
+            match refreshed {
+                Ok(()) => Some(Exit::Retry { delay: Duration::ZERO, refreshed: true, why }),
+                Err(fault) => {
+                    let told = Claimed { refreshed: true, ..claimed.clone() };
+                    let judged = verdict(&policy, &told, ran, fault, &work.settings.requeue, clock::roll());
+                    match judged {
+                        Verdict::Report(exit) => Some(exit),
+                        Verdict::Refresh { why, .. } => Some(Exit::Failed(why)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check_size(output: Payload, limit: usize) -> Result<Payload, Fault> {
+    let size = output.bytes.len();
+    if size <= limit {
+        return Ok(output);
+    }
+    Err(Fault::permanent(format!("the output has {size} bytes, and may have {limit} (work.max_output)")))
+}
+
+async fn handle(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Result<Ran, Fault> {
+    let payload = claimed.payload.clone();
+    match context.lane.kind {
+        #[cfg(feature = "http")]
+        Kind::Http => match &shared.http {
+            Some(http) => http.run(&context, &payload).await.map(Ran::Output),
+            None => Err(Fault::snooze(Duration::from_secs(1), "this worker makes no HTTP requests")),
+        },
+        _ => match shared.handlers.get(&context.lane.operation) {
+            // In a task of its own, so that a panic is its own.
+            Some(handler) => {
+                let running = AbortOnDrop(tokio::spawn(handler.run(context, payload)));
+                running.await
+            }
+            None => Err(Fault::snooze(Duration::from_secs(1), "this worker has no handler for it")),
+        },
+    }
+}
+
+/// A handler's task that does not outlive whoever waits for it.
+struct AbortOnDrop(tokio::task::JoinHandle<Result<Ran, Fault>>);
+
+impl Future for AbortOnDrop {
+    type Output = Result<Ran, Fault>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|ended| ended.unwrap_or_else(|_| Err(verdict::panicked())))
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn refresh(shared: &Shared, claimed: &Claimed, credential: u64) -> Result<(), Fault> {
+    #[cfg(feature = "http")]
+    if let Some(http) = &shared.http {
+        return http.refresh(&claimed.payload, credential).await;
+    }
+    let _ = (shared, claimed, credential);
+    Err(Fault::transient("there is nobody to refresh the credential"))
+}
