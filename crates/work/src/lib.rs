@@ -13,6 +13,7 @@ pub mod metrics;
 mod names;
 mod next_due;
 mod notify;
+mod own;
 mod patience;
 mod payload;
 mod record;
@@ -32,6 +33,11 @@ pub use filter::{Action, Filter, Page};
 #[cfg(feature = "http")]
 pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};
 pub use id::{NotAnId, StepId, TaskId};
+pub use own::Holding;
+#[cfg(feature = "postgres")]
+pub use own::postgres;
+#[cfg(feature = "sqlite")]
+pub use own::sqlite;
 pub use payload::{Format, Payload};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
 pub use settings::{
