@@ -46,5 +46,5 @@ pub use settings::{
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
-pub use work::{Claim, Claimer, Work};
+pub use work::{Claim, Claimer, Prepared, Work};
 pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder};

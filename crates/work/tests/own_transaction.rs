@@ -36,12 +36,13 @@ async fn count(work: &Work) -> usize {
 #[tokio::test]
 async fn on_postgres_a_task_exists_if_and_only_if_the_transaction_commits() {
     let (pool, work) = on_postgres().await;
+    let x = work.prepare(vec![Task::new("x")]).await.unwrap();
     let mut tx = pool.begin().await.unwrap();
-    postgres::submit_in(&work, &mut tx, vec![Task::new("x")]).await.unwrap();
+    postgres::submit_in(&work, &mut tx, &x).await.unwrap();
     tx.rollback().await.unwrap();
     assert_eq!(count(&work).await, 0);
     let mut tx = pool.begin().await.unwrap();
-    postgres::submit_in(&work, &mut tx, vec![Task::new("x")]).await.unwrap();
+    postgres::submit_in(&work, &mut tx, &x).await.unwrap();
     assert_eq!(count(&work).await, 0);
     tx.commit().await.unwrap();
     assert_eq!(count(&work).await, 1);
@@ -50,16 +51,15 @@ async fn on_postgres_a_task_exists_if_and_only_if_the_transaction_commits() {
 #[tokio::test]
 async fn on_sqlite_a_task_exists_if_and_only_if_the_transaction_commits() {
     let (_dir, pool, work) = on_sqlite().await;
-    // Lanes get their numbers outside of the transaction, which would have to wait for itself.
-    work.submit(Task::new("x")).await.unwrap();
+    let x = work.prepare(vec![Task::new("x")]).await.unwrap();
     let mut tx = pool.begin_with("begin immediate").await.unwrap();
-    sqlite::submit_in(&work, &mut tx, vec![Task::new("x")]).await.unwrap();
+    sqlite::submit_in(&work, &mut tx, &x).await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!(count(&work).await, 1);
+    assert_eq!(count(&work).await, 0);
     let mut tx = pool.begin_with("begin immediate").await.unwrap();
-    sqlite::submit_in(&work, &mut tx, vec![Task::new("x")]).await.unwrap();
+    sqlite::submit_in(&work, &mut tx, &x).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(count(&work).await, 2);
+    assert_eq!(count(&work).await, 1);
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@
 //! use holdoff_work::{Task, Work, postgres};
 //!
 //! # async fn order(pool: &sqlx::PgPool, work: &Work) -> Result<(), Box<dyn std::error::Error>> {
+//! let confirm = work.prepare(vec![Task::new("order.confirm").json(&7)]).await?;
 //! let mut tx = pool.begin().await?;
 //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
-//! postgres::submit_in(work, &mut tx, vec![Task::new("order.confirm").json(&7)]).await?;
+//! postgres::submit_in(work, &mut tx, &confirm).await?;
 //! tx.commit().await?; // both, or neither
 //! # Ok(()) }
 //! ```
@@ -17,17 +18,16 @@ use sqlx::PgConnection;
 use crate::engine::postgres::{submit, succeed, unblock};
 use crate::own::{Holding, output_of};
 use crate::store::{Exit, Result};
-use crate::{IntoOutput, Ran, Submitted, Task, Work};
+use crate::{IntoOutput, Prepared, Ran, Submitted, Work};
 
 /// Takes tasks in as part of the caller's transaction. The store must be the same database.
 pub async fn submit_in(
     work: &Work,
     connection: &mut PgConnection,
-    tasks: Vec<Task>,
+    prepared: &Prepared,
 ) -> Result<Vec<Submitted>> {
-    let prepared = work.prepare(tasks).await?;
-    let submitted = submit(connection, &prepared, false).await?;
-    work.count(&prepared, &submitted);
+    let submitted = submit(connection, &prepared.tasks, false).await?;
+    work.count(&prepared.tasks, &submitted);
     Ok(submitted)
 }
 

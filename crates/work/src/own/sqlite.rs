@@ -7,9 +7,10 @@
 //! use holdoff_work::{Task, Work, sqlite};
 //!
 //! # async fn order(pool: &sqlx::SqlitePool, work: &Work) -> Result<(), Box<dyn std::error::Error>> {
+//! let confirm = work.prepare(vec![Task::new("order.confirm").json(&7)]).await?;
 //! let mut tx = pool.begin_with("begin immediate").await?;
 //! sqlx::query("insert into orders (id) values (7)").execute(&mut *tx).await?;
-//! sqlite::submit_in(work, &mut tx, vec![Task::new("order.confirm").json(&7)]).await?;
+//! sqlite::submit_in(work, &mut tx, &confirm).await?;
 //! tx.commit().await?; // both, or neither
 //! # Ok(()) }
 //! ```
@@ -19,18 +20,17 @@ use sqlx::SqliteConnection;
 use crate::engine::sqlite::{now_in, submit, succeed, unblock};
 use crate::own::{Holding, output_of};
 use crate::store::{Exit, Result};
-use crate::{IntoOutput, Ran, Submitted, Task, Work};
+use crate::{IntoOutput, Prepared, Ran, Submitted, Work};
 
 /// Takes tasks in as part of the caller's transaction. The store must be the same database.
 pub async fn submit_in(
     work: &Work,
     connection: &mut SqliteConnection,
-    tasks: Vec<Task>,
+    prepared: &Prepared,
 ) -> Result<Vec<Submitted>> {
-    let prepared = work.prepare(tasks).await?;
     let now = now_in(connection).await?;
-    let submitted = submit(connection, now, &prepared, false).await?;
-    work.count(&prepared, &submitted);
+    let submitted = submit(connection, now, &prepared.tasks, false).await?;
+    work.count(&prepared.tasks, &submitted);
     Ok(submitted)
 }
 
