@@ -13,6 +13,7 @@ mod pgbench;
 mod process;
 
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
+use tokio::runtime::Runtime;
 
 use contestant::Contestant;
 use heat::{Rates, heat};
@@ -27,6 +28,7 @@ const JOBS_VARIABLE: &str = "HOLDOFF_BENCH_JOBS";
 const SUBMIT_BATCH: u32 = 1000;
 /// How many processes burn jobs down.
 const WORKERS: usize = 2;
+const BURN_DOWN: &str = "burn down";
 
 /// The defaults of Postgres, but for memory as on any server, and a log long enough that no checkpoint falls into
 /// somebody's turn; its files are kept, so that nobody has to make new ones.
@@ -42,10 +44,52 @@ enum Role {
     Ceiling(u32),
 }
 
+/// How a contestant has done so far.
+enum Standing {
+    /// It is not installed, and cannot be.
+    Absent,
+    Measured(Rates),
+    /// It gave up in some round.
+    Failed,
+}
+
 struct Entry {
     role: Role,
     contestant: Box<dyn Contestant>,
-    rates: Rates,
+    standing: Standing,
+}
+
+impl Entry {
+    fn new(role: Role, contestant: impl Contestant + 'static) -> Self {
+        Self { role, contestant: Box::new(contestant), standing: Standing::Absent }
+    }
+
+    fn rate(&self, rate: fn(&Rates) -> f64) -> f64 {
+        if let Standing::Measured(rates) = &self.standing { rate(rates) } else { f64::NAN }
+    }
+
+    fn install(&mut self) {
+        match self.contestant.install() {
+            Ok(()) => self.standing = Standing::Measured(Rates::NONE),
+            Err(why) => eprintln!("{}: not measured, {why}", self.contestant.name()),
+        }
+    }
+
+    fn take_turn(&mut self, runtime: &Runtime, server: &Postgres) {
+        let Standing::Measured(before) = self.standing else { return };
+        let (contestant, name) = (&*self.contestant, self.contestant.name());
+        let jobs = if contestant.is_batched() { jobs() } else { jobs() / 10 };
+        self.standing = match heat(runtime, server, contestant, jobs) {
+            Ok(rates) => {
+                eprintln!("{name}: submit {:.0}/s, burn down {:.0}/s", rates.submit, rates.burn_down);
+                Standing::Measured(before.best(rates))
+            }
+            Err(why) => {
+                eprintln!("{name}: not measured, {why}");
+                Standing::Failed
+            }
+        };
+    }
 }
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -54,74 +98,51 @@ pub(crate) fn rows() -> Vec<Row> {
         eprintln!("work: not measured, Postgres is not installed");
         return Vec::new();
     };
-    let mut entries = entries();
-    // Who cannot take part says so, and keeps its empty figures.
-    let mut takes_part: Vec<bool> = entries.iter().map(|entry| installs(&*entry.contestant)).collect();
+    let mut entries = [
+        Entry::new(Role::Ours, holdoff::Holdoff),
+        Entry::new(Role::Peer, graphile::Node { is_batched: true }),
+        Entry::new(Role::Peer, graphile::Node { is_batched: false }),
+        Entry::new(Role::Peer, graphile::Rust),
+        Entry::new(Role::Ceiling(500), pgbench::Pgbench { batch: 500 }),
+        Entry::new(Role::Ceiling(1000), pgbench::Pgbench { batch: 1000 }),
+    ];
+    entries.iter_mut().for_each(Entry::install);
     let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let server = Postgres::start_with(&Options { fsync: true, settings });
-    for round in 1..=ROUNDS {
-        for (entry, takes_part) in
-            entries.iter_mut().zip(&mut takes_part).filter(|(_, takes_part)| **takes_part)
-        {
-            let contestant = &*entry.contestant;
-            let jobs = if contestant.is_batched() { jobs() } else { jobs() / 10 };
-            match heat(&runtime, &server, contestant, jobs) {
-                Ok(rates) => {
-                    let Rates { submit, burn_down } = rates;
-                    eprintln!("round {round}: {}: {submit:.0}/s, {burn_down:.0}/s", contestant.name());
-                    entry.rates = entry.rates.best(rates);
-                }
-                Err(why) => {
-                    eprintln!("{}: not measured, {why}", contestant.name());
-                    (entry.rates, *takes_part) = (Rates::NONE, false);
-                }
-            }
+    for _ in 0..ROUNDS {
+        for entry in &mut entries {
+            entry.take_turn(&runtime, &server);
         }
     }
     let mut rows = compared("submit", &entries, |rates| rates.submit);
-    rows.extend(compared("burn down", &entries, |rates| rates.burn_down));
+    rows.extend(compared(BURN_DOWN, &entries, |rates| rates.burn_down));
     rows
-}
-
-fn entries() -> Vec<Entry> {
-    let entry = |role, contestant| Entry { role, contestant, rates: Rates::NONE };
-    vec![
-        entry(Role::Ours, Box::new(holdoff::Holdoff)),
-        entry(Role::Peer, Box::new(graphile::Node { is_batched: true })),
-        entry(Role::Peer, Box::new(graphile::Node { is_batched: false })),
-        entry(Role::Peer, Box::new(graphile::Rust)),
-        entry(Role::Ceiling(500), Box::new(pgbench::Pgbench { batch: 500 })),
-        entry(Role::Ceiling(1000), Box::new(pgbench::Pgbench { batch: 1000 })),
-    ]
-}
-
-fn installs(contestant: &dyn Contestant) -> bool {
-    let installed = contestant.install();
-    if let Err(why) = &installed {
-        eprintln!("{}: not measured, {why}", contestant.name());
-    }
-    installed.is_ok()
 }
 
 fn jobs() -> u32 {
     std::env::var(JOBS_VARIABLE).ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(JOBS)
 }
 
-/// Our figure beside everybody else's, and everybody's beside the best peer's.
+/// Our figure beside everybody else's.
 fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> {
-    let rate_of = |wanted: &dyn Fn(Role) -> bool| {
-        let rates = entries.iter().filter(|entry| wanted(entry.role)).map(|entry| rate(&entry.rates));
+    let best_of = |role: Role| {
+        let rates = entries.iter().filter(|entry| entry.role == role).map(|entry| entry.rate(rate));
         rates.fold(f64::NAN, f64::max)
     };
-    let ours = rate_of(&|role| role == Role::Ours);
-    let best = rate_of(&|role| role == Role::Peer);
+    let (ours, best_peer) = (best_of(Role::Ours), best_of(Role::Peer));
+    for entry in entries.iter().filter(|entry| entry.rate(rate).is_finite()) {
+        let (name, rate) = (entry.contestant.name(), entry.rate(rate));
+        eprintln!("{what}: {name}: {rate:.0}/s, {:.2} of the best peer", rate / best_peer);
+    }
+    let is_ours = |entry: &Entry| entry.role == Role::Ours;
+    // Who takes part and fails has missed the bar.
+    let takes_part = |entry: &Entry| is_ours(entry) && !matches!(entry.standing, Standing::Absent);
+    let is_held = what == BURN_DOWN && entries.iter().any(takes_part);
     let row = |entry: &Entry| {
-        let theirs = rate(&entry.rates);
-        let of_best = theirs / best;
-        eprintln!("{what}: {}: {theirs:.0}/s, {of_best:.2} of the best peer", entry.contestant.name());
+        let theirs = entry.rate(rate);
         let row = Row::beside(what, "/s", ours, (&entry.contestant.name(), theirs));
-        let is_our_ceiling = entry.role == Role::Ceiling(holdoff::BATCH) && what == "burn down";
-        if is_our_ceiling && ours.is_finite() { row.bar("≥ 60 %", ours >= 0.6 * theirs) } else { row }
+        let is_our_ceiling = entry.role == Role::Ceiling(holdoff::BATCH);
+        if is_held && is_our_ceiling { row.bar("≥ 60 %", ours >= 0.6 * theirs) } else { row }
     };
-    entries.iter().filter(|entry| entry.role != Role::Ours).map(row).collect()
+    entries.iter().filter(|entry| !is_ours(entry)).map(row).collect()
 }

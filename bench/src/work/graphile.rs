@@ -83,7 +83,7 @@ impl Rust {
 
 impl Contestant for Rust {
     fn name(&self) -> String {
-        "graphile_worker (Rust), batched".to_owned()
+        "graphile_worker (Rust)".to_owned()
     }
 
     fn install(&self) -> Result<(), String> {

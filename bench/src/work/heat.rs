@@ -41,9 +41,14 @@ pub(super) fn heat(
     // Nobody pays for what others have left to be written.
     server.psql("postgres", "checkpoint");
     let url = server.create_database("bench");
-    run(&mut contestant.migrate(&url))?;
-    let submitted = submit(contestant, &url, jobs)?;
-    let burnt_down = runtime.block_on(burn_down(contestant, &url, jobs))?;
+    let times = run(&mut contestant.migrate(&url)).and_then(|()| {
+        let submitted = submit(contestant, &url, jobs)?;
+        Ok((submitted, runtime.block_on(burn_down(contestant, &url, jobs))?))
+    });
+    // Nor is anybody's autovacuum to run in the next one's turn.
+    let name = url.rsplit('/').next().unwrap_or_default();
+    server.psql("postgres", &format!("drop database \"{name}\" with (force)"));
+    let (submitted, burnt_down) = times?;
     let rate = |time: Duration| f64::from(jobs) / time.as_secs_f64();
     Ok(Rates { submit: rate(submitted), burn_down: rate(burnt_down) })
 }
