@@ -8,8 +8,10 @@ mod budget;
 mod decide;
 mod measure;
 mod retry;
+mod room;
 mod row;
 mod sim;
+mod store;
 mod work;
 
 use std::process::ExitCode;
@@ -18,12 +20,14 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 5] = [
+const SUITES: [(&str, Suite); 7] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
     ("sim", sim::rows),
     ("work", work::rows),
+    ("store", store::rows),
+    ("room", room::rows),
 ];
 
 fn main() -> ExitCode {

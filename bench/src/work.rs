@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use contestant::Contestant;
 use heat::{Rates, heat};
-pub(crate) use holdoff::play;
+pub(crate) use holdoff::{open, play, start, submit_all};
 
 use crate::row::Row;
 

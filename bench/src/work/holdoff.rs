@@ -1,6 +1,10 @@
 //! Ourselves. Our processes are this same program, asked to play a part.
 
 use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use holdoff_policy::PolicySet;
+use holdoff_work::{Context, Fault, Task, Work, Worker};
 
 use super::SUBMIT_BATCH;
 use super::contestant::{Contestant, Unfinished};
@@ -26,9 +30,9 @@ impl Contestant for Holdoff {
         "holdoff".to_owned()
     }
 
-    /// There is nothing to install; `Ok(())` once the three parts below are played.
+    /// There is nothing to install.
     fn install(&self) -> Result<(), String> {
-        Err("it has no worker yet".to_owned())
+        Ok(())
     }
 
     fn migrate(&self, url: &str) -> Command {
@@ -64,16 +68,55 @@ pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
     Some(played.map_or_else(failed, |()| ExitCode::SUCCESS))
 }
 
+/// Steps that run at once: two batches, so that one is claimed while the other is written down.
+const PLACES: usize = 2 * BATCH as usize;
+
 fn migrate(url: &str) -> Result<(), String> {
-    Err(format!("nobody makes tables in {url} yet"))
+    play_async(async { open(url).await.map(drop) })
 }
 
 fn submit(url: &str, jobs: u32) -> Result<(), String> {
-    super::process::wait_for_go()?;
-    Err(format!("nobody submits {jobs} steps to {url} yet, {SUBMIT_BATCH} at a time"))
+    play_async(async {
+        let work = open(url).await?;
+        super::process::wait_for_go()?;
+        submit_all(&work, jobs, Duration::ZERO).await
+    })
 }
 
 fn work(url: &str) -> Result<(), String> {
-    super::process::wait_for_go()?;
-    Err(format!("nobody works on {url} yet, {BATCH} steps at a time"))
+    play_async(async {
+        let work = open(url).await?;
+        super::process::wait_for_go()?;
+        let _worker = start(&work, PLACES).await?;
+        std::future::pending().await
+    })
+}
+
+fn play_async(part: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(part)
+}
+
+/// Opens a store with policies as they come.
+pub(crate) async fn open(url: &str) -> Result<Work, String> {
+    Work::open(url, PolicySet::default()).await.map_err(|error| error.to_string())
+}
+
+/// Submits steps that do nothing, due after so long.
+pub(crate) async fn submit_all(work: &Work, jobs: u32, delay: Duration) -> Result<(), String> {
+    let mut left = jobs;
+    while left > 0 {
+        let batch = left.min(SUBMIT_BATCH);
+        let tasks = (0..batch).map(|_| Task::new("nothing").delay(delay)).collect();
+        work.submit_all(tasks).await.map_err(|error| error.to_string())?;
+        left -= batch;
+    }
+    Ok(())
+}
+
+/// A worker that does nothing, as fast as it can.
+pub(crate) async fn start(work: &Work, places: usize) -> Result<Worker, String> {
+    let nothing = |_: Context, (): ()| async { Ok::<_, Fault>(()) };
+    let worker = work.worker().handle("nothing", nothing).concurrency(places);
+    worker.start().await.map_err(|error| error.to_string())
 }
