@@ -72,6 +72,7 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
         // Somebody else has it, or will: whatever would be reported is refused.
         () = cancelled.cancelled() => return None,
         () = shared.stopped.cancelled() => {
+            cancelled.cancel();
             let message = "its worker was shut down".to_owned();
             let delay = work.settings.requeue.shutdown;
             return Some(Exit::Requeued { delay, reason: Reason::Shutdown, message });
