@@ -130,7 +130,7 @@ fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> 
         rates.fold(f64::NAN, f64::max)
     };
     let (ours, best_peer) = (best_of(Role::Ours), best_of(Role::Peer));
-    for entry in entries.iter().filter(|entry| entry.rate(rate).is_finite()) {
+    for entry in entries.iter().filter(|entry| (entry.rate(rate) / best_peer).is_finite()) {
         let (name, rate) = (entry.contestant.name(), entry.rate(rate));
         eprintln!("{what}: {name}: {rate:.0}/s, {:.2} of the best peer", rate / best_peer);
     }
