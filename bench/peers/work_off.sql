@@ -5,7 +5,7 @@
 with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
-            where s.lane = l.id and s.state = 1 and s.due_at <= (select clock_timestamp())
+            where s.lane = l.id and s.line = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
             order by s.due_at limit 1
         ) h
         where not l.paused
@@ -15,10 +15,10 @@ with head as (
         order by l.priority, h.due_at limit 1
     ), claimed as (
     update holdoff.steps s set state = 2, lease = s.lease + 1, worker = :worker, claimed_at = clock_timestamp(),
-        first_at = coalesce(s.first_at, clock_timestamp()), due_at = clock_timestamp() + holdoff.span(:lease_us)
+        first_at = coalesce(s.first_at, clock_timestamp()), leased_until = clock_timestamp() + holdoff.span(:lease_us)
     where s.ctid = any(array(
         select c.ctid from holdoff.steps c
-        where c.lane = (select id from head) and c.state = 1 and c.due_at <= (select clock_timestamp())
+        where c.lane = (select id from head) and c.line = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
         order by c.due_at limit :batch for update skip locked
     ))
     returning s.task, s.step, s.lease

@@ -13,12 +13,16 @@ use crate::store::{Claimed, Result, Wants, WorkerId};
 use crate::{Payload, StepId, TaskId};
 
 /// The lane of the most urgent due step is found by one look at each lane's head; then steps of that lane are locked,
-/// oldest first, passing over those that somebody else is locking. `(select clock_timestamp())` is read once, so
+/// oldest first, passing over those that somebody has or is locking. `(select clock_timestamp())` is read once, so
 /// that the index can be told where to stop.
+///
+/// A claimed step keeps its place in line, and nothing that an index mentions is changed: the new version of the row
+/// stays on its page and costs no index entries, which nearly doubles the rate. What stands before the first free step of
+/// a lane is what is being worked on, so passing over it is cheap; a step whose lease is renewed leaves the line.
 const CLAIM: &str = "with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
-            where s.lane = l.id and s.state = 1 and s.due_at <= (select clock_timestamp())
+            where s.lane = l.id and s.line = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
             order by s.due_at limit 1
         ) h
         where not l.paused
@@ -28,11 +32,10 @@ const CLAIM: &str = "with head as (
         order by l.priority, h.due_at limit 1
     )
     update holdoff.steps s set state = 2, lease = s.lease + 1, worker = $5, claimed_at = clock_timestamp(),
-        first_at = case when s.failures = 0 or s.first_at is null then clock_timestamp() else s.first_at end,
-        due_at = clock_timestamp() + holdoff.span($7)
+        first_at = coalesce(s.first_at, clock_timestamp()), leased_until = clock_timestamp() + holdoff.span($7)
     where s.ctid = any(array(
         select c.ctid from holdoff.steps c
-        where c.lane = (select id from head) and c.state = 1 and c.due_at <= (select clock_timestamp())
+        where c.lane = (select id from head) and c.line = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
         order by c.due_at limit $6 for update skip locked
     ))
     returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
@@ -82,7 +85,8 @@ pub(super) async fn renew(pool: &PgPool, held: &[(StepId, i64)], lease: Duration
     let steps: Vec<StepId> = held.iter().map(|(step, _)| *step).collect();
     let leases: Vec<i64> = held.iter().map(|(_, lease)| *lease).collect();
     let (tasks, numbers) = columns(&steps);
-    let update = "update holdoff.steps s set due_at = clock_timestamp() + holdoff.span($4)
+    let update = "update holdoff.steps s set line = 3, due_at = clock_timestamp() + holdoff.span($4),
+            leased_until = clock_timestamp() + holdoff.span($4)
         from unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
         where s.task = x.task and s.step = x.step and s.lease = x.lease
         returning s.task, s.step";

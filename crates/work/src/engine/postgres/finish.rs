@@ -88,6 +88,7 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
     sqlx::query(lock).bind(&tasks).bind(&numbers).execute(&mut *tx).await?;
     let update = "update holdoff.steps s set waiting = s.waiting - k.finished,
             state = case when s.state = 0 and s.waiting = k.finished then 1 else s.state end,
+            line = case when s.state = 0 and s.waiting = k.finished then 1 else s.line end,
             due_at = case when s.waiting = k.finished then clock_timestamp() + holdoff.span(s.delay_us)
                 else s.due_at end
         from (
@@ -113,7 +114,8 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
                 $7::bigint[], $8::bool[], $9::bool[], $10::text[], $11::text[])
                 as r(task, step, lease, took_us, state, outcome, delay_us, is_failure, refreshed, class, message)
         ), changed as (
-            update holdoff.steps s set state = r.state, lease = s.lease + 1,
+            update holdoff.steps s set state = r.state, line = case when r.state = 1 then 1 else 2 end, lease = s.lease + 1,
+                leased_until = null,
                 due_at = clock_timestamp() + holdoff.span(coalesce(r.delay_us, 0)),
                 ended_at = case when r.state = 1 then null else clock_timestamp() end,
                 failures = s.failures + r.is_failure::int,

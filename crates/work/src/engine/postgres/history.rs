@@ -26,7 +26,7 @@ const BY_AGE: &str = "with old as (
 const FORSAKEN: &str = "with old as (
         select s.task from holdoff.lanes l cross join lateral (
             select x.task from holdoff.steps x
-            where x.lane = l.id and x.state in (4, 5) and x.ended_at < clock_timestamp() - holdoff.span($1)
+            where x.lane = l.id and x.line = 2 and x.ended_at < clock_timestamp() - holdoff.span($1)
             limit $2
         ) s
         where not exists (select from holdoff.steps o where o.task = s.task

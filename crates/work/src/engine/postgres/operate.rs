@@ -32,7 +32,7 @@ async fn revive(
     push_where(&mut query, filter, Table::Steps);
     query.push(" and ").push(condition).push(
         " order by s.task, s.step for update)
-        update holdoff.steps s set state = 1, lease = s.lease + 1, failures = 0, rescues = 0, refreshed = false,
+        update holdoff.steps s set state = 1, line = 1, lease = s.lease + 1, failures = 0, rescues = 0, refreshed = false,
             last_delay_us = 0, first_at = null, ended_at = null, due_at = clock_timestamp()",
     );
     if let Some(payload) = payload {

@@ -71,7 +71,9 @@ async fn select(
             holdoff.micros(s.ended_at), s.class, s.message, s.format, ",
     );
     query.push(match table {
-        Table::Steps => "s.waiting, holdoff.micros(s.due_at), ",
+        Table::Steps => {
+            "s.waiting, holdoff.micros(case when s.state = 2 then s.leased_until else s.due_at end), "
+        }
         Table::Done => "0, null::bigint, ",
     });
     query.push(match table {

@@ -9,17 +9,31 @@ use crate::StepState;
 use crate::engine::POISON;
 use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
 
+/// Expired leases are found in two places: among renewed ones by their end, and among those still in line near its
+/// head, for whatever was claimed stood before everything that was not.
+///
 /// The wait is the step's own policy's, as after so many failures, and at least the file's. Rolls are the
 /// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures.
 const RESCUE: &str = "with lost as (
         select x.task, x.step from holdoff.lanes l cross join lateral (
-            select s.task, s.step from holdoff.steps s
-            where s.lane = l.id and s.state = 2 and s.due_at < (select clock_timestamp())
-            order by s.due_at limit $3
+            (
+                select s.task, s.step from holdoff.steps s
+                where s.lane = l.id and s.line = 3 and s.due_at < (select clock_timestamp())
+                order by s.due_at limit $3
+            ) union all (
+                select h.task, h.step from (
+                    select s.task, s.step, s.state, s.leased_until from holdoff.steps s
+                    where s.lane = l.id and s.line = 1 and s.due_at < (select clock_timestamp())
+                    order by s.due_at limit 10000
+                ) h
+                where h.state = 2 and h.leased_until < (select clock_timestamp()) limit $3
+            )
         ) x limit $3
     ), back as (
         update holdoff.steps s set
             state = case when s.rescues >= $1 then 4 else 1 end,
+            line = case when s.rescues >= $1 then 2 else 1 end,
+            leased_until = null,
             lease = s.lease + 1,
             rescues = s.rescues + 1,
             ended_at = case when s.rescues >= $1 then clock_timestamp() end,
@@ -29,7 +43,7 @@ const RESCUE: &str = "with lost as (
                 holdoff.next_due(s.policy, s.rescues + 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
                 holdoff.next_due(s.policy, 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
                 $2))
-        from lost where s.task = lost.task and s.step = lost.step and s.state = 2 and s.due_at < clock_timestamp()
+        from lost where s.task = lost.task and s.step = lost.step and s.state = 2 and s.leased_until < clock_timestamp()
         returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at
     ), logged as (
         insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,

@@ -45,20 +45,24 @@ create table holdoff.workers (
     started_at timestamptz not null default clock_timestamp()
 );
 
--- Steps that are not over. Rows come and go fast: half-filled pages leave room for the claim's new version, and
--- the vacuum comes early.
+-- Steps that are not over. Rows come and go fast: half-filled pages leave room for the claim's new version, which
+-- then needs no new index entries (a heap-only tuple), and the vacuum comes early.
 create table holdoff.steps (
     task uuid not null,
     step integer not null,
     lane integer not null,
     policy integer not null,
     state smallint not null,
+    -- Where it stands: 0 nowhere (blocked), 1 in line to be claimed or just claimed, 2 aside (failed, conflicted),
+    -- 3 with a worker that has renewed its lease. No index mentions the state, so that a claim changes no index.
+    line smallint not null,
     format smallint not null,
     version smallint not null default 1,
     refreshed boolean not null default false,
     worker integer,
     lease bigint not null default 0,
     due_at timestamptz not null,
+    leased_until timestamptz,
     created_at timestamptz not null,
     claimed_at timestamptz,
     first_at timestamptz,
@@ -86,9 +90,9 @@ create table holdoff.steps (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Ready steps by when they are due, running ones by when their lease ends.
-create index steps_due on holdoff.steps (lane, state, due_at) where state in (1, 2);
-create index steps_ended on holdoff.steps (lane, state, ended_at) where state in (4, 5);
+-- Steps in line by when they are due, renewed ones by when their lease ends.
+create index steps_due on holdoff.steps (lane, line, due_at) where line in (1, 3);
+create index steps_ended on holdoff.steps (lane, ended_at) where line = 2;
 
 create table holdoff.edges (
     task uuid not null,

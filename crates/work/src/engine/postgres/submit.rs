@@ -117,9 +117,9 @@ async fn insert_steps(tx: &mut PgConnection, tasks: &[&NewTask]) -> Result<()> {
     if columns.task.is_empty() {
         return Ok(());
     }
-    let insert = "insert into holdoff.steps (task, step, lane, policy, state, format, due_at, created_at, delay_us,
+    let insert = "insert into holdoff.steps (task, step, lane, policy, state, line, format, due_at, created_at, delay_us,
             waiting, parents, children, name, destination, trace, payload)
-        select t, s, l, p, case when w = 0 then 1 else 0 end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
+        select t, s, l, p, case when w = 0 then 1 else 0 end, case when w = 0 then 1 else 0 end, f, now + holdoff.span(d), now, d, w, w, c, n, h, x, b
         from unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
             $9::text[], $10::text[], $11::text[], $12::bytea[]) as r(t, s, l, p, f, d, w, c, n, h, x, b),
             (select clock_timestamp() as now) clock";
