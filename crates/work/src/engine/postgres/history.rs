@@ -59,11 +59,30 @@ const FORSAKEN: &str = "with old as (
     )
     select count(*) from gone";
 
+/// What is blocked behind a step that was given up, when that is to be forgotten and nothing else of the task can
+/// change any more.
+const BLOCKED_FOR_GOOD: &str = "with old as (
+        select distinct d.task from holdoff.done d
+        where d.state = 6 and d.ended_at < clock_timestamp() - holdoff.span($1)
+            and exists (select from holdoff.steps s where s.task = d.task)
+            and not exists (select from holdoff.steps s where s.task = d.task and s.state <> 0)
+        limit $2
+    ), gone as (
+        delete from holdoff.steps s using old where s.task = old.task returning s.task, s.step
+    ), attempts as (
+        delete from holdoff.attempts a using gone where a.task = gone.task and a.step = gone.step
+    ), edges as (
+        delete from holdoff.edges e using gone where e.task = gone.task and e.child = gone.step
+    )
+    select count(*) from gone";
+
 pub(super) async fn prune(pool: &PgPool, rule: PruneRule) -> Result<u64> {
     let mut gone = by_age(pool, rule.keep, rule.limit).await?;
-    let forsaken: i64 =
-        sqlx::query_scalar(FORSAKEN).bind(micros(rule.keep_failed)).bind(rule.limit).fetch_one(pool).await?;
-    gone += u64::try_from(forsaken).unwrap_or(0);
+    for (statement, age) in [(FORSAKEN, rule.keep_failed), (BLOCKED_FOR_GOOD, rule.keep)] {
+        let count: i64 =
+            sqlx::query_scalar(statement).bind(micros(age)).bind(rule.limit).fetch_one(pool).await?;
+        gone += u64::try_from(count).unwrap_or(0);
+    }
     gone += beyond(pool, rule.max_rows, rule.limit).await?;
     let keys = "delete from holdoff.dedup d where d.ctid = any(array(
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
