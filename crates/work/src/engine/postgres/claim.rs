@@ -15,11 +15,13 @@ use crate::{Payload, StepId, TaskId};
 /// The lane of the most urgent due step is found by one look at each lane's head; then steps of that lane are locked,
 /// oldest first, passing over those that somebody else is locking. `(select clock_timestamp())` is read once, so
 /// that the index can be told where to stop.
-const CLAIM: &str = "with head as (
+macro_rules! claim {
+    ($head:literal) => {
+        concat!("with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
             where s.lane = l.id and s.state = 1 and s.due_at <= (select clock_timestamp())
-            order by s.due_at limit 1
+            order by s.due_at limit 1", $head, "
         ) h
         where not l.paused
             and (cardinality($1::text[]) = 0 or l.namespace = any($1))
@@ -37,7 +39,15 @@ const CLAIM: &str = "with head as (
     ))
     returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
         case when s.failures = 0 then 0 else holdoff.micros(clock_timestamp()) - holdoff.micros(s.first_at) end,
-        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload";
+        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload")
+    };
+}
+
+const CLAIM: &str = claim!("");
+
+/// The same, passing over lanes in which everything that is due is locked: whoever has a step locked, for however
+/// long, keeps nobody from other lanes. It locks every lane's head, so it is asked second.
+const CLAIM_BEYOND_LOCKS: &str = claim!(" for update skip locked");
 
 pub(super) async fn claim(
     pool: &PgPool,
@@ -46,16 +56,21 @@ pub(super) async fn claim(
     limit: i64,
     lease: Duration,
 ) -> Result<Vec<Claimed>> {
-    let rows = sqlx::query(CLAIM)
-        .bind(&wants.namespaces)
-        .bind(&wants.queues)
-        .bind(&wants.operations)
-        .bind(wants.http)
-        .bind(worker)
-        .bind(limit)
-        .bind(micros(lease))
-        .fetch_all(pool)
-        .await?;
+    let mut rows = Vec::new();
+    for statement in [CLAIM, CLAIM_BEYOND_LOCKS] {
+        if rows.is_empty() {
+            rows = sqlx::query(statement)
+                .bind(&wants.namespaces)
+                .bind(&wants.queues)
+                .bind(&wants.operations)
+                .bind(wants.http)
+                .bind(worker)
+                .bind(limit)
+                .bind(micros(lease))
+                .fetch_all(pool)
+                .await?;
+        }
+    }
     rows.iter().map(|row| Ok(claimed(row)?)).collect()
 }
 
