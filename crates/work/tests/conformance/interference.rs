@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdoff_work::{Action, Context, Fault, Filter, Step, StepState, Task, TaskState};
 
-use crate::place::{Place, eventually, filter, list, on_every_store, submit_many};
+use crate::place::{Place, claim, claimer, eventually, filter, list, on_every_store, submit, submit_many};
 
 /// The child has the lower number, so that those who go from parent to child and those who go by number meet.
 fn pair() -> Task {
@@ -55,4 +55,17 @@ async fn operators_and_workers_meet_and_nothing_is_lost(place: Place) {
     }
 }
 
-on_every_store!(operators_and_workers_meet_and_nothing_is_lost);
+/// A caller may stop waiting at any moment, in the middle of whatever its connection is doing.
+async fn a_call_that_is_given_up_loses_nothing(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    for patience in (0..300).map(|number| Duration::from_micros(number * 10)) {
+        let _ = tokio::time::timeout(patience, work.submit(Task::new("mail"))).await;
+        let _ = tokio::time::timeout(patience, work.stats()).await;
+        let _ = tokio::time::timeout(patience, work.task(task)).await;
+    }
+    assert!(work.task(task).await.unwrap().is_some());
+    claim(&claimer(&work, &["mail"]).await).await;
+}
+
+on_every_store!(operators_and_workers_meet_and_nothing_is_lost, a_call_that_is_given_up_loses_nothing);
