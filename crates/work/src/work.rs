@@ -74,7 +74,7 @@ impl Work {
     /// policies of its own.
     pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         let callers = patience::for_callers();
-        let store = patiently(&callers, |_| engine::open(url)).await?;
+        let store = patiently(&callers, |_| Box::pin(engine::open(url))).await?;
         patiently(&callers, |_| store.migrate()).await?;
         let shared = Shared {
             store,

@@ -49,6 +49,9 @@ pub(crate) struct Sqlite {
     /// One connection: SQLite has one writer at a time, and waiting for it is cheaper in here.
     writer: SqlitePool,
     readers: SqlitePool,
+    /// A connection that nobody uses. A call that is given up half-way closes its connection, and a database in memory
+    /// is gone with the last one.
+    _anchor: Option<SqlitePool>,
     clock: clock::Clock,
     wake: wake::Wake,
 }
@@ -77,15 +80,16 @@ impl Sqlite {
             .min_connections(1)
             .idle_timeout(None)
             .max_lifetime(None);
-        let writer = one.connect_with(options.clone()).await?;
+        let writer = one.clone().connect_with(options.clone()).await?;
         let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
+        let anchor = if is_in_memory { Some(one.connect_with(options.clone()).await?) } else { None };
         let readers = if is_in_memory {
             writer.clone()
         } else {
             SqlitePoolOptions::new().max_connections(READERS).connect_with(options).await?
         };
         let wake = wake::Wake::new((!is_in_memory).then(|| readers.clone()));
-        Ok(Self { writer, readers, clock: clock::Clock::new(), wake })
+        Ok(Self { writer, readers, _anchor: anchor, clock: clock::Clock::new(), wake })
     }
 
     /// Begins to write. The time is the largest anybody has seen, and is seen from now on.

@@ -18,6 +18,7 @@ mod crowds;
 mod failures;
 mod graphs;
 mod history;
+mod interference;
 mod limits;
 mod lists;
 mod locks;

@@ -98,8 +98,9 @@ pub(crate) fn policies() -> PolicySet {
     let fixed = |wait| Policy::builder(Growth::constant(wait)).cap(wait).jitter(Jitter::None);
     let exactly = RetryAfter { spread: Duration::ZERO, ..RetryAfter::default() };
     let mut set = PolicySet::default();
-    let quick = fixed(Duration::from_millis(20)).attempts(3);
-    set.define("quick", quick.retry_after(exactly).build().unwrap());
+    let quick = fixed(Duration::from_millis(20)).attempts(3).retry_after(exactly).build().unwrap();
+    set.define("quick", quick.clone());
+    set.define("twin", quick);
     set.define("hourly", fixed(HOUR).attempts(3).retry_after(exactly).build().unwrap());
     let short = fixed(Duration::from_millis(400)).attempts(100).deadline(SECOND);
     set.define("short", short.build().unwrap());

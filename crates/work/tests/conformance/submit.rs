@@ -173,6 +173,15 @@ async fn payloads_arrive_as_they_were(place: Place) {
     }
 }
 
+/// Two policies that say the same are two names all the same.
+async fn a_step_remembers_its_policy_by_name(place: Place) {
+    let work = place.open().await;
+    for name in ["twin", "quick"] {
+        let task = submit(&work, Task::new("mail").policy(name)).await;
+        assert_eq!(step(&work, task.step(0)).await.policy, name);
+    }
+}
+
 async fn odd_names_are_kept_as_they_are(place: Place) {
     let work = place.open().await;
     let odd = "a'b\"c\\d%e_f[g]*h?i {1,2} \u{fc}\u{1F980} 123 null";
@@ -204,6 +213,7 @@ on_every_store!(
     urgent_steps_go_first_and_older_ones_before_younger,
     a_trace_is_handed_on_to_every_step,
     payloads_arrive_as_they_were,
+    a_step_remembers_its_policy_by_name,
     odd_names_are_kept_as_they_are,
 );
 

@@ -19,11 +19,13 @@ use crate::{Payload, StepId, TaskId};
 /// A claimed step keeps its place in line, and nothing that an index mentions is changed: the new version of the row
 /// stays on its page and costs no index entries, which nearly doubles the rate. What stands before the first free step of
 /// a lane is what is being worked on, so passing over it is cheap; a step whose lease is renewed leaves the line.
-const CLAIM: &str = "with head as (
+macro_rules! claim {
+    ($head:literal) => {
+        concat!("with head as (
         select l.id from holdoff.lanes l cross join lateral (
             select s.due_at from holdoff.steps s
             where s.lane = l.id and s.line = 1 and s.state = 1 and s.due_at <= (select clock_timestamp())
-            order by s.due_at limit 1
+            order by s.due_at limit 1", $head, "
         ) h
         where not l.paused
             and (cardinality($1::text[]) = 0 or l.namespace = any($1))
@@ -40,7 +42,15 @@ const CLAIM: &str = "with head as (
     ))
     returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
         case when s.failures = 0 then 0 else holdoff.micros(clock_timestamp()) - holdoff.micros(s.first_at) end,
-        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload";
+        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload")
+    };
+}
+
+const CLAIM: &str = claim!("");
+
+/// The same, passing over lanes in which everything that is due is locked: whoever has a step locked, for however
+/// long, keeps nobody from other lanes. It locks every lane's head, so it is asked second.
+const CLAIM_BEYOND_LOCKS: &str = claim!(" for update skip locked");
 
 pub(super) async fn claim(
     pool: &PgPool,
@@ -49,16 +59,21 @@ pub(super) async fn claim(
     limit: i64,
     lease: Duration,
 ) -> Result<Vec<Claimed>> {
-    let rows = sqlx::query(CLAIM)
-        .bind(&wants.namespaces)
-        .bind(&wants.queues)
-        .bind(&wants.operations)
-        .bind(wants.http)
-        .bind(worker)
-        .bind(limit)
-        .bind(micros(lease))
-        .fetch_all(pool)
-        .await?;
+    let mut rows = Vec::new();
+    for statement in [CLAIM, CLAIM_BEYOND_LOCKS] {
+        if rows.is_empty() {
+            rows = sqlx::query(statement)
+                .bind(&wants.namespaces)
+                .bind(&wants.queues)
+                .bind(&wants.operations)
+                .bind(wants.http)
+                .bind(worker)
+                .bind(limit)
+                .bind(micros(lease))
+                .fetch_all(pool)
+                .await?;
+        }
+    }
     rows.iter().map(|row| Ok(claimed(row)?)).collect()
 }
 

@@ -22,6 +22,23 @@ const BY_AGE: &str = "with old as (
     )
     select count(*) from gone";
 
+/// The same by number, the oldest first.
+const OLDEST: &str = "with old as (
+        select d.task, d.step from holdoff.done d
+        where not exists (select from holdoff.steps s where s.task = d.task)
+        order by d.ended_at limit $1
+    ), gone as (
+        delete from holdoff.done d using old where d.task = old.task and d.step = old.step returning d.task, d.step
+    ), attempts as (
+        delete from holdoff.attempts a using gone where a.task = gone.task and a.step = gone.step
+    ), edges as (
+        delete from holdoff.edges e using gone where e.task = gone.task and e.parent = gone.step
+    )
+    select count(*) from gone";
+
+/// To find the oldest is to look at all, so that many go at once.
+const BATCHES_AT_ONCE: i64 = 20;
+
 /// Failed steps that nobody came back to, and what was blocked behind them.
 const FORSAKEN: &str = "with old as (
         select s.task from holdoff.lanes l cross join lateral (
@@ -42,14 +59,31 @@ const FORSAKEN: &str = "with old as (
     )
     select count(*) from gone";
 
+/// What is blocked behind a step that was given up, when that is to be forgotten and nothing else of the task can
+/// change any more.
+const BLOCKED_FOR_GOOD: &str = "with old as (
+        select distinct d.task from holdoff.done d
+        where d.state = 6 and d.ended_at < clock_timestamp() - holdoff.span($1)
+            and exists (select from holdoff.steps s where s.task = d.task)
+            and not exists (select from holdoff.steps s where s.task = d.task and s.state <> 0)
+        limit $2
+    ), gone as (
+        delete from holdoff.steps s using old where s.task = old.task returning s.task, s.step
+    ), attempts as (
+        delete from holdoff.attempts a using gone where a.task = gone.task and a.step = gone.step
+    ), edges as (
+        delete from holdoff.edges e using gone where e.task = gone.task and e.child = gone.step
+    )
+    select count(*) from gone";
+
 pub(super) async fn prune(pool: &PgPool, rule: PruneRule) -> Result<u64> {
     let mut gone = by_age(pool, rule.keep, rule.limit).await?;
-    let forsaken: i64 =
-        sqlx::query_scalar(FORSAKEN).bind(micros(rule.keep_failed)).bind(rule.limit).fetch_one(pool).await?;
-    gone += u64::try_from(forsaken).unwrap_or(0);
-    if let Some(age) = age_beyond(pool, rule.max_rows).await? {
-        gone += by_age(pool, age.min(rule.keep), rule.limit).await?;
+    for (statement, age) in [(FORSAKEN, rule.keep_failed), (BLOCKED_FOR_GOOD, rule.keep)] {
+        let count: i64 =
+            sqlx::query_scalar(statement).bind(micros(age)).bind(rule.limit).fetch_one(pool).await?;
+        gone += u64::try_from(count).unwrap_or(0);
     }
+    gone += beyond(pool, rule.max_rows, rule.limit).await?;
     let keys = "delete from holdoff.dedup d where d.ctid = any(array(
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
@@ -62,22 +96,26 @@ async fn by_age(pool: &PgPool, age: Duration, limit: i64) -> Result<u64> {
     Ok(u64::try_from(gone).unwrap_or(0))
 }
 
-/// The age beyond which steps must go if only so many may stay. Counting is left to the statistics unless they say
-/// that it is close.
-async fn age_beyond(pool: &PgPool, max_rows: u64) -> Result<Option<Duration>> {
+/// Forgets the oldest of those that are too many. Counting is left to the statistics unless they say that it is
+/// close; they lag behind, so that whoever believed them would go on forgetting.
+async fn beyond(pool: &PgPool, max_rows: u64, limit: i64) -> Result<u64> {
     let estimate = "select greatest(0, coalesce(sum(n_live_tup), 0))::bigint from pg_stat_user_tables
         where schemaname = 'holdoff' and relname = 'done'";
     let rows: i64 = sqlx::query_scalar(estimate).fetch_one(pool).await?;
     let max_rows = i64::try_from(max_rows).unwrap_or(i64::MAX);
     if rows <= max_rows {
-        return Ok(None);
+        return Ok(0);
     }
-    // Where the last row that may stay stands, if rows have come evenly.
-    let edge = "select greatest(0, holdoff.micros(clock_timestamp()) - holdoff.micros(min(ended_at)))::bigint
-        from holdoff.done";
-    let span: Option<i64> = sqlx::query_scalar(edge).fetch_one(pool).await?;
-    let share = span.unwrap_or(0) / rows.max(1) * max_rows;
-    Ok(Some(Duration::from_micros(u64::try_from(share).unwrap_or(0))))
+    let mut tx = pool.begin().await?;
+    sqlx::query("set local enable_seqscan = on").execute(&mut *tx).await?;
+    let rows: i64 = sqlx::query_scalar("select count(*) from holdoff.done").fetch_one(&mut *tx).await?;
+    let too_many = rows.saturating_sub(max_rows).clamp(0, limit.saturating_mul(BATCHES_AT_ONCE));
+    if too_many == 0 {
+        return Ok(0);
+    }
+    let gone: i64 = sqlx::query_scalar(OLDEST).bind(too_many).fetch_one(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(u64::try_from(gone).unwrap_or(0))
 }
 
 pub(super) async fn oldest_snapshot(pool: &PgPool) -> Result<Duration> {

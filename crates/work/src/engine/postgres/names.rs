@@ -9,15 +9,16 @@ pub(super) async fn publish(pool: &PgPool, policies: &[PolicyRow]) -> Result<Vec
     let mut numbers = Vec::with_capacity(policies.len());
     for policy in policies {
         let insert = "insert into holdoff.policies (hash, name, compiled) values ($1, $2, $3::jsonb)
-            on conflict (hash) do nothing";
+            on conflict (hash, name) do nothing";
         sqlx::query(insert)
             .bind(&policy.hash)
             .bind(&policy.name)
             .bind(&policy.compiled)
             .execute(pool)
             .await?;
-        let number = sqlx::query_scalar("select id from holdoff.policies where hash = $1")
+        let number = sqlx::query_scalar("select id from holdoff.policies where hash = $1 and name = $2")
             .bind(&policy.hash)
+            .bind(&policy.name)
             .fetch_one(pool)
             .await?;
         numbers.push(number);

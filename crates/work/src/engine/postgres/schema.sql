@@ -22,13 +22,14 @@ create table holdoff.paused (
     primary key (namespace, what, name)
 );
 
--- Compiled policies by content. Work in flight keeps the one it started with.
+-- Compiled policies by content and name. Work in flight keeps the one it started with.
 create table holdoff.policies (
     id integer generated always as identity primary key,
-    hash bytea not null unique,
+    hash bytea not null,
     name text not null,
     compiled jsonb not null,
-    published_at timestamptz not null default clock_timestamp()
+    published_at timestamptz not null default clock_timestamp(),
+    unique (hash, name)
 );
 
 -- Policy files by content; one is active.

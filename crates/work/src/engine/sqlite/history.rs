@@ -43,7 +43,9 @@ pub(super) async fn prune(mut write: Write, rule: PruneRule) -> Result<u64> {
     .await?;
     let delete = "delete from holdoff_done where id in (select id from temp.holdoff_old)";
     let mut gone = sqlx::query(delete).execute(&mut *tx).await?.rows_affected();
-    gone += forsake(tx, now.saturating_sub(micros(rule.keep_failed)), rule.limit).await?;
+    for (choose, age) in [(FORSAKEN, rule.keep_failed), (BLOCKED_FOR_GOOD, rule.keep)] {
+        gone += forsake(tx, choose, now.saturating_sub(micros(age)), rule.limit).await?;
+    }
     let keys = "delete from holdoff_dedup where (namespace, key) in (
             select d.namespace, d.key from holdoff_dedup d where d.until < ?1
             and not exists (select 1 from holdoff_steps s where s.task = d.task) limit ?2)";
@@ -53,15 +55,31 @@ pub(super) async fn prune(mut write: Write, rule: PruneRule) -> Result<u64> {
 }
 
 /// Failed steps that nobody came back to, and what was blocked behind them.
-async fn forsake(tx: &mut sqlx::SqliteConnection, before: i64, limit: i64) -> Result<u64> {
-    sqlx::query("delete from temp.holdoff_old").execute(&mut *tx).await?;
-    let choose = "insert into temp.holdoff_old (task, step)
+const FORSAKEN: &str = "insert into temp.holdoff_old (task, step)
         select x.task, x.step from holdoff_steps x where x.task in (
             select s.task from holdoff_lanes l
             cross join holdoff_steps s on s.lane = l.id and s.state in (4, 5) and s.ended_at < ?1
             where not exists (select 1 from holdoff_steps o where o.task = s.task
                 and (o.state in (1, 2) or (o.state in (4, 5) and o.ended_at >= ?1)))
             limit ?2)";
+
+/// What is blocked behind a step that was given up, when that is to be forgotten and nothing else of the task can
+/// change any more.
+const BLOCKED_FOR_GOOD: &str = "insert into temp.holdoff_old (task, step)
+        select x.task, x.step from holdoff_steps x where x.task in (
+            select d.task from holdoff_done d where d.state = 6 and d.ended_at < ?1
+                and exists (select 1 from holdoff_steps s where s.task = d.task)
+                and not exists (select 1 from holdoff_steps s where s.task = d.task and s.state <> 0)
+            limit ?2)";
+
+/// Forgets steps that are not over, and never will be.
+async fn forsake(
+    tx: &mut sqlx::SqliteConnection,
+    choose: &'static str,
+    before: i64,
+    limit: i64,
+) -> Result<u64> {
+    sqlx::query("delete from temp.holdoff_old").execute(&mut *tx).await?;
     let chosen = sqlx::query(choose).bind(before).bind(limit).execute(&mut *tx).await?.rows_affected();
     if chosen == 0 {
         return Ok(0);

@@ -11,7 +11,7 @@ pub(super) async fn publish(mut write: Write, policies: &[PolicyRow]) -> Result<
     for policy in policies {
         let insert =
             "insert into holdoff_policies (hash, name, compiled, published_at) values (?1, ?2, ?3, ?4)
-            on conflict (hash) do update set hash = excluded.hash returning id";
+            on conflict (hash, name) do update set hash = excluded.hash returning id";
         let number = sqlx::query_scalar(insert)
             .bind(&policy.hash)
             .bind(&policy.name)

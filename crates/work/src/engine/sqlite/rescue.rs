@@ -5,11 +5,11 @@ use sqlx::{AssertSqlSafe, SqlitePool};
 
 use super::Write;
 use super::claim::step_id;
-use super::rows::micros;
+use super::rows::{self, micros};
 use super::submit::submit;
 use crate::engine::POISON;
 use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
-use crate::{StepState, next_due};
+use crate::{StepId, StepState, next_due};
 
 const LOST: &str = "select s.task, s.step from holdoff_lanes l
     cross join holdoff_steps s on s.lane = l.id and s.state = 2 and s.due_at < ?1";
@@ -20,23 +20,7 @@ pub(super) async fn is_any_lost(readers: &SqlitePool, now: i64) -> Result<bool> 
 }
 
 pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued> {
-    // The attempt is written down first, while the row still says who had it and since when.
-    let log = format!(
-        "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us, class,
-            message)
-        select s.task, s.step, s.lease, s.failures, iif(s.rescues >= ?2, 2, 7), s.worker, s.claimed_at,
-            ?1 - s.claimed_at, null, 'timeout', iif(s.rescues >= ?2, ?3, 'its worker vanished')
-        from holdoff_steps s where (s.task, s.step) in ({LOST} limit ?4)
-        on conflict do nothing"
-    );
     let max_rescues = i64::from(rule.max_rescues);
-    sqlx::query(AssertSqlSafe(log))
-        .bind(write.now)
-        .bind(max_rescues)
-        .bind(POISON)
-        .bind(rule.limit)
-        .execute(&mut *write.tx)
-        .await?;
     let policy = "(select p.compiled from holdoff_policies p where p.id = s.policy)";
     let delay =
         |attempt| next_due::sqlite(policy, attempt, "s.last_delay_us", "(random() & 4294967295)", "?5");
@@ -64,6 +48,17 @@ pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -
         .bind(micros(rule.least_delay))
         .fetch_all(&mut *write.tx)
         .await?;
+    let log = "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
+            class, message)
+        select s.task, s.step, s.lease - 1, s.failures, iif(s.state = 4, 2, 7), s.worker, s.claimed_at,
+            ?1 - s.claimed_at, iif(s.state = 4, null, s.due_at - ?1), 'timeout',
+            iif(s.state = 4, ?2, 'its worker vanished')
+        from json_each(?3) x
+        cross join holdoff_steps s on s.task = unhex(x.value ->> 0) and s.step = x.value ->> 1
+        where true
+        on conflict do nothing";
+    let back: Vec<StepId> = rows.iter().map(|(task, step, ..)| step_id(*task, *step)).collect();
+    sqlx::query(log).bind(write.now).bind(POISON).bind(rows::steps(&back)).execute(&mut *write.tx).await?;
     let is_failed = |state: i16| state == StepState::Failed.code();
     let messages: Vec<_> = rows
         .iter()

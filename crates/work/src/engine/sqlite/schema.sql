@@ -25,13 +25,14 @@ create table holdoff_paused (
     primary key (namespace, what, name)
 ) strict, without rowid;
 
--- Compiled policies by content. Work in flight keeps the one it started with.
+-- Compiled policies by content and name. Work in flight keeps the one it started with.
 create table holdoff_policies (
     id integer primary key,
-    hash blob not null unique,
+    hash blob not null,
     name text not null,
     compiled text not null,
-    published_at integer not null
+    published_at integer not null,
+    unique (hash, name)
 ) strict;
 
 -- Policy files by content; one is active.
