@@ -33,10 +33,13 @@ use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
     Rescued, Result, Store, Submitted, Tell, Wants, WorkerId,
 };
-use crate::{Error, Lane, Payload, StepId, TaskId};
+use crate::{Error, Lane, Payload, StepId, TaskId, clock as clocks};
 
 /// How long a writer waits for another process.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a writer sleeps before it looks again whether the file is free, at least; and at most twice that.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Connections that only read.
 const READERS: u32 = 4;
@@ -73,7 +76,8 @@ impl Sqlite {
             .max_connections(1)
             .min_connections(1)
             .idle_timeout(None)
-            .max_lifetime(None);
+            .max_lifetime(None)
+            .after_connect(|connection, _| Box::pin(look_once(connection)));
         let writer = one.connect_with(options.clone()).await?;
         let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let readers = if is_in_memory {
@@ -87,9 +91,32 @@ impl Sqlite {
 
     /// Begins to write. The time is the largest anybody has seen, and is seen from now on.
     async fn write(&self) -> Result<Write> {
-        let mut tx = self.writer.begin_with("begin immediate").await?;
+        let mut tx = begin(&self.writer).await?;
         let now = now(&mut tx, &self.clock).await?;
         Ok(Write { tx, now })
+    }
+}
+
+/// SQLite itself would sleep for up to 100 ms at a time: of many processes that write all the time, some would wait
+/// for seconds while the file is free.
+async fn look_once(connection: &mut sqlx::SqliteConnection) -> std::result::Result<(), sqlx::Error> {
+    sqlx::query("pragma busy_timeout = 0").execute(connection).await?;
+    Ok(())
+}
+
+/// Begins to write as soon as nobody else does.
+async fn begin(writer: &SqlitePool) -> Result<Transaction<'static, Db>> {
+    let until = clocks::now() + BUSY_PATIENCE;
+    loop {
+        match writer.begin_with("begin immediate").await.map_err(Error::store) {
+            Err(error) if error.is_transient() && clocks::now() < until => {
+                tokio::time::sleep(
+                    LOOK_AGAIN + LOOK_AGAIN.mul_f64(f64::from(clocks::roll()) / f64::from(u32::MAX)),
+                )
+                .await;
+            }
+            begun => return begun,
+        }
     }
 }
 
