@@ -26,14 +26,15 @@ pub(crate) fn seen(log: &Path) -> String {
     let count =
         |what: &[&str]| text.lines().filter(|line| what.iter().all(|part| line.contains(part))).count();
     let late = "a report came too late";
-    let fenced = count(&[late, "receipt=Fenced"]);
-    let recorded = count(&[late, "receipt=Recorded"]);
+    let stale = count(&[late, "receipt=Recorded(Rescued)"]) + count(&[late, "receipt=Fenced"]);
+    let repeated = count(&[late]) - stale;
     let lost = count(&["the lease is lost"]) + count(&["the lease could not be renewed"]);
     let polite = count(&["stopped by itself"]);
+    assert!(stale > 0, "no stale worker has reported anything");
     assert!(lost > 0, "no worker has noticed that a lease was lost");
     format!(
-        "  {fenced:>6} late reports that changed nothing\n  {recorded:>6} late reports that were known\n  {lost:>6} \
-         leases that a worker knew it had lost\n  {polite:>6} handlers that stopped by themselves\n"
+        "  {stale:>6} stale reports that changed nothing\n  {repeated:>6} repeated reports that changed nothing\n  \
+         {lost:>6} leases that a worker knew it had lost\n  {polite:>6} handlers that stopped by themselves\n"
     )
 }
 

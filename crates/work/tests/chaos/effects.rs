@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{PgPool, SqliteConnection, SqlitePool};
+
+use crate::inbox::Inbox;
 
 /// What became of an effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +20,7 @@ pub(crate) enum Fate {
 /// The resource. Everything it takes is also written down in order.
 pub(crate) enum Effects {
     Postgres(PgPool),
-    Sqlite(SqlitePool),
+    Sqlite(SqlitePool, Inbox),
 }
 
 const POSTGRES: &str = "create schema chaos;
@@ -50,13 +52,13 @@ impl Effects {
             .busy_timeout(BUSY);
         let pool =
             SqlitePoolOptions::new().max_connections(1).acquire_timeout(BUSY).connect_lazy_with(options);
-        Ok(Self::Sqlite(pool))
+        Ok(Self::Sqlite(pool.clone(), Inbox::new(pool)))
     }
 
     pub(crate) async fn make(&self) -> Result<(), sqlx::Error> {
         match self {
             Self::Postgres(pool) => sqlx::raw_sql(POSTGRES).execute(pool).await.map(drop),
-            Self::Sqlite(pool) => sqlx::raw_sql(SQLITE).execute(pool).await.map(drop),
+            Self::Sqlite(pool, _) => sqlx::raw_sql(SQLITE).execute(pool).await.map(drop),
         }
     }
 
@@ -65,7 +67,7 @@ impl Effects {
     pub(crate) async fn apply(&self, step: &str, token: i64, run: i64) -> Result<Fate, sqlx::Error> {
         let (fate, seen) = match self {
             Self::Postgres(pool) => apply_postgres(pool, step, token, run).await?,
-            Self::Sqlite(pool) => apply_sqlite(pool, step, token, run).await?,
+            Self::Sqlite(_, inbox) => inbox.apply(step, token, run).await?,
         };
         if seen == token && fate == Fate::Refused {
             self.violation(&format!("{step}: two runs have token {token}")).await?;
@@ -79,7 +81,7 @@ impl Effects {
                 let insert = "insert into chaos.violations values ($1)";
                 sqlx::query(insert).bind(what).execute(pool).await.map(drop)
             }
-            Self::Sqlite(pool) => {
+            Self::Sqlite(pool, _) => {
                 sqlx::query("insert into violations values (?1)").bind(what).execute(pool).await.map(drop)
             }
         }
@@ -109,13 +111,13 @@ async fn apply_postgres(pool: &PgPool, step: &str, token: i64, run: i64) -> Resu
     Ok((Fate::Refused, seen))
 }
 
-async fn apply_sqlite(
-    pool: &SqlitePool,
+/// The same, as part of a transaction that has the file's lock.
+pub(crate) async fn apply_sqlite(
+    tx: &mut SqliteConnection,
     step: &str,
     token: i64,
     run: i64,
 ) -> Result<(Fate, i64), sqlx::Error> {
-    let mut tx = pool.begin_with("begin immediate").await?;
     let put = "insert into effects as e (step, token, run, applied) values (?1, ?2, ?3, 1)
         on conflict (step) do update set token = excluded.token, run = excluded.run, applied = e.applied + 1
         where e.token < excluded.token";
@@ -130,7 +132,6 @@ async fn apply_sqlite(
         }
         ("insert into refusals (step, token) values (?1, ?2)", Fate::Refused, seen)
     };
-    sqlx::query(table).bind(step).bind(token).execute(&mut *tx).await?;
-    tx.commit().await?;
+    sqlx::query(table).bind(step).bind(token).execute(tx).await?;
     Ok((fate, seen))
 }

@@ -6,13 +6,14 @@
 //!
 //! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same steps and the same faults again. What the operating
 //! system makes of them differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_STEPS` and
-//! `HOLDOFF_CHAOS_SECONDS` make a longer haul of it.
+//! `HOLDOFF_CHAOS_SECONDS` make a longer haul of it; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
 
 mod check;
 mod counts;
 mod effects;
 mod faults;
 mod fleet;
+mod inbox;
 mod plan;
 mod records;
 mod run;

@@ -1,6 +1,6 @@
 //! One run: submit under faults, wait until everything is done, check.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn number(variable: &str) -> Option<u64> {
 async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) {
     let Ground { store, effects, server } = ground;
     let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
+    let log = std::env::var_os("HOLDOFF_CHAOS_LOG").map_or_else(|| folder.path().join("log"), PathBuf::from);
     Effects::open(&effects).await.unwrap().make().await.unwrap();
     let work = Work::open_with(&store, plan::policies(), plan::settings()).await.unwrap();
     let counts = Arc::new(Counts::default());
@@ -76,9 +76,9 @@ async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) {
     faults::lock(&fleet).check();
     drop(fleet);
     let finished = Instant::now();
-    let shown = counts.shown(has_server);
-    print!("{shown}{}", check::seen(&log));
+    print!("{}", counts.shown(has_server));
     assert!(left == 0, "{left} steps are not done; the end of the log:\n{}", tail(&log));
+    print!("{}", check::seen(&log));
     let records = Records::read(&store, &effects).await.unwrap();
     check::check(&records, seed, steps, has_server, begun.elapsed());
     counts.check(has_server);
