@@ -56,7 +56,7 @@ pub(super) fn start(
             exit,
         });
         // Nobody listens only when the whole worker is gone; then the lease runs out.
-        let _ = reports.send(Done { step: claimed.step, report, lane, place }).await;
+        let _ = reports.send(Done { step: claimed.step, lease: claimed.lease, report, lane, place }).await;
     };
     shared.running.spawn(running.instrument(span));
 }
