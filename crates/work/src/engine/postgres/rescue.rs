@@ -10,12 +10,13 @@ use crate::engine::POISON;
 use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
 
 /// The wait is the step's own policy's, as after so many failures, and at least the file's. Rolls are the
-/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures.
+/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures. Whoever is
+/// just being renewed, finished or rescued by somebody else is passed over: to wait for it could be a deadlock.
 const RESCUE: &str = "with lost as (
         select x.task, x.step from holdoff.lanes l cross join lateral (
             select s.task, s.step from holdoff.steps s
             where s.lane = l.id and s.state = 2 and s.due_at < (select clock_timestamp())
-            order by s.due_at limit $3
+            order by s.due_at limit $3 for update skip locked
         ) x limit $3
     ), back as (
         update holdoff.steps s set
