@@ -67,7 +67,8 @@ impl Held {
     /// Stops what may belong to somebody else by now.
     fn stop_expired(&self, lease: Duration) {
         let now = clock::now();
-        for ((step, _), hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease) {
+        for ((step, _), hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease)
+        {
             if !hold.lost.is_cancelled() {
                 tracing::warn!(%step, "the lease could not be renewed in time: the step is stopped");
                 hold.lost.cancel();
