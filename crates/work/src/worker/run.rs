@@ -82,6 +82,8 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
             Ok(output) => return Some(Exit::Succeeded(output)),
             Err(fault) => fault,
         },
+        // Whoever is told to stop, and says that he did, has not failed.
+        Err(_) if cancelled.is_cancelled() => return None,
         Err(fault) => fault,
     };
     let known = patiently(&work.callers, |_| work.names.compiled(&*work.store, claimed.policy));
