@@ -20,6 +20,9 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         succeed(&mut *pool.acquire().await?, &successes).await?
     } else {
         let mut tx = pool.begin().await?;
+        if !successes.is_empty() && !changes.is_empty() {
+            lock(&mut tx, reports).await?;
+        }
         let mut accepted = succeed(&mut tx, &successes).await?;
         let finished: Vec<StepId> = parents.into_iter().filter(|step| accepted.contains(step)).collect();
         unblock(&mut tx, &finished).await?;
@@ -28,6 +31,20 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         accepted
     };
     receipts(pool, reports, &exits::accepted(reports, &accepted)).await
+}
+
+/// Locks what two statements are about to change in the order of the steps, for the worker's own renewals lock them
+/// so.
+async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
+    let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
+    let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
+    let (tasks, numbers) = columns(&steps);
+    let lock =
+        "select from holdoff.steps s join unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
+            on s.task = x.task and s.step = x.step and s.lease = x.lease
+        order by s.task, s.step for update of s";
+    sqlx::query(lock).bind(tasks).bind(numbers).bind(leases).execute(tx).await?;
+    Ok(())
 }
 
 /// Moves finished steps into the history.
