@@ -12,11 +12,13 @@
 
 mod account;
 mod binaries;
+mod faketime;
 mod options;
 mod port;
 mod postgres;
 mod watcher;
 
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
+pub use faketime::libfaketime;
 pub use options::Options;
 pub use postgres::Postgres;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use holdoff_testbed::postgres_binaries;
+use holdoff_testbed::{libfaketime, postgres_binaries};
 
 use crate::run::Done;
 
@@ -17,7 +17,7 @@ struct Need {
     is_there: fn() -> bool,
 }
 
-const NEEDS: [Need; 3] = [
+const NEEDS: [Need; 4] = [
     Need { what: "chromium", package: "chromium", why: IN_A_BROWSER, is_there: || answers("chromium") },
     Need {
         what: "chromedriver",
@@ -30,6 +30,12 @@ const NEEDS: [Need; 3] = [
         package: "postgresql",
         why: "for the tests on a real Postgres",
         is_there: || postgres_binaries().is_some(),
+    },
+    Need {
+        what: "libfaketime",
+        package: "faketime",
+        why: "for the tests with workers whose clocks are wrong",
+        is_there: || libfaketime().is_some(),
     },
 ];
 

@@ -1,9 +1,10 @@
 //! What a report changes, as the columns every engine writes.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::store::{Exit, Outcome, Reason, Receipt, Report};
-use crate::{Payload, StepState};
+use crate::{Payload, StepId, StepState};
 
 /// How many reports of one step are kept; each run raises the lease by two.
 pub(crate) const KEPT_LEASES: i64 = 2 * 500;
@@ -23,9 +24,17 @@ pub(crate) struct Change<'r> {
 
 /// Successes with their outputs, and changes; each in the order of their steps, so that two batches that touch the
 /// same rows lock them in the same order.
+///
+/// Each step is there once. A worker that was stopped may report a step under an old lease and under its own in one
+/// batch; only the highest can be in force, and children must not count their parent twice.
 pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<'_>>) {
     let (mut successes, mut changes) = (Vec::new(), Vec::new());
+    let mut highest: HashMap<StepId, i64> = HashMap::with_capacity(reports.len());
     for report in reports {
+        let lease = highest.entry(report.step).or_insert(report.lease);
+        *lease = report.lease.max(*lease);
+    }
+    for report in reports.iter().filter(|report| highest.get(&report.step) == Some(&report.lease)) {
         match &report.exit {
             Exit::Succeeded(output) => successes.push((report, output)),
             _ => changes.extend(change(report)),
@@ -43,6 +52,16 @@ pub(crate) fn receipt(recorded: i16) -> Receipt {
         None | Some(Outcome::Rescued) => Receipt::Fenced,
         Some(outcome) => Receipt::Recorded(outcome),
     }
+}
+
+/// Which reports were accepted, given the steps that were changed by what [`sort`] let through.
+pub(crate) fn accepted(reports: &[Report], changed: &HashSet<StepId>) -> HashSet<(StepId, i64)> {
+    let mut accepted = HashMap::with_capacity(changed.len());
+    for report in reports.iter().filter(|report| changed.contains(&report.step)) {
+        let lease = accepted.entry(report.step).or_insert(report.lease);
+        *lease = report.lease.max(*lease);
+    }
+    accepted.into_iter().collect()
 }
 
 fn change(report: &Report) -> Option<Change<'_>> {
@@ -79,5 +98,28 @@ impl Reason {
             Self::Shutdown => Outcome::Shutdown,
             Self::Busy => Outcome::Busy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TaskId;
+
+    #[test]
+    fn of_two_reports_of_one_step_only_the_later_counts() {
+        let step = TaskId::fresh().step(0);
+        let report = |lease| Report {
+            step,
+            lease,
+            has_children: true,
+            took: Duration::ZERO,
+            exit: Exit::Succeeded(Payload::empty()),
+        };
+        let reports = [report(3), report(1)];
+        let (successes, changes) = sort(&reports);
+        assert_eq!(successes.iter().map(|(report, _)| report.lease).collect::<Vec<_>>(), [3]);
+        assert!(changes.is_empty());
+        assert_eq!(accepted(&reports, &HashSet::from([step])), HashSet::from([(step, 3)]));
     }
 }

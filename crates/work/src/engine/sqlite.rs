@@ -36,10 +36,13 @@ use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
     Rescued, Result, Store, Submitted, Tell, Wants, WorkerId,
 };
-use crate::{Error, Lane, Payload, StepId, TaskId};
+use crate::{Error, Lane, Payload, StepId, TaskId, clock as clocks};
 
 /// How long a writer waits for another process.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a writer sleeps before it looks again whether the file is free, at least; and at most twice that.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Connections that only read.
 const READERS: u32 = 4;
@@ -79,7 +82,8 @@ impl Sqlite {
             .max_connections(1)
             .min_connections(1)
             .idle_timeout(None)
-            .max_lifetime(None);
+            .max_lifetime(None)
+            .after_connect(|connection, _| Box::pin(look_once(connection)));
         let writer = one.clone().connect_with(options.clone()).await?;
         let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let anchor = if is_in_memory { Some(one.connect_with(options.clone()).await?) } else { None };
@@ -94,7 +98,7 @@ impl Sqlite {
 
     /// Begins to write. The time is the largest anybody has seen, and is seen from now on.
     async fn write(&self) -> Result<Write> {
-        let mut tx = self.writer.begin_with("begin immediate").await?;
+        let mut tx = begin(&self.writer).await?;
         let now = now(&mut tx, &self.clock).await?;
         Ok(Write { tx, now })
     }
@@ -105,12 +109,37 @@ pub(crate) async fn now_in(tx: &mut sqlx::SqliteConnection) -> Result<i64> {
     now(tx, &clock::Clock::new()).await
 }
 
+/// SQLite itself would sleep for up to 100 ms at a time: of many processes that write all the time, some would wait
+/// for seconds while the file is free.
+async fn look_once(connection: &mut sqlx::SqliteConnection) -> std::result::Result<(), sqlx::Error> {
+    sqlx::query("pragma busy_timeout = 0").execute(connection).await?;
+    Ok(())
+}
+
+/// Begins to write as soon as nobody else does.
+async fn begin(writer: &SqlitePool) -> Result<Transaction<'static, Db>> {
+    let until = clocks::now() + BUSY_PATIENCE;
+    loop {
+        match writer.begin_with("begin immediate").await.map_err(Error::store) {
+            Err(error) if error.is_transient() && clocks::now() < until => {
+                tokio::time::sleep(
+                    LOOK_AGAIN + LOOK_AGAIN.mul_f64(f64::from(clocks::roll()) / f64::from(u32::MAX)),
+                )
+                .await;
+            }
+            begun => return begun,
+        }
+    }
+}
+
 async fn now(tx: &mut sqlx::SqliteConnection, clock: &clock::Clock) -> Result<i64> {
     let high: i64 = sqlx::query_scalar("update holdoff_clock set high = max(high, ?1) returning high")
         .bind(clock.now())
         .fetch_one(tx)
         .await?;
-    Ok(clock.observe(high))
+    clock.observe(high);
+    // What was written, not what the clock says by now: the next writer knows only of the former.
+    Ok(high)
 }
 
 #[async_trait]

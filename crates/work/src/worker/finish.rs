@@ -42,9 +42,9 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
     let mut reports = Vec::with_capacity(batch.len());
     let mut lanes = Vec::with_capacity(batch.len());
     let mut places: Vec<OwnedSemaphorePermit> = Vec::with_capacity(batch.len());
-    let mut steps = Vec::with_capacity(batch.len());
+    let mut held = Vec::with_capacity(batch.len());
     for Done { step, lease, report, lane, place } in batch.drain(..) {
-        steps.push((step, lease));
+        held.push((step, lease));
         places.push(place);
         if let Some(report) = report {
             reports.push(report);
@@ -59,7 +59,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
             Err(error) => tracing::error!(%error, "reports could not be written"),
         }
     }
-    shared.held.remove(steps.into_iter());
+    shared.held.remove(held.into_iter());
     drop(places);
 }
 

@@ -9,34 +9,30 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use crate::{StepId, clock};
 
-/// Steps that this worker has, by their leases.
+/// Steps that this worker has, by their leases: it may get one again whose last run it has not ended yet.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<HashMap<StepId, Hold>>);
+pub(super) struct Held(Mutex<HashMap<(StepId, i64), Hold>>);
 
 #[derive(Debug)]
 struct Hold {
-    lease: i64,
     /// When the lease was last known to be good, before the store was asked.
     since: Duration,
     lost: CancellationToken,
 }
 
 impl Held {
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<StepId, Hold>> {
+    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<(StepId, i64), Hold>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn insert(&self, step: StepId, lease: i64, since: Duration, lost: CancellationToken) {
-        self.map().insert(step, Hold { lease, since, lost });
+        self.map().insert((step, lease), Hold { since, lost });
     }
 
-    /// The step may be here again under a newer lease; that one stays.
-    pub(super) fn remove(&self, ended: impl Iterator<Item = (StepId, i64)>) {
+    pub(super) fn remove(&self, held: impl Iterator<Item = (StepId, i64)>) {
         let mut map = self.map();
-        for (step, lease) in ended {
-            if map.get(&step).is_some_and(|hold| hold.lease == lease) {
-                map.remove(&step);
-            }
+        for hold in held {
+            map.remove(&hold);
         }
     }
 
@@ -48,13 +44,17 @@ impl Held {
     fn older_than(&self, age: Duration) -> Vec<(StepId, i64)> {
         let now = clock::now();
         let is_old = |hold: &Hold| now.saturating_sub(hold.since) >= age;
-        self.map().iter().filter(|(_, hold)| is_old(hold)).map(|(step, hold)| (*step, hold.lease)).collect()
+        let map = self.map();
+        let mut held: Vec<_> = map.iter().filter(|(_, hold)| is_old(hold)).map(|(held, _)| *held).collect();
+        // In everybody's order, so that two who write the same rows do not wait for each other.
+        held.sort_unstable();
+        held
     }
 
     fn renewed(&self, held: &[(StepId, i64)], still: &[bool], since: Duration) {
         let mut map = self.map();
-        for ((step, lease), still) in held.iter().zip(still) {
-            let Some(hold) = map.get_mut(step).filter(|hold| hold.lease == *lease) else { continue };
+        for (held, still) in held.iter().zip(still) {
+            let ((step, lease), Some(hold)) = (*held, map.get_mut(held)) else { continue };
             if *still {
                 hold.since = since;
             } else {
@@ -67,7 +67,8 @@ impl Held {
     /// Stops what may belong to somebody else by now.
     fn stop_expired(&self, lease: Duration) {
         let now = clock::now();
-        for (step, hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease) {
+        for ((step, _), hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease)
+        {
             if !hold.lost.is_cancelled() {
                 tracing::warn!(%step, "the lease could not be renewed in time: the step is stopped");
                 hold.lost.cancel();

@@ -12,6 +12,7 @@ use super::Shared;
 use super::finish::{Done, Reports};
 use super::handler::Ran;
 use crate::names::KnownLane;
+use crate::patience::patiently;
 use crate::store::{Claimed, Exit, Reason, Report};
 use crate::verdict::{self, Verdict, verdict};
 use crate::{Context, Fault, Kind, Payload, clock};
@@ -84,9 +85,12 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
             Ok(output) => return Some(Exit::Succeeded(output)),
             Err(fault) => fault,
         },
+        // Whoever is told to stop, and says that he did, has not failed.
+        Err(_) if cancelled.is_cancelled() => return None,
         Err(fault) => fault,
     };
-    let policy = match work.names.compiled(&*work.store, claimed.policy).await {
+    let known = patiently(&work.callers, |_| work.names.compiled(&*work.store, claimed.policy));
+    let policy = match known.await {
         Ok(policy) => policy,
         Err(error) => {
             // Without its policy nobody can decide: it goes back, and a node that knows it may do better.

@@ -20,6 +20,9 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         succeed(&mut *pool.acquire().await?, &successes).await?
     } else {
         let mut tx = pool.begin().await?;
+        if !successes.is_empty() && !changes.is_empty() {
+            lock(&mut tx, reports).await?;
+        }
         let mut accepted = succeed(&mut tx, &successes).await?;
         let finished: Vec<StepId> = parents.into_iter().filter(|step| accepted.contains(step)).collect();
         unblock(&mut tx, &finished).await?;
@@ -27,7 +30,21 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         tx.commit().await?;
         accepted
     };
-    receipts(pool, reports, &accepted).await
+    receipts(pool, reports, &exits::accepted(reports, &accepted)).await
+}
+
+/// Locks what two statements are about to change in the order of the steps, for the worker's own renewals lock them
+/// so.
+async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
+    let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
+    let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
+    let (tasks, numbers) = columns(&steps);
+    let lock =
+        "select from holdoff.steps s join unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
+            on s.task = x.task and s.step = x.step and s.lease = x.lease
+        order by s.task, s.step for update of s";
+    sqlx::query(lock).bind(tasks).bind(numbers).bind(leases).execute(tx).await?;
+    Ok(())
 }
 
 /// Moves finished steps into the history.
@@ -182,23 +199,30 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
 }
 
 /// A receipt for each report; what was not accepted is looked up, for it may have been reported before.
-async fn receipts(pool: &PgPool, reports: &[Report], accepted: &HashSet<StepId>) -> Result<Vec<Receipt>> {
-    let refused: Vec<&Report> = reports.iter().filter(|report| !accepted.contains(&report.step)).collect();
+async fn receipts(
+    pool: &PgPool,
+    reports: &[Report],
+    accepted: &HashSet<(StepId, i64)>,
+) -> Result<Vec<Receipt>> {
+    let refused: Vec<&Report> =
+        reports.iter().filter(|report| !accepted.contains(&(report.step, report.lease))).collect();
     let mut recorded = HashMap::new();
     if !refused.is_empty() {
         let steps: Vec<StepId> = refused.iter().map(|report| report.step).collect();
         let leases: Vec<i64> = refused.iter().map(|report| report.lease).collect();
         let (tasks, numbers) = columns(&steps);
         let query = "with x as (select * from unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease))
-            select task, step, a.outcome from x join holdoff.attempts a using (task, step, lease)
+            select task, step, lease, a.outcome from x join holdoff.attempts a using (task, step, lease)
             union all
-            select task, step, 0::smallint from x join holdoff.done d using (task, step, lease) where d.state = 3";
-        let rows: Vec<(Uuid, i32, i16)> =
+            select task, step, lease, 0::smallint from x join holdoff.done d using (task, step, lease) where d.state = 3";
+        let rows: Vec<(Uuid, i32, i64, i16)> =
             sqlx::query_as(query).bind(tasks).bind(numbers).bind(leases).fetch_all(pool).await?;
-        recorded.extend(rows.into_iter().map(|(task, step, outcome)| (step_id(task, step), outcome)));
+        recorded.extend(
+            rows.into_iter().map(|(task, step, lease, outcome)| ((step_id(task, step), lease), outcome)),
+        );
     }
-    let receipt = |report: &Report| match recorded.get(&report.step) {
-        _ if accepted.contains(&report.step) => Receipt::Accepted,
+    let receipt = |report: &Report| match recorded.get(&(report.step, report.lease)) {
+        _ if accepted.contains(&(report.step, report.lease)) => Receipt::Accepted,
         Some(outcome) => exits::receipt(*outcome),
         None => Receipt::Fenced,
     };

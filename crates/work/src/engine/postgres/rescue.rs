@@ -13,8 +13,9 @@ use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
 /// head, for whatever was claimed stood before everything that was not.
 ///
 /// The wait is the step's own policy's, as after so many failures, and at least the file's. Rolls are the
-/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures.
-const RESCUE: &str = "with lost as (
+/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures. Whoever is
+/// just being renewed, finished or rescued by somebody else is passed over: to wait for it could be a deadlock.
+const RESCUE: &str = "with found as (
         select x.task, x.step from holdoff.lanes l cross join lateral (
             (
                 select s.task, s.step from holdoff.steps s
@@ -29,6 +30,10 @@ const RESCUE: &str = "with lost as (
                 where h.state = 2 and h.leased_until < (select clock_timestamp()) limit $3
             )
         ) x limit $3
+    ), lost as (
+        select s.task, s.step from found x join holdoff.steps s on s.task = x.task and s.step = x.step
+        where s.state = 2 and s.leased_until < clock_timestamp()
+        for update of s skip locked
     ), back as (
         update holdoff.steps s set
             state = case when s.rescues >= $1 then 4 else 1 end,

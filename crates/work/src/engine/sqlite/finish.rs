@@ -27,7 +27,7 @@ pub(super) async fn finish(
         successes.iter().map(|(report, _)| *report).filter(is_parent).map(|report| report.step).collect();
     unblock(tx, now, &parents).await?;
     accepted.extend(change(tx, now, &changes, tell).await?);
-    let receipts = receipts(tx, reports, &accepted).await?;
+    let receipts = receipts(tx, reports, &exits::accepted(reports, &accepted)).await?;
     write.tx.commit().await?;
     Ok((receipts, !parents.is_empty() || !changes.is_empty()))
 }
@@ -165,26 +165,29 @@ async fn change(
 async fn receipts(
     tx: &mut SqliteConnection,
     reports: &[Report],
-    accepted: &HashSet<StepId>,
+    accepted: &HashSet<(StepId, i64)>,
 ) -> Result<Vec<Receipt>> {
     let mut rows = Rows::new();
-    for report in reports.iter().filter(|report| !accepted.contains(&report.step)) {
+    for report in reports.iter().filter(|report| !accepted.contains(&(report.step, report.lease))) {
         rows.step(report.step).number(report.lease);
     }
     let mut recorded = HashMap::new();
     if accepted.len() < reports.len() {
-        let query = "select a.task, a.step, a.outcome from json_each(?1) x
+        let query = "select a.task, a.step, a.lease, a.outcome from json_each(?1) x
             cross join holdoff_attempts a on a.task = unhex(x.value ->> 0) and a.step = x.value ->> 1
                 and a.lease = x.value ->> 2
             union all
-            select d.task, d.step, 0 from json_each(?1) x
+            select d.task, d.step, d.lease, 0 from json_each(?1) x
             cross join holdoff_done d on d.task = unhex(x.value ->> 0) and d.step = x.value ->> 1
                 and d.lease = x.value ->> 2 and d.state = 3";
-        let found: Vec<(Uuid, i32, i16)> = sqlx::query_as(query).bind(rows.finish()).fetch_all(tx).await?;
-        recorded.extend(found.into_iter().map(|(task, step, outcome)| (step_id(task, step), outcome)));
+        let found: Vec<(Uuid, i32, i64, i16)> =
+            sqlx::query_as(query).bind(rows.finish()).fetch_all(tx).await?;
+        recorded.extend(
+            found.into_iter().map(|(task, step, lease, outcome)| ((step_id(task, step), lease), outcome)),
+        );
     }
-    let receipt = |report: &Report| match recorded.get(&report.step) {
-        _ if accepted.contains(&report.step) => Receipt::Accepted,
+    let receipt = |report: &Report| match recorded.get(&(report.step, report.lease)) {
+        _ if accepted.contains(&(report.step, report.lease)) => Receipt::Accepted,
         Some(outcome) => exits::receipt(*outcome),
         None => Receipt::Fenced,
     };

@@ -20,7 +20,7 @@ const BEGIN: &str = "create table if not exists holdoff_migrations (
     ) strict";
 
 pub(super) async fn migrate(pool: &SqlitePool) -> Result<()> {
-    let mut tx = pool.begin_with("begin immediate").await?;
+    let mut tx = super::begin(pool).await?;
     sqlx::query(BEGIN).execute(&mut *tx).await?;
     let query = "select coalesce(max(version), 0), coalesce(max(breaks_before), 0) from holdoff_migrations";
     let (found, needs): (i32, i32) = sqlx::query_as(query).fetch_one(&mut *tx).await?;

@@ -1,0 +1,68 @@
+//! How often each fault struck.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that goes up.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How often each fault struck, and what was seen of it.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) kills: Count,
+    pub(crate) stops: Count,
+    pub(crate) shutdowns: Count,
+    pub(crate) slow_clocks: Count,
+    pub(crate) fast_clocks: Count,
+    pub(crate) zones: Count,
+    pub(crate) terminations: Count,
+    pub(crate) restarts: Count,
+    pub(crate) pinned_millis: Count,
+    pub(crate) resubmissions: Count,
+}
+
+impl Counts {
+    /// Every fault, by what it is called. Those of a server strike only where there is one.
+    fn named(&self, has_server: bool) -> Vec<(&'static str, u64)> {
+        let mut named = vec![
+            ("workers killed", self.kills.get()),
+            ("workers stopped past the lease", self.stops.get()),
+            ("workers shut down", self.shutdowns.get()),
+            ("workers an hour behind", self.slow_clocks.get()),
+            ("workers an hour ahead", self.fast_clocks.get()),
+        ];
+        if has_server {
+            named.extend([
+                ("workers asking for another time zone", self.zones.get()),
+                ("connections terminated", self.terminations.get()),
+                ("servers crashed", self.restarts.get()),
+                ("milliseconds with a pinned snapshot", self.pinned_millis.get()),
+            ]);
+        }
+        named
+    }
+
+    /// Every fault has struck.
+    pub(crate) fn check(&self, has_server: bool) {
+        for (what, count) in self.named(has_server) {
+            assert!(count > 0, "no {what}: this run shows nothing");
+        }
+    }
+
+    pub(crate) fn shown(&self, has_server: bool) -> impl fmt::Display {
+        let mut named = self.named(has_server);
+        named.push(("batches submitted again", self.resubmissions.get()));
+        named.iter().map(|(what, count)| format!("  {count:>6} {what}\n")).collect::<String>()
+    }
+}
