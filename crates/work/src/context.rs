@@ -15,6 +15,9 @@ pub struct Context {
     pub(crate) lane: Arc<Lane>,
     pub(crate) attempt: u32,
     pub(crate) token: u64,
+    pub(crate) has_children: bool,
+    /// When it was claimed, by this process's clock.
+    pub(crate) since: std::time::Duration,
     pub(crate) inputs: Arc<BTreeMap<String, Payload>>,
     pub(crate) trace: Option<Arc<str>>,
     pub(crate) cancelled: CancellationToken,

@@ -1,4 +1,22 @@
 //! Durable work: tasks made of steps, retried by the policy over any crash, by any number of nodes.
+//!
+//! ```text
+//! work/      the door: submit, ask, act, pull         task.rs, filter.rs, record.rs   what goes in and out
+//! worker/    fetch → run → finish; hold, maintain     verdict.rs   a fault becomes an exit, by the policy
+//! store.rs   what a store must do                     engine/      postgres and sqlite, one suite for both
+//! http/      steps that are HTTP requests             next_due/    the one decision, in SQL
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every change is one transaction. Whatever leaves `running` names the lease it was claimed under.
+//! - A lease number only grows: with every claim, and with every exit.
+//! - The clock is the store's. Nothing here compares a node's wall clock with anything.
+//! - When to try again is decided in one place, [`holdoff_policy::Compiled::decide`], or by its twin in SQL.
+//!
+//! # Deliberately absent
+//!
+//! Cron-like schedules, results as a stream, and a row for a task: a task is what its steps say.
 
 mod clock;
 mod context;
@@ -13,6 +31,7 @@ pub mod metrics;
 mod names;
 mod next_due;
 mod notify;
+mod own;
 mod patience;
 mod payload;
 mod record;
@@ -32,6 +51,11 @@ pub use filter::{Action, Filter, Page};
 #[cfg(feature = "http")]
 pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};
 pub use id::{NotAnId, StepId, TaskId};
+pub use own::Holding;
+#[cfg(feature = "postgres")]
+pub use own::postgres;
+#[cfg(feature = "sqlite")]
+pub use own::sqlite;
 pub use payload::{Format, Payload};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
 pub use settings::{
@@ -40,5 +64,10 @@ pub use settings::{
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
-pub use work::{Claim, Claimer, Work};
+pub use work::{Claim, Claimer, Prepared, Work};
 pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder};
+
+/// The page for people, compiled and run.
+#[cfg(all(doctest, feature = "http"))]
+#[doc = include_str!("../../../docs/work.md")]
+struct DocsWork;

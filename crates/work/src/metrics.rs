@@ -130,10 +130,14 @@ pub(crate) fn oldest_snapshot(age: std::time::Duration) {
     gauge!(SNAPSHOT).set(age.as_secs_f64());
 }
 
-/// How long a request took, by what came of it: a status class such as `2xx`, or `error`.
+/// How long a request took, by what came of it: `ok`, or the failure's class.
 #[cfg(feature = "http")]
-pub(crate) fn http_took(took: std::time::Duration, answer: &'static str) {
-    histogram!(HTTP_SECONDS, "answer" => answer).record(took.as_secs_f64());
+pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::Payload, crate::Fault>) {
+    let outcome = match answer {
+        Ok(_) => "ok",
+        Err(fault) => fault.failure().map_or("busy", |failure| failure.class().name()),
+    };
+    histogram!(HTTP_SECONDS, "outcome" => outcome).record(took.as_secs_f64());
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]

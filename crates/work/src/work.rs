@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use holdoff_policy::{Policy, PolicySet};
 
+pub use prepare::Prepared;
 pub use pull::{Claim, Claimer};
 
 use crate::names::Names;
@@ -116,7 +117,7 @@ impl Work {
 
     /// Takes tasks in, all or none. Thousands at once are the fastest way.
     pub async fn submit_all(&self, tasks: Vec<Task>) -> Result<Vec<Submitted>> {
-        let prepared = self.prepare(tasks).await?;
+        let prepared = self.number(tasks).await?;
         let Shared { store, callers, .. } = &*self.shared;
         let submitted = patiently(callers, |again| store.submit(&prepared, again)).await?;
         self.count(&prepared, &submitted);

@@ -15,6 +15,9 @@ mod select;
 mod submit;
 mod wake;
 
+pub(crate) use finish::{succeed, unblock};
+pub(crate) use submit::submit;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -17,6 +17,9 @@ mod select;
 mod submit;
 mod wake;
 
+pub(crate) use finish::{succeed, unblock};
+pub(crate) use submit::submit;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -91,6 +94,11 @@ impl Sqlite {
         let now = now(&mut tx, &self.clock).await?;
         Ok(Write { tx, now })
     }
+}
+
+/// The time inside somebody else's transaction.
+pub(crate) async fn now_in(tx: &mut sqlx::SqliteConnection) -> Result<i64> {
+    now(tx, &clock::Clock::new()).await
 }
 
 async fn now(tx: &mut sqlx::SqliteConnection, clock: &clock::Clock) -> Result<i64> {

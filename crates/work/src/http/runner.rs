@@ -16,7 +16,7 @@ use super::destinations::Destinations;
 use super::gate::Health;
 use super::step::HttpStep;
 use super::trouble::{self, Missed};
-use crate::{Context, Fault, HttpSettings, Payload, clock};
+use crate::{Context, Fault, HttpSettings, Payload, clock, metrics};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const ATTEMPT: HeaderName = HeaderName::from_static("holdoff-attempt");
@@ -83,7 +83,9 @@ impl HttpRunner {
             Err(missed) => (Err(missed.fault), missed.health),
         };
         pass.report(health);
-        let took_ms = clock::now().saturating_sub(started).as_millis();
+        let took = clock::now().saturating_sub(started);
+        metrics::http_took(took, &answer);
+        let took_ms = took.as_millis();
         debug!(destination, attempt = cx.attempt(), took_ms, ok = answer.is_ok(), "HTTP step ended");
         answer
     }

@@ -35,6 +35,8 @@ fn context(attempt: u32) -> Context {
         lane: Arc::new(lane),
         attempt,
         token: 7,
+        has_children: false,
+        since: Duration::ZERO,
         inputs: Arc::default(),
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         cancelled: CancellationToken::new(),

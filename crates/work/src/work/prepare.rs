@@ -13,9 +13,22 @@ use crate::{InvalidTask, Lane, Step, Task, TaskId};
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const LONGEST_NAME: usize = 200;
 
+/// Tasks that are ready to be stored.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(crate) tasks: Vec<NewTask>,
+}
+
 impl Work {
+    /// Checks tasks and looks up what is needed to store them, so that they can be submitted inside a transaction
+    /// of the caller's own: with [`postgres::submit_in`](crate::postgres::submit_in) or
+    /// [`sqlite::submit_in`](crate::sqlite::submit_in).
+    pub async fn prepare(&self, tasks: Vec<Task>) -> Result<Prepared> {
+        Ok(Prepared { tasks: self.number(tasks).await? })
+    }
+
     /// Checks tasks, and finds numbers for their names.
-    pub(crate) async fn prepare(&self, tasks: Vec<Task>) -> Result<Vec<NewTask>> {
+    pub(crate) async fn number(&self, tasks: Vec<Task>) -> Result<Vec<NewTask>> {
         for task in &tasks {
             self.check(task)?;
         }

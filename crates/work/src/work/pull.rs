@@ -30,7 +30,7 @@ pub struct Claim {
     pub(crate) claimed: Claimed,
     operation: String,
     inputs: Vec<(String, Payload)>,
-    since: Duration,
+    pub(crate) since: Duration,
 }
 
 impl Work {

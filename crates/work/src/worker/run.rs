@@ -33,6 +33,8 @@ pub(super) fn start(
         lane: Arc::clone(&lane.lane),
         attempt: u32::try_from(claimed.failures).unwrap_or(0).saturating_add(1),
         token: u64::try_from(claimed.lease).unwrap_or(0),
+        has_children: claimed.has_children,
+        since,
         inputs: Arc::new(inputs),
         trace: claimed.trace.as_deref().map(Arc::from),
         cancelled,

@@ -119,7 +119,7 @@ async fn change(
             message = iif(r.value ->> 7, r.value ->> 10, s.message)
         from json_each(?1) r
         where s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1 and s.lease = r.value ->> 2
-        returning s.task, s.step, s.lane, s.failures";
+        returning task, step, lane, failures";
     let changed: Vec<(Uuid, i32, i32, i32)> =
         sqlx::query_as(update).bind(&rows).bind(now).fetch_all(&mut *tx).await?;
     // Whose lease is now one higher than reported was changed here: nobody else writes meanwhile.
