@@ -1,6 +1,7 @@
 //! What a daemon is told.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use holdoff_policy::PolicySet;
 use holdoff_work::Settings;
@@ -21,6 +22,8 @@ pub struct Options {
     pub settings: Settings,
     /// How many HTTP steps run at once.
     pub concurrency: usize,
+    /// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
+    pub patience: Duration,
 }
 
 impl Options {
@@ -30,6 +33,9 @@ impl Options {
     /// How many HTTP steps run at once unless told otherwise.
     pub const CONCURRENCY: usize = 64;
 
+    /// How long a shutdown waits for steps that run unless told otherwise.
+    pub const PATIENCE: Duration = Duration::from_secs(20);
+
     /// Work kept here, the presets for policies, and everything else as it is by default.
     pub fn new(place: Place) -> Self {
         Self {
@@ -38,6 +44,7 @@ impl Options {
             policies: PolicySet::default(),
             settings: Settings::default(),
             concurrency: Self::CONCURRENCY,
+            patience: Self::PATIENCE,
         }
     }
 }

@@ -11,9 +11,6 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::{Error, Options, api, listen, metrics};
 
-/// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
 #[derive(Debug)]
 pub struct Server {
@@ -21,13 +18,14 @@ pub struct Server {
     place: String,
     worker: Worker,
     stopping: CancellationToken,
+    patience: Duration,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, concurrency } = options;
+        let Options { listen: address, place, policies, settings, concurrency, patience } = options;
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
         }
@@ -48,7 +46,7 @@ impl Server {
         let app = App::new(work, rendered.clone(), place.to_string());
         let mut tasks = vec![tokio::spawn(listen::accept(listener, api::router(app), stopping.clone()))];
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
-        Ok(Self { address, place: place.to_string(), worker, stopping, tasks })
+        Ok(Self { address, place: place.to_string(), worker, stopping, patience, tasks })
     }
 
     /// Where it listens.
@@ -77,6 +75,6 @@ impl Server {
                 let _ = task.await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(PATIENCE), answered);
+        tokio::join!(self.worker.shutdown_within(self.patience), answered);
     }
 }

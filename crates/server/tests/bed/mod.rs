@@ -1,6 +1,6 @@
 //! What the tests stand on: a daemon, somebody to talk to it, and a server for it to call.
 
-#![allow(dead_code, reason = "not every test file stands on all of it")]
+#![allow(dead_code, unreachable_pub, reason = "not every test file stands on all of it")]
 
 mod target;
 
@@ -37,6 +37,9 @@ impl Daemon {
     }
 
     pub async fn start_with(options: Options) -> Self {
+        // What the daemon logs is shown when a test fails.
+        let logs = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::INFO);
+        let _ = logs.try_init();
         let server = Server::start(options).await.unwrap();
         let url = server.url();
         Self { server, url, client: Client::new() }

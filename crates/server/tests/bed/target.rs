@@ -1,5 +1,7 @@
 //! A little server that is called, and answers as it was told.
 
+#![allow(unreachable_pub, reason = "seen by the test files only")]
+
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
