@@ -33,7 +33,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The store cannot be used.
-    #[error("cannot keep work in {place}: {source}{}", place.hint(.source))]
+    #[error("{}{source}{}", place.preface(.source), place.hint(.source))]
     Store {
         /// Where it is.
         place: Place,

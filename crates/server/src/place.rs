@@ -52,6 +52,14 @@ impl Place {
         self.file.as_deref().filter(|file| !file.exists())
     }
 
+    /// Which place is meant, said before what went wrong, unless that says so itself.
+    pub(crate) fn preface(&self, error: &holdoff_work::Error) -> String {
+        match error {
+            holdoff_work::Error::Address { .. } => String::new(),
+            _ => format!("cannot keep work in {self}: "),
+        }
+    }
+
     /// What may help, said after what went wrong.
     pub(crate) fn hint(&self, error: &holdoff_work::Error) -> &'static str {
         match error {

@@ -196,10 +196,9 @@ pub(crate) struct ResolveArgs {
 }
 
 #[derive(clap::Args, Debug)]
-#[group(id = "what", required = true, multiple = false, args = ["queue", "operation"])]
 pub(crate) struct PauseArgs {
     /// The queue
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", required_unless_present = "operation", conflicts_with = "operation")]
     pub(crate) queue: Option<String>,
 
     /// The operation

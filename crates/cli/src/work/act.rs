@@ -23,8 +23,11 @@ pub(super) async fn run(desk: &Desk, args: &ActArgs, action: Action) -> Result<(
         ))
     })?;
     let meant = applicable(filter, &action)?;
-    if !args.yes && !is_wanted(&meant_by(desk, &meant, &action).await?)? {
-        return Err(Failure::Failed("nothing was changed".to_owned()));
+    if !args.yes {
+        let Some(what) = meant_by(desk, &meant, &action).await? else { return say(desk, &action, 0) };
+        if !is_wanted(&what)? {
+            return Err(Failure::Failed("nothing was changed".to_owned()));
+        }
     }
     let count = desk.work.act(&meant, &action).await?;
     say(desk, &action, count)
@@ -79,7 +82,7 @@ fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
     let states: Vec<StepState> = StepState::ALL.into_iter().filter(possible).collect();
     if let Some(impossible) = filter.states.iter().find(|state| !possible(state)) {
         let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
-        let (name, names) = (action.name(), names.join(", "));
+        let (name, names) = (action.name(), names.join(" or "));
         return Err(Failure::Usage(format!("cannot {name} what is {impossible}, only what is {names}")));
     }
     if filter.states.is_empty() {
@@ -88,8 +91,8 @@ fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
     Ok(filter)
 }
 
-/// What would be done, as a question.
-async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<String, Failure> {
+/// What would be done, if there is anything to do.
+async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Option<String>, Failure> {
     let (mut count, mut page) = (0, Page::first(Page::MOST));
     let count = loop {
         let steps = desk.work.list(filter, &page).await?;
@@ -97,13 +100,14 @@ async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Strin
         match steps.last() {
             Some(last) if count < MOST_COUNTED => page = page.after(last.id),
             Some(_) => break format!("{count} steps or more"),
+            None if count == 0 => return Ok(None),
             None => break steps_of(count as u64),
         }
     };
-    Ok(match action {
+    Ok(Some(match action {
         Action::Cancel => format!("cancel all tasks of {count}"),
         _ => format!("{} {count}", action.name()),
-    })
+    }))
 }
 
 fn is_wanted(what: &str) -> Result<bool, Failure> {
