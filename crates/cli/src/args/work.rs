@@ -198,7 +198,7 @@ pub(crate) struct ResolveArgs {
 #[derive(clap::Args, Debug)]
 pub(crate) struct PauseArgs {
     /// The queue
-    #[arg(long, value_name = "NAME", required_unless_present = "operation", conflicts_with = "operation")]
+    #[arg(long, value_name = "NAME", conflicts_with = "operation")]
     pub(crate) queue: Option<String>,
 
     /// The operation
