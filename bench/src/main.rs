@@ -1,14 +1,18 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns.
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, where a disk and
+//! other processes take part, goes by the clock on the wall.
 
 mod budget;
 mod decide;
 mod measure;
 mod retry;
+mod room;
 mod row;
 mod sim;
+mod store;
+mod work;
 
 use std::process::ExitCode;
 
@@ -16,12 +20,23 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 4] =
-    [("decide", decide::rows), ("retry", retry::rows), ("budget", budget::rows), ("sim", sim::rows)];
+const SUITES: [(&str, Suite); 7] = [
+    ("decide", decide::rows),
+    ("retry", retry::rows),
+    ("budget", budget::rows),
+    ("sim", sim::rows),
+    ("work", work::rows),
+    ("store", store::rows),
+    ("room", room::rows),
+];
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = work::play(&arguments) {
+        return code;
+    }
     let (flags, names): (Vec<_>, Vec<_>) =
-        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+        arguments.into_iter().partition(|argument| argument.starts_with("--"));
     let known = SUITES.map(|(name, _)| name);
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         eprintln!("there is no benchmark `{unknown}`; there are {}", known.join(", "));

@@ -7,10 +7,11 @@ use serde::Serialize;
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
+    /// Not a number where nothing was measured.
     pub(crate) ours: f64,
     pub(crate) peer: f64,
     pub(crate) peer_name: String,
-    /// `None` where the peer's figure is nothing to divide by.
+    /// `None` where the peer's figure is nothing to divide by, or ours is missing.
     pub(crate) ratio: Option<f64>,
     pub(crate) bar: String,
     pub(crate) holds: bool,
@@ -25,7 +26,7 @@ impl Row {
             ours,
             peer,
             peer_name: peer_name.to_owned(),
-            ratio: (peer > 0.1).then_some(ours / peer),
+            ratio: (peer > 0.1 && ours.is_finite()).then_some(ours / peer),
             bar: String::new(),
             holds: true,
         }
@@ -56,12 +57,16 @@ pub(crate) fn print(rows: &[Row]) {
             (false, false) => format!("{bar}: MISSED"),
         };
         let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
-        let [ours, peer] = [*ours, *peer].map(|value| format!("{} {unit}", figure(value)));
+        let [ours, peer] = [*ours, *peer].map(|value| figure(value, unit));
         println!("{name:<34} {ours:>13} {peer:>13} {ratio:>8}  {peer_name:<28} {verdict}");
     }
 }
 
 /// Two decimals, or more where two would show nothing.
-fn figure(value: f64) -> String {
-    if value > 0.0 && value < 0.1 { format!("{value:.4}") } else { format!("{value:.2}") }
+fn figure(value: f64, unit: &str) -> String {
+    match value {
+        _ if value.is_nan() => "not measured".to_owned(),
+        _ if value > 0.0 && value < 0.1 => format!("{value:.4} {unit}"),
+        _ => format!("{value:.2} {unit}"),
+    }
 }

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`policy`] | always | when to try again: one pure decision |
 //! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
+//! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
 //!
 //! ```
 //! use holdoff::policy::PolicySet;
@@ -28,6 +29,8 @@ mod load;
 pub use holdoff_policy as policy;
 #[cfg(feature = "retry")]
 pub use holdoff_retry as retry;
+#[cfg(feature = "work")]
+pub use holdoff_work as work;
 pub use load::{LoadError, load, load_with};
 
 /// The pages' examples are compiled, so that they can be pasted.

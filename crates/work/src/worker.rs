@@ -213,6 +213,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.stopping.cancel();
+        // What runs would go on under leases that nobody renews.
+        self.shared.stopped.cancel();
         for task in &self.tasks {
             task.abort();
         }

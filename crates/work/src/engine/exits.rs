@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::{Exit, Outcome, Reason, Report};
+use crate::store::{Exit, Outcome, Reason, Receipt, Report};
 use crate::{Payload, StepState};
 
 /// How many reports of one step are kept; each run raises the lease by two.
@@ -34,6 +34,15 @@ pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<
     successes.sort_by_key(|(report, _)| report.step);
     changes.sort_by_key(|change| change.report.step);
     (successes, changes)
+}
+
+/// The answer to a report under a lease whose end is on record. A rescue was nobody's report: whoever had the step
+/// then is told that it is lost.
+pub(crate) fn receipt(recorded: i16) -> Receipt {
+    match Outcome::of_code(recorded) {
+        None | Some(Outcome::Rescued) => Receipt::Fenced,
+        Some(outcome) => Receipt::Recorded(outcome),
+    }
 }
 
 fn change(report: &Report) -> Option<Change<'_>> {

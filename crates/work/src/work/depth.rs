@@ -1,6 +1,6 @@
 //! How many steps wait in a queue, about: what was counted last, and what this node has taken in since.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,28 +55,38 @@ impl Depth {
     }
 }
 
+fn add(wanted: &mut BTreeMap<(String, String), u64>, run: Option<((&str, &str), u64)>) {
+    if let Some(((namespace, queue), count)) = run {
+        *wanted.entry((namespace.to_owned(), queue.to_owned())).or_default() += count;
+    }
+}
+
 impl Work {
     /// Turns tasks away whose queues are full.
     pub(super) async fn check_depth(&self, tasks: &[Task]) -> Result<()> {
         let limit = self.shared.settings.max_depth;
-        let mut wanted: BTreeSet<(String, String)> = BTreeSet::new();
-        let mut coming = 0;
+        let mut wanted: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut last: Option<((&str, &str), u64)> = None;
         for task in tasks {
             let namespace = task.namespace.as_deref().unwrap_or(PolicySet::DEFAULT_NAMESPACE);
             for step in &task.steps {
                 let queue = step.queue.as_deref().unwrap_or(Task::DEFAULT_QUEUE);
-                coming += 1;
-                if !wanted.iter().any(|(known, name)| known == namespace && name == queue) {
-                    wanted.insert((namespace.to_owned(), queue.to_owned()));
+                // Steps of one batch mostly go the same way: names are copied once for each run of them.
+                match &mut last {
+                    Some((key, count)) if *key == (namespace, queue) => *count += 1,
+                    _ => add(&mut wanted, last.replace(((namespace, queue), 1))),
                 }
             }
         }
-        let full = |key: &&(String, String)| self.shared.depth.of(key).saturating_add(coming) > limit;
-        if wanted.iter().any(|key| full(&key)) && !self.shared.depth.is_fresh() {
+        add(&mut wanted, last);
+        let is_full = |(key, coming): &(&(String, String), &u64)| {
+            self.shared.depth.of(key).saturating_add(**coming) > limit
+        };
+        if wanted.iter().any(|entry| is_full(&entry)) && !self.shared.depth.is_fresh() {
             let stats = self.shared.store.stats(self.shared.settings.stale_after).await?;
             self.shared.depth.learn(&stats);
         }
-        let Some(key) = wanted.iter().find(full) else { return Ok(()) };
+        let Some((key, _)) = wanted.iter().find(is_full) else { return Ok(()) };
         let (least, most) = COME_BACK;
         let wait = least + u64::from(clock::roll()) % (most - least);
         Err(Error::QueueFull {

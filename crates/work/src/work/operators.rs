@@ -6,11 +6,14 @@ use super::Work;
 use crate::filter::{Action, Filter, Page};
 use crate::patience::patiently;
 use crate::record::{QueueStats, StepRecord, TaskRecord};
-use crate::store::{Pausable, Result};
-use crate::{Error, TaskId, TaskState};
+use crate::store::{Pausable, PruneRule, Result};
+use crate::{Error, TaskId, TaskState, metrics};
 
 /// How often a waiting caller looks, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The most steps forgotten in one transaction.
+const FORGOTTEN_AT_ONCE: i64 = 1000;
 
 impl Work {
     /// A task with its steps, attempts, payloads and outputs.
@@ -52,6 +55,33 @@ impl Work {
         let count = patiently(&self.shared.callers, |_| self.shared.store.act(filter, action)).await?;
         tracing::info!(action = action.name(), count, "an operator has acted");
         Ok(count)
+    }
+
+    /// Forgets now what [`History`](crate::History) does not keep; answers how many steps that were. Workers do so
+    /// by themselves.
+    pub async fn prune(&self) -> Result<u64> {
+        let history = self.shared.settings.history;
+        let rule = PruneRule {
+            keep: history.keep,
+            keep_failed: history.keep_failed,
+            max_rows: history.max_rows,
+            limit: FORGOTTEN_AT_ONCE,
+        };
+        let mut forgotten = 0;
+        loop {
+            let count = self.shared.store.prune(rule).await?;
+            metrics::pruned(count);
+            forgotten += count;
+            if count == 0 {
+                break;
+            }
+            // Whoever works goes first.
+            tokio::task::yield_now().await;
+        }
+        if forgotten > 0 {
+            self.shared.store.compact().await?;
+        }
+        Ok(forgotten)
     }
 
     /// Stops giving out the steps of a queue or an operation. What runs goes on.

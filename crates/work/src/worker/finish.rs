@@ -16,6 +16,7 @@ const BATCH: usize = 1000;
 /// A step that has ended, with the place it had. The place is free when the report is durable.
 pub(super) struct Done {
     pub(super) step: StepId,
+    pub(super) lease: i64,
     pub(super) report: Option<Report>,
     pub(super) lane: Arc<KnownLane>,
     pub(super) place: OwnedSemaphorePermit,
@@ -42,8 +43,8 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
     let mut lanes = Vec::with_capacity(batch.len());
     let mut places: Vec<OwnedSemaphorePermit> = Vec::with_capacity(batch.len());
     let mut steps = Vec::with_capacity(batch.len());
-    for Done { step, report, lane, place } in batch.drain(..) {
-        steps.push(step);
+    for Done { step, lease, report, lane, place } in batch.drain(..) {
+        steps.push((step, lease));
         places.push(place);
         if let Some(report) = report {
             reports.push(report);

@@ -30,10 +30,13 @@ impl Held {
         self.map().insert(step, Hold { lease, since, lost });
     }
 
-    pub(super) fn remove(&self, steps: impl Iterator<Item = StepId>) {
+    /// The step may be here again under a newer lease; that one stays.
+    pub(super) fn remove(&self, ended: impl Iterator<Item = (StepId, i64)>) {
         let mut map = self.map();
-        for step in steps {
-            map.remove(&step);
+        for (step, lease) in ended {
+            if map.get(&step).is_some_and(|hold| hold.lease == lease) {
+                map.remove(&step);
+            }
         }
     }
 

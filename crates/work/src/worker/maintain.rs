@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use crate::store::{PruneRule, RescueRule, Result};
+use crate::store::{RescueRule, Result};
 use crate::{clock, metrics};
 
-/// The most steps rescued or forgotten in one transaction.
+/// The most steps rescued in one transaction.
 const BATCH: i64 = 1000;
 
 /// How often the past is pruned.
@@ -30,7 +30,10 @@ pub(super) async fn maintain(shared: Arc<Shared>) {
         }
         report("rescue", rescue(&shared).await);
         if clock::now() >= prune_at {
-            report("pruning", prune(&shared).await);
+            tokio::select! {
+                pruned = shared.work.prune() => report("pruning", pruned.map(drop)),
+                () = shared.stopping.cancelled() => return,
+            }
             prune_at = clock::now() + PRUNE_EVERY / 2 + spread(PRUNE_EVERY);
         }
         if clock::now() >= count_at {
@@ -80,32 +83,6 @@ async fn rescue(shared: &Shared) -> Result<()> {
             return Ok(());
         }
     }
-}
-
-async fn prune(shared: &Shared) -> Result<()> {
-    let work = &shared.work.shared;
-    let history = work.settings.history;
-    let rule = PruneRule {
-        keep: history.keep,
-        keep_failed: history.keep_failed,
-        max_rows: history.max_rows,
-        limit: BATCH,
-    };
-    let mut forgotten = 0;
-    loop {
-        let count = work.store.prune(rule).await?;
-        metrics::pruned(count);
-        forgotten += count;
-        if count == 0 || shared.stopping.is_cancelled() {
-            break;
-        }
-        // Whoever works goes first.
-        tokio::task::yield_now().await;
-    }
-    if forgotten > 0 {
-        work.store.compact().await?;
-    }
-    Ok(())
 }
 
 async fn count(shared: &Shared) -> Result<()> {

@@ -58,7 +58,7 @@ pub(super) fn start(
             exit,
         });
         // Nobody listens only when the whole worker is gone; then the lease runs out.
-        let _ = reports.send(Done { step: claimed.step, report, lane, place }).await;
+        let _ = reports.send(Done { step: claimed.step, lease: claimed.lease, report, lane, place }).await;
     };
     shared.running.spawn(running.instrument(span));
 }
@@ -72,6 +72,7 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
         // Somebody else has it, or will: whatever would be reported is refused.
         () = cancelled.cancelled() => return None,
         () = shared.stopped.cancelled() => {
+            cancelled.cancel();
             let message = "its worker was shut down".to_owned();
             let delay = work.settings.requeue.shutdown;
             return Some(Exit::Requeued { delay, reason: Reason::Shutdown, message });

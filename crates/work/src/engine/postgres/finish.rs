@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgPool};
 use super::claim::{columns, step_id};
 use super::submit::{micros, submit};
 use crate::engine::exits::{self, Change};
-use crate::store::{Ended, Outcome, Receipt, Report, Result, Tell};
+use crate::store::{Ended, Receipt, Report, Result, Tell};
 use crate::{Payload, StepId, StepState};
 
 pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>> {
@@ -197,7 +197,7 @@ async fn receipts(pool: &PgPool, reports: &[Report], accepted: &HashSet<StepId>)
     }
     let receipt = |report: &Report| match recorded.get(&report.step) {
         _ if accepted.contains(&report.step) => Receipt::Accepted,
-        Some(outcome) => Outcome::of_code(*outcome).map_or(Receipt::Fenced, Receipt::Recorded),
+        Some(outcome) => exits::receipt(*outcome),
         None => Receipt::Fenced,
     };
     Ok(reports.iter().map(receipt).collect())

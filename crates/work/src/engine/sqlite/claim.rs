@@ -30,7 +30,7 @@ const HEAD: &str = "select l.id from (
 
 const CLAIM: &str =
     "update holdoff_steps as s set state = 2, lease = s.lease + 1, worker = ?2, claimed_at = ?3,
-        first_at = coalesce(s.first_at, ?3), due_at = ?3 + ?4
+        first_at = iif(s.failures = 0, ?3, coalesce(s.first_at, ?3)), due_at = ?3 + ?4
     where (s.task, s.step) in (
         select c.task, c.step from holdoff_steps c where c.lane = ?1 and c.state = 1 and c.due_at <= ?3
         order by c.due_at limit ?5

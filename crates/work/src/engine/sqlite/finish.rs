@@ -10,7 +10,7 @@ use super::claim::step_id;
 use super::rows::{self, Rows, micros};
 use super::submit::submit;
 use crate::engine::exits::{self, Change};
-use crate::store::{Ended, Outcome, Receipt, Report, Result, Tell};
+use crate::store::{Ended, Receipt, Report, Result, Tell};
 use crate::{Payload, StepId, StepState};
 
 /// Answers with a receipt for each report, and whether steps became due.
@@ -185,7 +185,7 @@ async fn receipts(
     }
     let receipt = |report: &Report| match recorded.get(&report.step) {
         _ if accepted.contains(&report.step) => Receipt::Accepted,
-        Some(outcome) => Outcome::of_code(*outcome).map_or(Receipt::Fenced, Receipt::Recorded),
+        Some(outcome) => exits::receipt(*outcome),
         None => Receipt::Fenced,
     };
     Ok(reports.iter().map(receipt).collect())

@@ -9,6 +9,9 @@ use crate::store::{PruneRule, Result};
 /// Pages given back at a time: a few milliseconds of work.
 const PAGES_AT_ONCE: u32 = 2000;
 
+/// One page in so many may stay free.
+const KEPT_SHARE: u32 = 10;
+
 /// Ids of finished steps that may go. Steps end in the order of their ids. A task that still lives keeps its history,
 /// for the outputs are its steps' inputs.
 const OLD: &str =
@@ -78,8 +81,9 @@ pub(super) async fn compact(writer: &SqlitePool) -> Result<()> {
     let mut connection = writer.acquire().await?;
     loop {
         let free: u32 = sqlx::query_scalar("pragma freelist_count").fetch_one(&mut *connection).await?;
-        // Some room is kept: it will be wanted again soon.
-        if free <= PAGES_AT_ONCE {
+        let all: u32 = sqlx::query_scalar("pragma page_count").fetch_one(&mut *connection).await?;
+        // A little room is kept: it will be wanted again soon.
+        if free <= all / KEPT_SHARE {
             break;
         }
         sqlx::query(sqlx::AssertSqlSafe(format!("pragma incremental_vacuum({PAGES_AT_ONCE})")))

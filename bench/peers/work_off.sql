@@ -1,0 +1,43 @@
+-- What a worker of ours writes for a batch of steps: the claim, then the successes, a transaction each.
+-- The statements are the engine's own, its parameters by name; a test in bench/src/work/pgbench.rs holds them
+-- against it. pgbench carries values from one statement to the next as text, hence the arrays.
+
+with head as (
+        select l.id from holdoff.lanes l cross join lateral (
+            select s.due_at from holdoff.steps s
+            where s.lane = l.id and s.state = 1 and s.due_at <= (select clock_timestamp())
+            order by s.due_at limit 1
+        ) h
+        where not l.paused
+            and (cardinality(:namespaces::text[]) = 0 or l.namespace = any(:namespaces))
+            and (cardinality(:queues::text[]) = 0 or l.queue = any(:queues))
+            and ((l.kind = 0 and l.operation = any(:operations::text[])) or (l.kind = 1 and :http))
+        order by l.priority, h.due_at limit 1
+    ), claimed as (
+    update holdoff.steps s set state = 2, lease = s.lease + 1, worker = :worker, claimed_at = clock_timestamp(),
+        first_at = coalesce(s.first_at, clock_timestamp()), due_at = clock_timestamp() + holdoff.span(:lease_us)
+    where s.ctid = any(array(
+        select c.ctid from holdoff.steps c
+        where c.lane = (select id from head) and c.state = 1 and c.due_at <= (select clock_timestamp())
+        order by c.due_at limit :batch for update skip locked
+    ))
+    returning s.task, s.step, s.lease
+)
+select coalesce(array_agg(task), '{}') as tasks, coalesce(array_agg(step), '{}') as steps,
+    coalesce(array_agg(lease), '{}') as leases, coalesce(array_agg(0), '{}') as took,
+    coalesce(array_agg(0), '{}') as formats, coalesce(array_agg(null::bytea), '{}') as outputs
+from claimed \gset
+
+with r as (
+            select * from unnest(:tasks::uuid[], :steps::int[], :leases::bigint[], :took::bigint[], :formats::smallint[], :outputs::bytea[])
+                as r(task, step, lease, took_us, format, output)
+        ), gone as (
+            delete from holdoff.steps s using r where s.task = r.task and s.step = r.step and s.lease = r.lease
+            returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
+                s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output
+        )
+        insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
+            ended_at, took_us, failures, rescues, snoozes, name, destination, output)
+        select task, step, lane, policy, 3, format, worker, lease, created_at, claimed_at, clock_timestamp(), took_us,
+            failures, rescues, snoozes, name, destination, output from gone
+        returning task, step;

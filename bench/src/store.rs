@@ -1,0 +1,123 @@
+//! What our stores give by themselves: SQLite's rate, the rate beside a long backlog, and how soon a due step starts.
+
+use std::time::Duration;
+
+use holdoff_testbed::{Options, Postgres, postgres_binaries};
+use holdoff_work::{Filter, Page, StepState, Work};
+
+use crate::measure::now;
+use crate::row::Row;
+use crate::work;
+
+const STEPS: u32 = 100_000;
+/// Steps that wait for tomorrow while others run.
+const BACKLOG: u32 = 1_000_000;
+const TOMORROW: Duration = Duration::from_secs(24 * 60 * 60 - 1);
+const PLACES: usize = 2000;
+const ROUNDS: usize = 3;
+/// How soon steps start is looked at for so long, at so many steps a second.
+const PACE: Duration = Duration::from_secs(10);
+const PER_SECOND: u32 = 1000;
+
+pub(crate) fn rows() -> Vec<Row> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let measured = runtime.block_on(measure());
+    measured.unwrap_or_else(|why| {
+        eprintln!("store: not measured, {why}");
+        Vec::new()
+    })
+}
+
+async fn measure() -> Result<Vec<Row>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    let mut rows = Vec::new();
+    rows.extend(store("SQLite", &file("empty.db"), &file("backlog.db"), Some(20_000.0)).await?);
+    if postgres_binaries().is_some() {
+        let settings = vec![("shared_buffers".to_owned(), "256MB".to_owned())];
+        let server = Postgres::start_with(&Options { fsync: true, settings });
+        let (empty, backlog) = (server.create_database("empty"), server.create_database("backlog"));
+        rows.extend(store("Postgres", &empty, &backlog, None).await?);
+    }
+    Ok(rows)
+}
+
+async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Result<Vec<Row>, String> {
+    let (alone, behind) = (work::open(empty).await?, work::open(backlog).await?);
+    eprintln!("store: {name}: submitting a backlog of {BACKLOG} steps");
+    work::submit_all(&behind, BACKLOG, TOMORROW).await?;
+    let (mut rate, mut rate_behind) = (0.0_f64, 0.0_f64);
+    for _ in 0..ROUNDS {
+        rate = rate.max(burn_down(&alone).await?);
+        rate_behind = rate_behind.max(burn_down(&behind).await?);
+    }
+    let (median, p99) = latencies(&alone).await?;
+    let burn = Row::beside(&format!("{name}: burn down"), "/s", rate, ("", f64::NAN));
+    let burn = match bar {
+        Some(bar) => burn.bar(&format!("≥ {bar:.0}"), rate >= bar),
+        None => burn,
+    };
+    let backlog =
+        Row::beside(&format!("{name}: beside a million waiting"), "/s", rate_behind, ("empty table", rate));
+    let latency = format!("{name}: due to started, {PER_SECOND}/s");
+    Ok(vec![
+        burn,
+        backlog.bar("≥ 75 %", rate_behind >= 0.75 * rate),
+        Row::beside(&format!("{latency}, median"), "ms", median, ("", f64::NAN)),
+        Row::beside(&format!("{latency}, p99"), "ms", p99, ("", f64::NAN)),
+    ])
+}
+
+/// Steps a second, from the start of a worker until nothing is due or running.
+async fn burn_down(work: &Work) -> Result<f64, String> {
+    work::submit_all(work, STEPS, Duration::ZERO).await?;
+    let start = now();
+    let worker = work::start(work, PLACES).await?;
+    // Steps are found by the newest, and those that wait are the oldest.
+    let live = Filter::states([StepState::Ready, StepState::Running]);
+    loop {
+        let newest = work.list(&live, &Page::first(1)).await.map_err(|error| error.to_string())?;
+        let is_burning = newest
+            .iter()
+            .any(|step| step.due_at.is_some_and(|due| due.since(step.created_at) < TOMORROW / 2));
+        if !is_burning {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let rate = f64::from(STEPS) / start.elapsed().as_secs_f64();
+    worker.shutdown().await;
+    Ok(rate)
+}
+
+/// How long steps waited from being due to being claimed, by the store's clock, in milliseconds: median and p99.
+async fn latencies(work: &Work) -> Result<(f64, f64), String> {
+    let before = work.list(&Filter::default(), &Page::first(1)).await.map_err(|error| error.to_string())?;
+    let worker = work::start(work, PLACES).await?;
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    let ticks = u32::try_from(PACE.as_millis() / 10).unwrap_or(1);
+    for _ in 0..ticks {
+        tick.tick().await;
+        work::submit_all(work, PER_SECOND / 100, Duration::ZERO).await?;
+    }
+    worker.shutdown().await;
+    let mut waits = Vec::new();
+    let mut page = Page::first(Page::MOST);
+    'pages: loop {
+        let steps = work.list(&Filter::states([StepState::Succeeded]), &page).await;
+        let steps = steps.map_err(|error| error.to_string())?;
+        let Some(last) = steps.last() else { break };
+        page = Page::first(Page::MOST).after(last.id);
+        for step in &steps {
+            if before.first().is_some_and(|before| before.id == step.id) {
+                break 'pages;
+            }
+            waits.extend(step.last_attempted_at.map(|claimed| claimed.since(step.created_at)));
+        }
+    }
+    waits.sort();
+    let at =
+        |share: usize| waits.get(waits.len() * share / 100).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3);
+    Ok((at(50), at(99)))
+}

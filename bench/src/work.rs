@@ -1,0 +1,148 @@
+//! Durable jobs that do nothing, on one Postgres with fsync on: submitting them, and burning them down.
+//!
+//! Every contestant gets the same server, a fresh database for each turn, one process that submits and two that work.
+//! Burning down is measured from the word to start until the database shows that nothing is left; what a handler
+//! believes to be done does not count. Turns are taken in rounds, and the best round counts. `HOLDOFF_BENCH_JOBS` says
+//! how many jobs there are; who takes them one by one gets a tenth.
+
+mod contestant;
+mod graphile;
+mod heat;
+mod holdoff;
+mod pgbench;
+mod process;
+
+use holdoff_testbed::{Options, Postgres, postgres_binaries};
+use tokio::runtime::Runtime;
+
+use contestant::Contestant;
+use heat::{Rates, heat};
+pub(crate) use holdoff::{open, play, start, submit_all};
+
+use crate::row::Row;
+
+const ROUNDS: usize = 3;
+const JOBS: u32 = 100_000;
+const JOBS_VARIABLE: &str = "HOLDOFF_BENCH_JOBS";
+/// How many jobs are submitted at a time.
+const SUBMIT_BATCH: u32 = 1000;
+/// How many processes burn jobs down.
+const WORKERS: usize = 2;
+const BURN_DOWN: &str = "burn down";
+
+/// The defaults of Postgres, but for memory as on any server, and a log long enough that no checkpoint falls into
+/// somebody's turn; its files are kept, so that nobody has to make new ones.
+const SETTINGS: [(&str, &str); 3] =
+    [("shared_buffers", "256MB"), ("max_wal_size", "4GB"), ("min_wal_size", "2GB")];
+
+/// What a contestant is to us.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Ours,
+    Peer,
+    /// What the database gives if nothing but our writes is done, so many at a time.
+    Ceiling(u32),
+}
+
+/// How a contestant has done so far.
+enum Standing {
+    /// It is not installed, and cannot be.
+    Absent,
+    Measured(Rates),
+    /// It gave up in some round.
+    Failed,
+}
+
+struct Entry {
+    role: Role,
+    contestant: Box<dyn Contestant>,
+    standing: Standing,
+}
+
+impl Entry {
+    fn new(role: Role, contestant: impl Contestant + 'static) -> Self {
+        Self { role, contestant: Box::new(contestant), standing: Standing::Absent }
+    }
+
+    fn rate(&self, rate: fn(&Rates) -> f64) -> f64 {
+        if let Standing::Measured(rates) = &self.standing { rate(rates) } else { f64::NAN }
+    }
+
+    fn install(&mut self) {
+        match self.contestant.install() {
+            Ok(()) => self.standing = Standing::Measured(Rates::NONE),
+            Err(why) => eprintln!("{}: not measured, {why}", self.contestant.name()),
+        }
+    }
+
+    fn take_turn(&mut self, runtime: &Runtime, server: &Postgres) {
+        let Standing::Measured(before) = self.standing else { return };
+        let (contestant, name) = (&*self.contestant, self.contestant.name());
+        let jobs = if contestant.is_batched() { jobs() } else { jobs() / 10 };
+        self.standing = match heat(runtime, server, contestant, jobs) {
+            Ok(rates) => {
+                eprintln!("{name}: submit {:.0}/s, burn down {:.0}/s", rates.submit, rates.burn_down);
+                Standing::Measured(before.best(rates))
+            }
+            Err(why) => {
+                eprintln!("{name}: not measured, {why}");
+                Standing::Failed
+            }
+        };
+    }
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (Ok(runtime), Some(_)) = (runtime, postgres_binaries()) else {
+        eprintln!("work: not measured, Postgres is not installed");
+        return Vec::new();
+    };
+    let mut entries = [
+        Entry::new(Role::Ours, holdoff::Holdoff),
+        Entry::new(Role::Peer, graphile::Node { is_batched: true }),
+        Entry::new(Role::Peer, graphile::Node { is_batched: false }),
+        Entry::new(Role::Peer, graphile::Rust),
+        Entry::new(Role::Ceiling(500), pgbench::Pgbench { batch: 500 }),
+        Entry::new(Role::Ceiling(1000), pgbench::Pgbench { batch: 1000 }),
+    ];
+    entries.iter_mut().for_each(Entry::install);
+    let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let server = Postgres::start_with(&Options { fsync: true, settings });
+    for _ in 0..ROUNDS {
+        for entry in &mut entries {
+            entry.take_turn(&runtime, &server);
+        }
+    }
+    let mut rows = compared("submit", &entries, |rates| rates.submit);
+    rows.extend(compared(BURN_DOWN, &entries, |rates| rates.burn_down));
+    rows
+}
+
+fn jobs() -> u32 {
+    std::env::var(JOBS_VARIABLE).ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(JOBS)
+}
+
+/// Our figure beside everybody else's.
+fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> {
+    let best_of = |role: Role| {
+        let rates = entries.iter().filter(|entry| entry.role == role).map(|entry| entry.rate(rate));
+        rates.fold(f64::NAN, f64::max)
+    };
+    let (ours, best_peer) = (best_of(Role::Ours), best_of(Role::Peer));
+    for entry in entries.iter().filter(|entry| (entry.rate(rate) / best_peer).is_finite()) {
+        let (name, rate) = (entry.contestant.name(), entry.rate(rate));
+        eprintln!("{what}: {name}: {rate:.0}/s, {:.2} of the best peer", rate / best_peer);
+    }
+    let is_ours = |entry: &Entry| entry.role == Role::Ours;
+    // Who takes part and fails has missed the bar.
+    let takes_part = |entry: &Entry| is_ours(entry) && !matches!(entry.standing, Standing::Absent);
+    let is_held = what == BURN_DOWN && entries.iter().any(takes_part);
+    let row = |entry: &Entry| {
+        let theirs = entry.rate(rate);
+        let row = Row::beside(what, "/s", ours, (&entry.contestant.name(), theirs));
+        let is_our_ceiling = entry.role == Role::Ceiling(holdoff::BATCH);
+        if is_held && is_our_ceiling { row.bar("≥ 60 %", ours >= 0.6 * theirs) } else { row }
+    };
+    entries.iter().filter(|entry| !is_ours(entry)).map(row).collect()
+}

@@ -1,0 +1,122 @@
+//! Ourselves. Our processes are this same program, asked to play a part.
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use holdoff_policy::PolicySet;
+use holdoff_work::{Context, Fault, Task, Work, Worker};
+
+use super::SUBMIT_BATCH;
+use super::contestant::{Contestant, Unfinished};
+
+/// How many steps a worker claims, and reports, at a time.
+pub(super) const BATCH: u32 = 500;
+
+/// The word that makes this program a contestant instead of the bench.
+const PART: &str = "as-contestant";
+
+pub(super) struct Holdoff;
+
+impl Holdoff {
+    fn command(arguments: &[&str]) -> Command {
+        let mut program = Command::new(std::env::current_exe().unwrap_or_default());
+        program.arg(PART).args(arguments);
+        program
+    }
+}
+
+impl Contestant for Holdoff {
+    fn name(&self) -> String {
+        "holdoff".to_owned()
+    }
+
+    /// There is nothing to install.
+    fn install(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn migrate(&self, url: &str) -> Command {
+        Self::command(&["migrate", url])
+    }
+
+    fn submit(&self, url: &str, jobs: u32) -> Command {
+        Self::command(&["submit", url, &jobs.to_string()])
+    }
+
+    fn work(&self, url: &str) -> Command {
+        Self::command(&["work", url])
+    }
+
+    fn unfinished(&self) -> Unfinished {
+        Unfinished { table: "holdoff.steps", id: "task" }
+    }
+}
+
+/// Plays a part, if this process was started for that.
+pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let played = match words.as_slice() {
+        [PART, "migrate", url] => migrate(url),
+        [PART, "submit", url, jobs] => submit(url, jobs.parse().unwrap_or(0)),
+        [PART, "work", url] => work(url),
+        _ => return None,
+    };
+    let failed = |why: String| {
+        eprintln!("{why}");
+        ExitCode::FAILURE
+    };
+    Some(played.map_or_else(failed, |()| ExitCode::SUCCESS))
+}
+
+/// Steps that run at once: two batches, so that one is claimed while the other is written down.
+const PLACES: usize = 2 * BATCH as usize;
+
+fn migrate(url: &str) -> Result<(), String> {
+    play_async(async { open(url).await.map(drop) })
+}
+
+fn submit(url: &str, jobs: u32) -> Result<(), String> {
+    play_async(async {
+        let work = open(url).await?;
+        super::process::wait_for_go()?;
+        submit_all(&work, jobs, Duration::ZERO).await
+    })
+}
+
+fn work(url: &str) -> Result<(), String> {
+    play_async(async {
+        let work = open(url).await?;
+        super::process::wait_for_go()?;
+        let _worker = start(&work, PLACES).await?;
+        std::future::pending().await
+    })
+}
+
+fn play_async(part: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(part)
+}
+
+/// Opens a store with policies as they come.
+pub(crate) async fn open(url: &str) -> Result<Work, String> {
+    Work::open(url, PolicySet::default()).await.map_err(|error| error.to_string())
+}
+
+/// Submits steps that do nothing, due after so long.
+pub(crate) async fn submit_all(work: &Work, jobs: u32, delay: Duration) -> Result<(), String> {
+    let mut left = jobs;
+    while left > 0 {
+        let batch = left.min(SUBMIT_BATCH);
+        let tasks = (0..batch).map(|_| Task::new("nothing").delay(delay)).collect();
+        work.submit_all(tasks).await.map_err(|error| error.to_string())?;
+        left -= batch;
+    }
+    Ok(())
+}
+
+/// A worker that does nothing, as fast as it can.
+pub(crate) async fn start(work: &Work, places: usize) -> Result<Worker, String> {
+    let nothing = |_: Context, (): ()| async { Ok::<_, Fault>(()) };
+    let worker = work.worker().handle("nothing", nothing).concurrency(places);
+    worker.start().await.map_err(|error| error.to_string())
+}

@@ -1,0 +1,71 @@
+//! The processes of a contestant.
+//!
+//! A process sets itself up, says `ready`, and waits for a line; the clock starts when that is written. Who submits
+//! ends when all is submitted; who works is killed when nothing is left.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A process that waits for the word, then plays its part.
+pub(super) struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts it and waits until it is ready.
+    pub(super) fn ready(mut command: Command) -> Result<Self, String> {
+        let shown = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("cannot run {shown}: {error}"))?;
+        let output = child.stdout.take().ok_or("a pipe that was asked for is missing")?;
+        let mut process = Self { child, output: BufReader::new(output) };
+        let mut line = String::new();
+        match process.output.read_line(&mut line) {
+            Ok(_) if line.trim_end() == "ready" => Ok(process),
+            _ => Err(format!("{shown} does not get ready")),
+        }
+    }
+
+    pub(super) fn go(&mut self) -> Result<(), String> {
+        let input = self.child.stdin.as_mut().ok_or("a pipe that was asked for is missing")?;
+        input
+            .write_all(b"go\n")
+            .and_then(|()| input.flush())
+            .map_err(|error| format!("not listening: {error}"))
+    }
+
+    /// Waits until it ends by itself, well.
+    pub(super) fn end(mut self) -> Result<(), String> {
+        let drained = self.output.read_to_end(&mut Vec::new());
+        let status =
+            drained.and_then(|_| self.child.wait()).map_err(|error| format!("lost sight: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("it ended with {status}")) }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that knows nothing of all this, in the clothes of one that does.
+pub(super) fn gated(program: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", r#"echo ready; read -r go; exec "$0" "$@""#]);
+    shell.arg(program.get_program()).args(program.get_args());
+    shell
+}
+
+/// The other side: says that everything is set up, and waits for the word.
+pub(super) fn wait_for_go() -> Result<(), String> {
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).map(drop).map_err(|error| error.to_string())
+}

@@ -1,0 +1,30 @@
+//! What every store must do, asked of each of them: SQLite in a file and in memory, and a real Postgres.
+//!
+//! Tests use the public API, so that they say what a user would notice. `place` knows the stores; every other file
+//! is one subject.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod place;
+
+mod claims;
+mod crowds;
+mod failures;
+mod graphs;
+mod history;
+mod limits;
+mod lists;
+mod locks;
+mod migrations;
+mod notifications;
+mod operators;
+mod races;
+mod rescue;
+mod submit;
+mod workers;
