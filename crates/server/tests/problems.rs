@@ -1,5 +1,7 @@
 //! What the daemon says when something cannot be done, and what it shows to those who watch.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod bed;
 
 use bed::{Daemon, Target, call, options};
