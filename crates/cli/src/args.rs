@@ -1,5 +1,15 @@
 //! What can be said on the command line.
 
+mod place;
+mod serve;
+mod work;
+
+pub(crate) use place::PlaceArgs;
+pub(crate) use serve::ServeArgs;
+pub(crate) use work::{
+    ActArgs, FilterArgs, ListArgs, PauseArgs, ResolveArgs, SubmitArgs, Target, WorkArgs, WorkCommand,
+};
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -26,6 +36,12 @@ pub(crate) enum Command {
     /// Look at policies: what they do, what is wrong with them
     #[command(subcommand)]
     Policy(PolicyCommand),
+
+    /// Serve durable work over HTTP, and do it
+    Serve(ServeArgs),
+
+    /// Submit durable work, look at it, and put right what went wrong
+    Work(WorkArgs),
 
     /// See a storm before it happens: many clients, virtual time, policies side by side
     Sim(SimArgs),

@@ -26,13 +26,19 @@ pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
 /// The policies of a file of which everything else was checked too: a mistake is better found here than by the
 /// daemon.
 pub(crate) fn load_checked(path: &Path) -> Result<PolicySet, LoadError> {
-    holdoff::load_with(path, read_whole)
+    holdoff::load_with(path, read_whole).map(|(set, _)| set)
+}
+
+/// The policies and the settings of the file to use; the presets and the defaults if there is none.
+pub(crate) fn load_whole(named: Option<&Path>) -> Result<(PolicySet, Settings), Failure> {
+    let Some(path) = file(named) else { return Ok((PolicySet::default(), Settings::default())) };
+    holdoff::load_with(path, read_whole).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Every section of the file is read, so that every problem is reported at once.
-fn read_whole(text: &str) -> Result<PolicySet, Problems> {
+fn read_whole(text: &str) -> Result<(PolicySet, Settings), Problems> {
     match (PolicySet::from_toml(text), Settings::from_toml(text)) {
-        (Ok(set), Ok(_)) => Ok(set),
+        (Ok(set), Ok(settings)) => Ok((set, settings)),
         (Err(problems), Err(others)) => Err(problems.and(others)),
         (Err(problems), Ok(_)) | (Ok(_), Err(problems)) => Err(problems),
     }

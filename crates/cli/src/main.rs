@@ -8,7 +8,9 @@ mod config;
 mod failure;
 mod output;
 mod policy;
+mod serve;
 mod sim;
+mod work;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Policy(command) => policy::run(command, args),
+        Command::Serve(command) => serve::run(command, args),
+        Command::Work(command) => work::run(command, args),
         Command::Sim(command) => sim::run(command, args),
         Command::Config(ConfigCommand::Schema) => {
             let schema = holdoff_policy::schema();

@@ -127,7 +127,7 @@ pub struct AttemptRecord {
     /// When it began.
     pub started_at: Moment,
     /// How long it took.
-    #[serde(serialize_with = "micros")]
+    #[serde(rename = "took_us", serialize_with = "micros")]
     pub took: Duration,
     /// Who made it.
     pub worker: String,
@@ -138,7 +138,7 @@ pub struct AttemptRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The wait before the next attempt, if there was to be one.
-    #[serde(serialize_with = "some_micros", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "delay_us", serialize_with = "some_micros", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
 }
 
@@ -171,7 +171,7 @@ pub struct QueueStats {
     /// Ready or running for longer than the staleness limit.
     pub stale: u64,
     /// How long the longest overdue step has been due.
-    #[serde(serialize_with = "micros")]
+    #[serde(rename = "oldest_due_us", serialize_with = "micros")]
     pub oldest_due: Duration,
 }
 

@@ -8,7 +8,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("retry", &["policy"]),
     ("sim", &["policy"]),
     ("work", &["policy", "retry"]),
-    ("server", &["policy", "work"]),
+    ("server", &["policy", "retry", "work"]),
     ("holdoff", &["policy", "retry", "work"]),
     ("cli", &["policy", "retry", "sim", "work", "server", "holdoff"]),
 ];

@@ -1,0 +1,53 @@
+//! `holdoff serve`
+
+mod log;
+mod place;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use holdoff_server::{Options, Server, Stopped};
+
+pub(crate) use place::place;
+
+use crate::args::{Args, ServeArgs};
+use crate::config;
+use crate::failure::Failure;
+
+pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure> {
+    log::start(command.log.as_deref())?;
+    let mut options = Options::new(place(&command.place)?);
+    (options.policies, options.settings) = config::load_whole(args.config.as_deref())?;
+    options.listen = command.listen;
+    options.concurrency = usize::try_from(command.concurrency).unwrap_or(Options::CONCURRENCY);
+    let file = config::file(args.config.as_deref()).map(|file| file.display().to_string());
+    let say = |server: &Server| {
+        // Whoever does not read this is served all the same.
+        let _ = greet(server, file.as_deref(), args.json);
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(Box::pin(holdoff_server::serve(options, say)));
+    match served.map_err(|error| Failure::Failed(error.to_string()))? {
+        Stopped::AtOnce => Err(Failure::Failed(
+            "stopped at once: steps that were running are taken up again when their leases are over"
+                .to_owned(),
+        )),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()> {
+    let mut out = anstream::stdout();
+    let version = env!("CARGO_PKG_VERSION");
+    let (url, place) = (server.url(), server.place());
+    if json {
+        let greeting = serde_json::json!({ "version": version, "url": url, "store": place, "config": file });
+        return writeln!(out, "{greeting}");
+    }
+    writeln!(out, "holdoff {version} is serving at {url}")?;
+    writeln!(out, "work is kept in {place}")?;
+    match file {
+        Some(file) => writeln!(out, "policies are those of {file}"),
+        None => writeln!(out, "policies are the presets, because there is no holdoff.toml here"),
+    }
+}

@@ -1,0 +1,19 @@
+//! What is logged, and how: for people on a terminal, for programs otherwise.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// Logs to stderr from now on.
+pub(super) fn start(named: Option<&str>) -> Result<(), Failure> {
+    let variable = std::env::var("RUST_LOG").ok();
+    let wanted = named.or(variable.as_deref()).filter(|text| !text.is_empty()).unwrap_or("info");
+    let filter = EnvFilter::try_new(wanted)
+        .map_err(|error| Failure::Usage(format!("the log filter {wanted:?} is not understood: {error}")))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let is_terminal = std::io::stderr().is_terminal();
+    let started = if is_terminal { log.with_target(false).try_init() } else { log.json().try_init() };
+    started.map_err(|error| Failure::Failed(format!("cannot log: {error}")))
+}

@@ -1,0 +1,72 @@
+//! `holdoff work …`
+
+mod act;
+mod filter;
+mod list;
+mod pause;
+mod show;
+mod stats;
+mod submit;
+mod text;
+
+use std::process::ExitCode;
+
+use holdoff_server::{Error, Place};
+use holdoff_work::{Action, Settings, Work};
+
+use crate::args::{Args, WorkArgs, WorkCommand};
+use crate::failure::Failure;
+use crate::{config, serve};
+
+/// The store, and how to answer.
+struct Desk {
+    work: Work,
+    settings: Settings,
+    json: bool,
+}
+
+pub(crate) fn run(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(Box::pin(answer(command, args)))
+}
+
+async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
+    let place = serve::place(&command.place)?;
+    match &command.command {
+        WorkCommand::Submit(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
+        _ => refuse_missing(&place)?,
+    }
+    let (policies, settings) = config::load_whole(args.config.as_deref())?;
+    let refused = |source| Failure::Failed(Error::Store { place: place.clone(), source }.to_string());
+    let work = Box::pin(Work::attach(place.url(), policies, settings.clone())).await.map_err(refused)?;
+    let desk = Desk { work, settings, json: args.json };
+    match &command.command {
+        WorkCommand::Submit(submit) => submit::run(&desk, submit).await?,
+        WorkCommand::List(list) => list::run(&desk, list).await?,
+        WorkCommand::Show { task, payloads } => show::run(&desk, *task, *payloads).await?,
+        WorkCommand::Retry(act) => act::run(&desk, act, Action::Retry).await?,
+        WorkCommand::Cancel(act) => act::run(&desk, act, Action::Cancel).await?,
+        WorkCommand::Discard(act) => act::run(&desk, act, Action::Discard).await?,
+        WorkCommand::Resolve(resolve) => act::resolve(&desk, resolve).await?,
+        WorkCommand::Pause(pause) => pause::run(&desk, pause, true).await?,
+        WorkCommand::Resume(pause) => pause::run(&desk, pause, false).await?,
+        WorkCommand::Stats => stats::run(&desk).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whoever looks for work should not make an empty store in passing.
+fn refuse_missing(place: &Place) -> Result<(), Failure> {
+    let Some(file) = place.missing_file() else { return Ok(()) };
+    Err(Failure::Failed(format!(
+        "no work is kept in {} yet: `holdoff serve` and `holdoff work submit` make it; --data DIR and --store URL \
+         name another place",
+        file.display()
+    )))
+}
+
+impl From<holdoff_work::Error> for Failure {
+    fn from(error: holdoff_work::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}

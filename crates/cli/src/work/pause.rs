@@ -1,0 +1,29 @@
+//! `holdoff work pause | resume`
+
+use std::io::Write;
+
+use holdoff_work::Pausable;
+
+use super::Desk;
+use crate::args::PauseArgs;
+use crate::failure::Failure;
+
+pub(super) async fn run(desk: &Desk, args: &PauseArgs, pause: bool) -> Result<(), Failure> {
+    let (what, kind, name) = match (&args.queue, &args.operation) {
+        (Some(queue), _) => (Pausable::Queue, "queue", queue),
+        (None, Some(operation)) => (Pausable::Operation, "operation", operation),
+        (None, None) => return Err(Failure::Usage("name a --queue or an --operation".to_owned())),
+    };
+    if pause {
+        desk.work.pause(&args.namespace, what, name).await?;
+    } else {
+        desk.work.resume(&args.namespace, what, name).await?;
+    }
+    let mut out = anstream::stdout();
+    if desk.json {
+        let answer = serde_json::json!({ kind: name, "namespace": args.namespace, "paused": pause });
+        return Ok(writeln!(out, "{answer}")?);
+    }
+    let done = if pause { "is paused: what runs goes on, and nothing else is given out" } else { "goes on" };
+    Ok(writeln!(out, "{kind} {name} {done}")?)
+}

@@ -1,0 +1,168 @@
+//! Tasks as they are written in JSON.
+
+use std::time::Duration;
+
+use holdoff_policy::parse_duration;
+use holdoff_work::{HttpStep, Step, Task};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The most tasks at once.
+const MOST_TASKS: usize = 1000;
+
+/// What was sent: one task, or several.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) tasks: Vec<Task>,
+    /// Whether the answer is a list too.
+    pub(super) is_list: bool,
+}
+
+/// Reads a task or a list of tasks; else says what is wrong, and where.
+pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Sent, String> {
+    let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+    let forms: Vec<TaskForm> = if is_list { parse(body)? } else { vec![parse(body)?] };
+    if forms.len() > MOST_TASKS {
+        return Err(format!("there are {} tasks; at most {MOST_TASKS} are taken in at once", forms.len()));
+    }
+    let number = |place: usize| if is_list { format!("[{place}]: ") } else { String::new() };
+    let task = |(place, form): (usize, TaskForm)| form.task(trace).map_err(|why| number(place) + &why);
+    Ok(Sent { tasks: forms.into_iter().enumerate().map(task).collect::<Result<_, _>>()?, is_list })
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let form = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        if path == "." { error.inner().to_string() } else { format!("{path}: {}", error.inner()) }
+    })?;
+    json.end().map_err(|error| error.to_string())?;
+    Ok(form)
+}
+
+/// A task: one step at the top, or `steps`. One flat form, because a body that is kept as it was written cannot be
+/// read through `flatten`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskForm {
+    namespace: Option<String>,
+    dedup: Option<String>,
+    dedup_retention: Option<Wait>,
+    steps: Option<Vec<StepForm>>,
+    operation: Option<String>,
+    http: Option<HttpStep>,
+    payload: Option<Box<RawValue>>,
+    queue: Option<String>,
+    priority: Option<u8>,
+    delay: Option<Wait>,
+    policy: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepForm {
+    name: String,
+    operation: String,
+    #[serde(default)]
+    after: Vec<String>,
+    http: Option<HttpStep>,
+    payload: Option<Box<RawValue>>,
+    queue: Option<String>,
+    priority: Option<u8>,
+    delay: Option<Wait>,
+    policy: Option<String>,
+}
+
+impl TaskForm {
+    fn task(self, trace: Option<&str>) -> Result<Task, String> {
+        let Self { namespace, dedup, dedup_retention, steps, .. } = self;
+        let mut task = match (steps, self.operation) {
+            (Some(steps), None) => {
+                let of_steps = [
+                    ("http", self.http.is_some()),
+                    ("payload", self.payload.is_some()),
+                    ("queue", self.queue.is_some()),
+                    ("priority", self.priority.is_some()),
+                    ("delay", self.delay.is_some()),
+                    ("policy", self.policy.is_some()),
+                ];
+                if let Some((key, _)) = of_steps.iter().find(|(_, is_there)| *is_there) {
+                    return Err(format!("`{key}` belongs into each of the steps, not beside them"));
+                }
+                steps.into_iter().try_fold(Task::graph(), StepForm::add)?
+            }
+            (None, Some(operation)) => {
+                let (http, payload, queue, priority) = (self.http, self.payload, self.queue, self.priority);
+                let (delay, policy) = (self.delay, self.policy);
+                let (name, after) = (operation.clone(), Vec::new());
+                let step = StepForm { name, operation, after, http, payload, queue, priority, delay, policy };
+                Task::of(step.step()?)
+            }
+            (Some(_), Some(_)) => {
+                return Err("expected either `operation` or `steps`, and there are both".to_owned());
+            }
+            (None, None) => {
+                return Err("expected `operation`, for a task of one step, or `steps`, for more".to_owned());
+            }
+        };
+        if let Some(namespace) = namespace {
+            task = task.namespace(namespace);
+        }
+        if let Some(key) = dedup {
+            task = task.dedup(key);
+        }
+        if let Some(Wait(retention)) = dedup_retention {
+            task = task.dedup_retention(retention);
+        }
+        Ok(match trace {
+            Some(trace) => task.trace(trace),
+            None => task,
+        })
+    }
+}
+
+impl StepForm {
+    fn add(task: Task, form: Self) -> Result<Task, String> {
+        let name = form.name.clone();
+        Ok(task.step(name, form.step()?))
+    }
+
+    fn step(self) -> Result<Step, String> {
+        let mut step = match (&self.http, &self.payload) {
+            (Some(_), Some(_)) => {
+                let name = self.name;
+                return Err(format!(
+                    "step `{name}` has both `http` and `payload`; a request's body is `http.body`"
+                ));
+            }
+            (Some(request), None) => Step::http(self.operation, request),
+            (None, Some(payload)) => Step::new(self.operation).json(payload),
+            (None, None) => Step::new(self.operation),
+        };
+        if let Some(queue) = self.queue {
+            step = step.queue(queue);
+        }
+        if let Some(priority) = self.priority {
+            step = step.priority(priority);
+        }
+        if let Some(Wait(delay)) = self.delay {
+            step = step.delay(delay);
+        }
+        if let Some(policy) = self.policy {
+            step = step.policy(policy);
+        }
+        Ok(self.after.into_iter().fold(step, Step::after))
+    }
+}
+
+/// A time such as `"5s"`.
+struct Wait(Duration);
+
+impl<'de> Deserialize<'de> for Wait {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = |why| D::Error::custom(format!("{text:?} is no time such as \"5s\" or \"2m\": {why}"));
+        parse_duration(&text).map(Self).map_err(wrong)
+    }
+}

@@ -1,0 +1,137 @@
+//! What every request passes, and what every answer carries.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::problem::{Kind, Problem};
+use crate::{clock, metrics};
+
+/// How long an answer may take, the request's body included.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Under which name a request stands in the log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const LONGEST_REQUEST_ID: usize = 128;
+
+/// Styles of our own and nothing else: no script, no frame, no form, nobody else's anything.
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
+                              form-action 'none'; frame-ancestors 'none'";
+
+pub(crate) async fn guard(request: Request, next: Next) -> Response {
+    let since = clock::now();
+    let id = request_id(request.headers());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let method = known(request.method());
+    let span = tracing::info_span!("request", id = %id.to_str().unwrap_or_default(), method, route);
+
+    let answered = async {
+        if let Some(problem) = wrong_host(request.headers()) {
+            return problem.into_response();
+        }
+        let late = |_| {
+            let detail =
+                format!("no answer within {} s; whether anything was stored is unknown", PATIENCE.as_secs());
+            Problem::new(Kind::TimedOut, detail).into_response()
+        };
+        tokio::time::timeout(PATIENCE, next.run(request)).await.unwrap_or_else(late)
+    };
+    let mut response = answered.instrument(span).await;
+
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    metrics::answered(route, method, response.status().as_u16(), clock::now().saturating_sub(since));
+    response
+}
+
+/// The caller's own id, if it is one that can stand in a log; else a fresh one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let is_plain = |id: &&HeaderValue| {
+        (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    let fresh = || HeaderValue::try_from(Uuid::now_v7().to_string());
+    match headers.get(REQUEST_ID).filter(is_plain) {
+        Some(id) => id.clone(),
+        None => fresh().unwrap_or(HeaderValue::from_static("none")),
+    }
+}
+
+/// A page from anywhere may point a name of its own at loopback and have the browser ask us; it cannot make the
+/// browser say that it asked for loopback.
+fn wrong_host(headers: &HeaderMap) -> Option<Problem> {
+    let host = headers.get(header::HOST)?;
+    let is_ours = host.to_str().is_ok_and(is_loopback);
+    (!is_ours).then(|| {
+        Problem::new(
+            Kind::WrongHost,
+            "only localhost and loopback addresses are answered to, as the request's Host",
+        )
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let name = name.to_ascii_lowercase();
+    name == "localhost"
+        || name.ends_with(".localhost")
+        || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Anybody can make a method up; a metric's label cannot be made up.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_answered_to() {
+        for host in ["localhost", "LocalHost:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "a.localhost:9"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in
+            ["", "evil.example", "127.0.0.1.evil.example", "10.0.0.1:7070", "[::2]", "localhost.evil.example"]
+        {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_could_forge_a_log_is_replaced() {
+        let id = |text: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_bytes(text).unwrap());
+            request_id(&headers)
+        };
+        assert_eq!(id(b"mine-17"), "mine-17");
+        assert_ne!(id(b"a b"), "a b");
+        assert_ne!(id(&[b'x'; 129]).len(), 129);
+    }
+}

@@ -1,0 +1,44 @@
+//! For those who watch over the daemon.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use holdoff_work::TaskId;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::problem::{Kind, Problem};
+
+/// How long the store may take to be called ready.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The process is alive.
+pub(crate) async fn healthz() -> &'static str {
+    "alive\n"
+}
+
+/// The store answers: a task is looked for that nobody has.
+pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
+    let nobodys = TaskId::from_uuid(Uuid::nil());
+    match tokio::time::timeout(PATIENCE, app.work.task(nobodys)).await {
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not ready");
+            Err(Problem::unavailable("the store refuses"))
+        }
+        Err(_) => {
+            Err(Problem::unavailable(format!("the store has not answered within {} s", PATIENCE.as_secs())))
+        }
+    }
+}
+
+/// What was counted, as Prometheus reads it.
+pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
+    let Some(metrics) = &app.metrics else {
+        let detail = "the program this runs in has a recorder of its own; its metrics are there";
+        return Err(Problem::new(Kind::NoSuchPage, detail));
+    };
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response())
+}

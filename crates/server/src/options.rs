@@ -1,0 +1,50 @@
+//! What a daemon is told.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use holdoff_policy::PolicySet;
+use holdoff_work::Settings;
+
+use crate::Place;
+
+/// What a daemon is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Where it listens: a loopback address, as long as there are no tokens. Port 0 means any that is free.
+    pub listen: SocketAddr,
+    /// Where work is kept.
+    pub place: Place,
+    /// The policies work is taken in by.
+    pub policies: PolicySet,
+    /// What the file says about durable work.
+    pub settings: Settings,
+    /// How many HTTP steps run at once.
+    pub concurrency: usize,
+    /// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
+    pub patience: Duration,
+}
+
+impl Options {
+    /// Where it listens unless told otherwise.
+    pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+
+    /// How many HTTP steps run at once unless told otherwise.
+    pub const CONCURRENCY: usize = 64;
+
+    /// How long a shutdown waits for steps that run unless told otherwise.
+    pub const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Work kept here, the presets for policies, and everything else as it is by default.
+    pub fn new(place: Place) -> Self {
+        Self {
+            listen: Self::LISTEN,
+            place,
+            policies: PolicySet::default(),
+            settings: Settings::default(),
+            concurrency: Self::CONCURRENCY,
+            patience: Self::PATIENCE,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What is said when something cannot be done: RFC 9457.
+
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use holdoff_work::InvalidTask;
+
+/// When to come back to a store that does not answer.
+const STORE_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is said when something cannot be done.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    kind: Kind,
+    detail: String,
+    retry_after: Option<Duration>,
+}
+
+/// The kinds of problems. Their names are part of the API and stay as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    InvalidTask,
+    InvalidId,
+    InvalidQuery,
+    NotJson,
+    TooLarge,
+    NoSuchTask,
+    NoSuchPage,
+    NoSuchMethod,
+    WrongHost,
+    QueueFull,
+    StoreUnavailable,
+    TimedOut,
+    Internal,
+}
+
+impl Kind {
+    /// The last part of its type, its title and its status.
+    const fn said(self) -> (&'static str, &'static str, StatusCode) {
+        match self {
+            Self::InvalidTask => ("invalid-task", "The task cannot be taken in", StatusCode::BAD_REQUEST),
+            Self::InvalidId => ("invalid-id", "This is no task's id", StatusCode::BAD_REQUEST),
+            Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
+            Self::NotJson => {
+                ("not-json", "Only application/json is read", StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            }
+            Self::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::NoSuchTask => ("no-such-task", "There is no such task", StatusCode::NOT_FOUND),
+            Self::NoSuchPage => ("no-such-page", "There is nothing here", StatusCode::NOT_FOUND),
+            Self::NoSuchMethod => {
+                ("no-such-method", "This cannot be done here", StatusCode::METHOD_NOT_ALLOWED)
+            }
+            Self::WrongHost => ("wrong-host", "This name is not served", StatusCode::MISDIRECTED_REQUEST),
+            Self::QueueFull => ("queue-full", "The queue is full", StatusCode::TOO_MANY_REQUESTS),
+            Self::StoreUnavailable => {
+                ("store-unavailable", "The store does not answer", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::TimedOut => ("timed-out", "It took too long", StatusCode::GATEWAY_TIMEOUT),
+            Self::Internal => ("internal", "Something is broken in here", StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), retry_after: None }
+    }
+
+    fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
+    /// The store did not answer.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(Kind::StoreUnavailable, detail).retry_after(STORE_PAUSE)
+    }
+}
+
+impl From<holdoff_work::Error> for Problem {
+    fn from(error: holdoff_work::Error) -> Self {
+        use holdoff_work::Error;
+        match &error {
+            Error::Invalid(InvalidTask::PayloadTooLarge { .. }) => {
+                Self::new(Kind::TooLarge, error.to_string())
+            }
+            Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),
+            Error::QueueFull { retry_after, .. } => {
+                Self::new(Kind::QueueFull, error.to_string()).retry_after(*retry_after)
+            }
+            // What the store said may name hosts and users, so it stays in the log.
+            Error::Store { transient: true, .. } => {
+                tracing::warn!(%error, "the store did not answer");
+                Self::unavailable("the store did not answer in time; the request may be repeated")
+            }
+            _ => {
+                tracing::error!(%error, "a request failed");
+                Self::new(Kind::Internal, "the log says more, under this request's id")
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (name, title, status) = self.kind.said();
+        let problem = serde_json::json!({
+            "type": format!("/problems/{name}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut response = (status, problem.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(wait) = self.retry_after {
+            // Rounded up: whoever comes a moment early is turned away again.
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}

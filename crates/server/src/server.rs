@@ -1,0 +1,80 @@
+//! A running daemon.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdoff_work::{Work, Worker};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::{Error, Options, api, listen, metrics};
+
+/// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    place: String,
+    worker: Worker,
+    stopping: CancellationToken,
+    patience: Duration,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts it. When this returns, it answers.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        let Options { listen: address, place, policies, settings, concurrency, patience } = options;
+        if !address.ip().is_loopback() {
+            return Err(Error::NotLoopback(address));
+        }
+        // The port first: whoever starts a second daemon by mistake should hear of it before anything is touched.
+        let cannot_listen = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+        let address = listener.local_addr().map_err(cannot_listen)?;
+        place.make()?;
+        // Before the work: what is counted goes to the recorder that was there when it was first counted.
+        let rendered = metrics::install();
+        let cannot_keep = |source| Error::Store { place: place.clone(), source };
+        let open = Box::pin(Work::open_with(place.url(), policies, settings));
+        let work = open.await.map_err(cannot_keep)?;
+        let start = Box::pin(work.worker().http().concurrency(concurrency).start());
+        let worker = start.await.map_err(cannot_keep)?;
+
+        let stopping = CancellationToken::new();
+        let app = App::new(work, rendered.clone(), place.to_string());
+        let mut tasks = vec![tokio::spawn(listen::accept(listener, api::router(app), stopping.clone()))];
+        tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
+        Ok(Self { address, place: place.to_string(), worker, stopping, patience, tasks })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it listens, for a browser.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where work is kept, as it may be shown.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Stops gracefully: takes in no more, answers those who have asked, waits a while for steps that run, and puts
+    /// back what does not end. No attempt is burnt.
+    pub async fn shutdown(mut self) {
+        self.stopping.cancel();
+        let tasks = std::mem::take(&mut self.tasks);
+        let answered = async {
+            for task in tasks {
+                // A task that panicked has nothing left to finish.
+                let _ = task.await;
+            }
+        };
+        tokio::join!(self.worker.shutdown_within(self.patience), answered);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the tests stand on: a daemon, somebody to talk to it, and a server for it to call.
+
+#![allow(dead_code, unreachable_pub, reason = "not every test file stands on all of it")]
+
+mod target;
+
+use std::time::Duration;
+
+use holdoff_server::{Options, Place, Server};
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+
+pub use target::Target;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon on a port of its own.
+pub struct Daemon {
+    pub server: Server,
+    pub url: String,
+    pub client: Client,
+}
+
+/// Policies that do not keep tests waiting.
+pub fn options(place: Place) -> Options {
+    let mut options = Options::new(place);
+    options.listen.set_port(0);
+    let file = "[policies.quick]\nextends = \"standard\"\nbase = \"10ms\"\ncap = \"20ms\"\n[operations]\n\"*\" = \"quick\"";
+    options.policies = holdoff_policy::PolicySet::from_toml(file).unwrap();
+    options
+}
+
+impl Daemon {
+    pub async fn start(place: Place) -> Self {
+        Self::start_with(options(place)).await
+    }
+
+    pub async fn start_with(options: Options) -> Self {
+        // What the daemon logs is shown when a test fails.
+        let logs = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::INFO);
+        let _ = logs.try_init();
+        let server = Server::start(options).await.unwrap();
+        let url = server.url();
+        Self { server, url, client: Client::new() }
+    }
+
+    pub async fn get(&self, path: &str) -> Response {
+        self.client.get(format!("{}{path}", self.url)).send().await.unwrap()
+    }
+
+    pub async fn post(&self, body: &Value) -> Response {
+        self.client.post(format!("{}/v1/tasks", self.url)).json(body).send().await.unwrap()
+    }
+
+    /// Takes a task in; answers with its id.
+    pub async fn submit(&self, body: &Value) -> String {
+        let response = self.post(body).await;
+        let status = response.status();
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!(status, 201, "{answer}");
+        answer["id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn task(&self, id: &str) -> Value {
+        self.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap()
+    }
+
+    /// Looks at the task until it is as it should be.
+    pub async fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut seen = Value::Null;
+        let look = async {
+            loop {
+                seen = self.task(id).await;
+                if is_so(&seen) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, look).await;
+        assert!(in_time.is_ok(), "the task stays like this: {seen:#}");
+        seen
+    }
+
+    pub async fn until_over(&self, id: &str) -> Value {
+        self.until(id, |task| task["state"] != "running").await
+    }
+}
+
+/// A task of one request.
+pub fn call(operation: &str, url: &str) -> Value {
+    json!({ "operation": operation, "http": { "url": url, "body": { "n": 1.50 } } })
+}

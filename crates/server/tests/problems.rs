@@ -1,0 +1,180 @@
+//! What the daemon says when something cannot be done, and what it shows to those who watch.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use bed::{Daemon, Target, call, options};
+use holdoff_server::Place;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+async fn daemon() -> (tempfile::TempDir, Daemon) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    (folder, daemon)
+}
+
+/// Checks that the answer is a problem of this kind; answers with its detail.
+async fn problem(response: Response, status: u16, kind: &str) -> String {
+    assert_eq!(response.status(), status);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert!(response.headers().contains_key("x-request-id"));
+    let problem: Value = response.json().await.unwrap();
+    assert_eq!(problem["type"], format!("/problems/{kind}"), "{problem}");
+    assert_eq!(problem["status"], status);
+    assert!(problem["title"].is_string());
+    problem["detail"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_in_is_explained() {
+    let (_folder, daemon) = daemon().await;
+    let http = json!({ "url": "http://localhost/" });
+    let step = |name: &str, after: &str| json!({ "name": name, "operation": "a", "after": [after] });
+    let bodies = [
+        (json!({}), "expected `operation`"),
+        (json!("text"), "expected struct TaskForm"),
+        (json!({ "operation": "" }), "operation \"\" cannot be used"),
+        (json!({ "operaton": "a" }), "unknown field `operaton`"),
+        (json!({ "operation": "a", "steps": [] }), "there are both"),
+        (json!({ "steps": [] }), "has no steps"),
+        (json!({ "steps": [{ "operation": "a" }] }), "steps[0]: missing field `name`"),
+        (json!({ "steps": [step("x", "y")] }), "comes after `y`, but there is no such step"),
+        (json!({ "steps": [step("x", "y"), step("y", "x")] }), "in a circle"),
+        (json!({ "steps": [step("x", "y")], "queue": "q" }), "`queue` belongs into each of the steps"),
+        (json!({ "operation": "a", "http": http, "payload": 1 }), "both `http` and `payload`"),
+        (json!({ "operation": "a", "http": { "url": "ftp://x/" } }), "no request that can be made"),
+        (
+            json!({ "operation": "a", "http": { "url": "http://x/", "methd": "GET" } }),
+            "http.methd: unknown field",
+        ),
+        (json!({ "operation": "a", "http": { "url": "http://x/", "timeout": "5" } }), "http.timeout: "),
+        (json!({ "operation": "a", "delay": "soon" }), "delay: \"soon\" is no time"),
+        (json!({ "operation": "a", "priority": 10 }), "priority 10: expected 0"),
+        (json!({ "operation": "a", "policy": "nobody's" }), "policy `nobody's`, which is not defined"),
+        (json!([{ "operation": "a" }, { "operation": 1 }]), "[1].operation: invalid type"),
+        (json!([{ "operation": "a" }, {}]), "[1]: expected `operation`"),
+        (Value::Array(vec![json!({ "operation": "a" }); 1001]), "at most 1000"),
+    ];
+    for (body, expected) in bodies {
+        let detail = problem(daemon.post(&body).await, 400, "invalid-task").await;
+        assert!(detail.contains(expected), "{body}: {detail}");
+    }
+    let page = daemon.get("/").await.text().await.unwrap();
+    assert!(page.contains("No work yet"), "nothing of it was stored");
+}
+
+#[tokio::test]
+async fn what_is_not_json_is_refused() {
+    let (_folder, daemon) = daemon().await;
+    let post = || daemon.client.post(format!("{}/v1/tasks", daemon.url));
+    let plain = post().body(r#"{"operation":"a"}"#).send().await.unwrap();
+    assert!(problem(plain, 415, "not-json").await.contains("--json"));
+    let json = || post().header("content-type", "application/json; charset=utf-8");
+    for (body, expected) in
+        [("", "EOF"), ("{", "EOF"), ("{} {}", "trailing"), (r#"{"operation":"a",}"#, "trailing")]
+    {
+        let detail = problem(json().body(body).send().await.unwrap(), 400, "invalid-task").await;
+        assert!(detail.contains(expected), "{body}: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused() {
+    let (_folder, daemon) = daemon().await;
+    let payload = json!({ "operation": "a", "payload": "x".repeat(300 << 10) });
+    let detail = problem(daemon.post(&payload).await, 413, "too-large").await;
+    assert!(detail.contains("work.max_payload"), "{detail}");
+    let body = json!({ "operation": "a", "payload": "x".repeat(1 << 20) });
+    let detail = problem(daemon.post(&body).await, 413, "too-large").await;
+    assert!(detail.contains("1048576 bytes"), "{detail}");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_to_be_so() {
+    let (_folder, daemon) = daemon().await;
+    problem(daemon.get("/nowhere").await, 404, "no-such-page").await;
+    problem(daemon.get("/v1/tasks/17").await, 400, "invalid-id").await;
+    problem(daemon.get("/v1/tasks/0192f0c1-2345-7abc-8def-0123456789ab").await, 404, "no-such-task").await;
+    problem(
+        daemon.get("/v1/tasks/0192f0c1-2345-7abc-8def-0123456789ab?payload=1").await,
+        400,
+        "invalid-query",
+    )
+    .await;
+    let get = daemon.get("/v1/tasks").await;
+    assert_eq!(get.headers()["allow"], "POST");
+    problem(get, 405, "no-such-method").await;
+}
+
+#[tokio::test]
+async fn a_full_queue_says_when_to_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(Place::directory(folder.path()));
+    options.settings.max_depth = 1;
+    let daemon = Daemon::start_with(options).await;
+    daemon.submit(&json!({ "operation": "a" })).await;
+    let full = daemon.post(&json!({ "operation": "a" })).await;
+    let seconds: u64 = full.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((2..=10).contains(&seconds));
+    problem(full, 429, "queue-full").await;
+}
+
+#[tokio::test]
+async fn a_name_of_somebody_elses_is_not_answered_to() {
+    let (_folder, daemon) = daemon().await;
+    let rebound = daemon.client.get(&daemon.url).header("host", "evil.example").send().await.unwrap();
+    problem(rebound, 421, "wrong-host").await;
+}
+
+#[tokio::test]
+async fn watchers_find_what_they_look_for() {
+    let (_folder, daemon) = daemon().await;
+    let target = Target::start(&[]).await;
+    let id = daemon.submit(&call("watched", &target.url)).await;
+    daemon.until_over(&id).await;
+    for (path, expected) in [("/healthz", "alive"), ("/readyz", "ready")] {
+        let answer = daemon.client.get(format!("{}{path}", daemon.url)).header("x-request-id", "mine");
+        let answer = answer.send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["x-request-id"], "mine");
+        assert_eq!(answer.text().await.unwrap().trim(), expected);
+    }
+    let metrics = daemon.get("/metrics").await.text().await.unwrap();
+    for expected in [
+        "# HELP holdoff_work_submitted_total steps taken in",
+        "holdoff_work_submitted_total{namespace=\"default\",queue=\"default\",operation=\"watched\"} 1",
+        "holdoff_server_requests_total{route=\"/v1/tasks\",method=\"POST\",status=\"201\"}",
+        "holdoff_server_request_seconds_bucket{route=\"/v1/tasks\",le=\"0.001\"}",
+    ] {
+        let names =
+            metrics.lines().filter(|line| line.starts_with("holdoff_server") || line.contains("submitted"));
+        assert!(metrics.contains(expected), "no {expected} in {:#?}", names.collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_counts_and_failures_and_runs_nothing() {
+    let (_folder, daemon) = daemon().await;
+    let target = Target::start(&[404]).await;
+    daemon
+        .submit(&json!({ "operation": "<b>", "queue": "\"q\"", "payload": "a secret", "delay": "1h" }))
+        .await;
+    let failing = json!({ "operation": "<script>alert(1)</script>", "http": { "url": target.url } });
+    let failed = daemon.submit(&failing).await;
+    daemon.until_over(&failed).await;
+
+    let answer = daemon.get("/").await;
+    let policy = answer.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'"), "{policy}");
+    let page = answer.text().await.unwrap();
+    assert!(page.contains("&#60;b&#62;") && !page.contains("<b>"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("a secret"), "{page}");
+    assert!(page.contains(r#"<div class="waiting"><dt>waiting</dt><dd>1</dd></div>"#), "{page}");
+    assert!(page.contains(r#"<div class="failed"><dt>failed</dt><dd>1</dd></div>"#), "{page}");
+    assert!(page.contains(&format!(r#"href="/v1/tasks/{failed}""#)), "{page}");
+    assert!(page.contains("404"), "{page}");
+    let style = daemon.get("/style.css").await;
+    assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
+}
