@@ -126,7 +126,9 @@ fn is_transient_code(code: &str) -> bool {
     const LOCKED: u32 = 6;
     if code.len() == 5 && !code.starts_with("00") {
         // What cannot be told from the table alone: a statement that was cut off may work next time.
-        return code == "57014" || ClassMap::default().sqlstate(code) != Class::Permanent;
+        let class = ClassMap::default().sqlstate(code);
+        let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];
+        return code == "57014" || passes.contains(&class);
     }
     code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
 }

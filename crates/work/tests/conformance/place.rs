@@ -102,7 +102,7 @@ pub(crate) fn policies() -> PolicySet {
     set.define("quick", quick.clone());
     set.define("twin", quick);
     set.define("hourly", fixed(HOUR).attempts(3).retry_after(exactly).build().unwrap());
-    let short = fixed(Duration::from_millis(400)).attempts(100).deadline(SECOND);
+    let short = fixed(SECOND / 2).attempts(100).deadline(2 * SECOND);
     set.define("short", short.build().unwrap());
     let spread = Policy::builder(Growth::constant(MINUTE)).cap(MINUTE).jitter(Jitter::Full).attempts(9);
     set.define("spread", spread.build().unwrap());
