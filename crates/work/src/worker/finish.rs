@@ -51,6 +51,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
             lanes.push(lane);
         }
     }
+    shared.held.ending(&held);
     if !reports.is_empty() {
         let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
         match patiently(&work.reports, |_| work.store.finish(&reports, &tell)).await {

@@ -18,6 +18,8 @@ struct Hold {
     /// When the lease was last known to be good, before the store was asked.
     since: Duration,
     lost: CancellationToken,
+    /// Whether its report is being written: that the store knows the lease no more is then no bad news.
+    is_ending: bool,
 }
 
 impl Held {
@@ -26,7 +28,16 @@ impl Held {
     }
 
     pub(super) fn insert(&self, step: StepId, lease: i64, since: Duration, lost: CancellationToken) {
-        self.map().insert((step, lease), Hold { since, lost });
+        self.map().insert((step, lease), Hold { since, lost, is_ending: false });
+    }
+
+    pub(super) fn ending(&self, held: &[(StepId, i64)]) {
+        let mut map = self.map();
+        for hold in held {
+            if let Some(hold) = map.get_mut(hold) {
+                hold.is_ending = true;
+            }
+        }
     }
 
     pub(super) fn remove(&self, held: impl Iterator<Item = (StepId, i64)>) {
@@ -57,7 +68,7 @@ impl Held {
             let ((step, lease), Some(hold)) = (*held, map.get_mut(held)) else { continue };
             if *still {
                 hold.since = since;
-            } else {
+            } else if !hold.is_ending {
                 tracing::warn!(%step, lease, "the lease is lost: the step is stopped");
                 hold.lost.cancel();
             }
@@ -69,7 +80,7 @@ impl Held {
         let now = clock::now();
         for ((step, _), hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease)
         {
-            if !hold.lost.is_cancelled() {
+            if !hold.lost.is_cancelled() && !hold.is_ending {
                 tracing::warn!(%step, "the lease could not be renewed in time: the step is stopped");
                 hold.lost.cancel();
             }

@@ -69,7 +69,9 @@ fn by_step(attempts: &[Attempt]) -> HashMap<Key, Vec<&Attempt>> {
     for attempt in attempts {
         by_step.entry((attempt.task, attempt.step)).or_default().push(attempt);
     }
-    by_step.values_mut().for_each(|attempts| attempts.sort_by_key(|attempt| attempt.lease));
+    for attempts in by_step.values_mut() {
+        attempts.sort_by_key(|attempt| attempt.lease);
+    }
     by_step
 }
 

@@ -1,6 +1,6 @@
 //! How often each fault struck.
 
-use std::fmt;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that goes up.
@@ -60,9 +60,14 @@ impl Counts {
         }
     }
 
-    pub(crate) fn shown(&self, has_server: bool) -> impl fmt::Display {
+    /// A line for each.
+    pub(crate) fn shown(&self, has_server: bool) -> String {
         let mut named = self.named(has_server);
         named.push(("batches submitted again", self.resubmissions.get()));
-        named.iter().map(|(what, count)| format!("  {count:>6} {what}\n")).collect::<String>()
+        named.iter().fold(String::new(), |mut lines, (what, count)| {
+            // Writing into a string cannot fail.
+            let _ = writeln!(lines, "  {count:>6} {what}");
+            lines
+        })
     }
 }

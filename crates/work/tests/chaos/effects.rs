@@ -38,7 +38,7 @@ const SQLITE: &str = "create table effects (step text primary key, token integer
 const BUSY: Duration = Duration::from_secs(20);
 
 impl Effects {
-    pub(crate) async fn open(url: &str) -> Result<Self, sqlx::Error> {
+    pub(crate) fn open(url: &str) -> Result<Self, sqlx::Error> {
         if url.starts_with("postgres") {
             let options = PgConnectOptions::from_str(url)?.application_name("effects");
             let pool = PgPoolOptions::new().max_connections(6).connect_lazy_with(options);

@@ -8,6 +8,14 @@
 //! system makes of them differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_STEPS` and
 //! `HOLDOFF_CHAOS_SECONDS` make a longer haul of it; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
 mod check;
 mod counts;
 mod effects;

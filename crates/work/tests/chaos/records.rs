@@ -152,6 +152,20 @@ impl Records {
         Ok(read_all!(steps, resource, "holdoff_", "", "{}", now, "id"))
     }
 
+    /// Some of the steps that are not over, in words.
+    pub(crate) async fn live(store: &str) -> Result<Vec<String>, sqlx::Error> {
+        let words =
+            "'state ' || state || ', lease ' || lease || ', waiting ' || waiting || ', parents ' || parents
+            || ', due ' || due_at || ', ' || coalesce(message, '')";
+        if store.starts_with("postgres") {
+            let mut connection = PgConnection::connect(store).await?;
+            let query = format!("select task || '/' || step || ': ' || {words} from holdoff.steps limit 20");
+            return sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut connection).await;
+        }
+        let query = format!("select hex(task) || '/' || step || ': ' || {words} from holdoff_steps limit 20");
+        sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut open(store).await?).await
+    }
+
     /// How many steps are done, as far as can be told.
     pub(crate) async fn count_done(store: &str) -> Result<u64, sqlx::Error> {
         let count: i64 = if store.starts_with("postgres") {

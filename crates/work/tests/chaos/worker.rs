@@ -42,8 +42,8 @@ pub(crate) fn run_if_asked() {
 }
 
 async fn serve(store: &str, effects: &str, seed: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let effects = Arc::new(Effects::open(effects).await?);
-    let work = Work::open_with(store, plan::policies(), plan::settings()).await?;
+    let effects = Arc::new(Effects::open(effects)?);
+    let work = Box::pin(Work::open_with(store, plan::policies(), plan::settings())).await?;
     let mut worker = work.worker().concurrency(PLACES);
     for operation in OPERATIONS {
         let effects = Arc::clone(&effects);
@@ -70,7 +70,7 @@ async fn handle(context: Context, order: Order, seed: u64, effects: Arc<Effects>
         return Err(Fault::snooze(Duration::from_millis(100), "not yet"));
     }
     let fails = context.attempt() <= behaviour.failures;
-    if !(fails && !behaviour.fails_late) {
+    if !fails || behaviour.fails_late {
         let acting = act(context, behaviour.takes, behaviour.manners, effects);
         let fate = match behaviour.manners {
             Manners::Ordinary => acting.await,
