@@ -22,7 +22,7 @@ pub(crate) fn verdict(
     policy: &Compiled,
     claimed: &Claimed,
     ran: Duration,
-    fault: Fault,
+    fault: &Fault,
     requeue: &Requeue,
     roll: u32,
 ) -> Verdict {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn judge(claimed: &Claimed, ran: Duration, fault: Fault) -> Verdict {
-        verdict(&policy(), claimed, ran, fault, &Requeue::default(), 0)
+        verdict(&policy(), claimed, ran, &fault, &Requeue::default(), 0)
     }
 
     #[test]

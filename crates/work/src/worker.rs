@@ -146,7 +146,7 @@ impl WorkerBuilder {
     /// Starts it.
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
-        let name = name.unwrap_or_else(|| format!("process {}", std::process::id()));
+        let name = name.unwrap_or_else(default_name);
         let id = patiently(&work.shared.callers, |_| work.shared.store.register(&name)).await?;
         let operations = handlers.keys().cloned().collect();
         let shared = Arc::new(Shared {
@@ -173,6 +173,15 @@ impl WorkerBuilder {
             tasks.push(tokio::spawn(maintain::maintain(Arc::clone(&shared))));
         }
         Ok(Worker { shared, tasks })
+    }
+}
+
+/// The host and the process, for people: nothing is decided by it.
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => format!("process {}", std::process::id()),
+        host => format!("{host}, process {}", std::process::id()),
     }
 }
 

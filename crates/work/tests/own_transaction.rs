@@ -1,5 +1,7 @@
 //! Submitting and completing inside the caller's own transaction: both, or neither.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -55,10 +55,10 @@ impl Claimer {
         let since = clock::now();
         let with_parents: Vec<StepId> =
             claimed.iter().filter(|claimed| claimed.has_parents).map(|claimed| claimed.step).collect();
-        let mut inputs = match with_parents.is_empty() {
-            true => Vec::new(),
-            false => patiently(&shared.callers, |_| shared.store.inputs(&with_parents)).await?,
-        };
+        let mut inputs = Vec::new();
+        if !with_parents.is_empty() {
+            inputs = patiently(&shared.callers, |_| shared.store.inputs(&with_parents)).await?;
+        }
         let mut claims = Vec::with_capacity(claimed.len());
         for claimed in claimed {
             let lane = shared.names.lane(&*shared.store, claimed.lane).await?;
@@ -103,7 +103,7 @@ impl Claimer {
         let shared = &*self.work.shared;
         let policy = shared.names.compiled(&*shared.store, claim.claimed.policy).await?;
         let ran = clock::now().saturating_sub(claim.since);
-        let judged = verdict(&policy, &claim.claimed, ran, fault, &shared.settings.requeue, clock::roll());
+        let judged = verdict(&policy, &claim.claimed, ran, &fault, &shared.settings.requeue, clock::roll());
         let exit = match judged {
             Verdict::Report(exit) => exit,
             // Whoever runs the step has the credentials, and can refresh them at once.

@@ -87,7 +87,7 @@ async fn claim(
     let count = claimed.len();
     let mut inputs = inputs(shared, &claimed).await?;
     for claimed in claimed {
-        let lane = work.names.lane(&*work.store, claimed.lane).await?;
+        let lane = patiently(&work.callers, |_| work.names.lane(&*work.store, claimed.lane)).await?;
         let inputs = inputs.remove(&claimed.step).unwrap_or_default();
         let Some(place) = free.split(1) else { break };
         run::start(shared, claimed, lane, inputs, since, place, reports.clone());

@@ -48,7 +48,7 @@ pub(super) async fn maintain(shared: Arc<Shared>) {
 /// A part of this time, drawn at random.
 fn spread(time: Duration) -> Duration {
     let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    Duration::from_micros(u64::from(clock::roll()) * us.min(u64::from(u32::MAX)) >> 32)
+    Duration::from_micros((u64::from(clock::roll()) * us.min(u64::from(u32::MAX))) >> 32)
 }
 
 fn report(what: &str, done: Result<()>) {

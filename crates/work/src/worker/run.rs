@@ -100,7 +100,7 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
         }
     };
     let ran = clock::now().saturating_sub(since);
-    match verdict(&policy, claimed, ran, fault, &work.settings.requeue, clock::roll()) {
+    match verdict(&policy, claimed, ran, &fault, &work.settings.requeue, clock::roll()) {
         Verdict::Report(exit) => Some(exit),
         Verdict::Refresh { credential, why } => {
             let refreshed = refresh(shared, claimed, credential).await;
@@ -108,7 +108,7 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
                 Ok(()) => Some(Exit::Retry { delay: Duration::ZERO, refreshed: true, why }),
                 Err(fault) => {
                     let told = Claimed { refreshed: true, ..claimed.clone() };
-                    let judged = verdict(&policy, &told, ran, fault, &work.settings.requeue, clock::roll());
+                    let judged = verdict(&policy, &told, ran, &fault, &work.settings.requeue, clock::roll());
                     match judged {
                         Verdict::Report(exit) => Some(exit),
                         Verdict::Refresh { why, .. } => Some(Exit::Failed(why)),

@@ -82,15 +82,17 @@ fn claimed(row: &PgRow) -> std::result::Result<Claimed, sqlx::Error> {
     Ok(reading::read_claim!(row))
 }
 
+/// A child, and its parent's name and output.
+type InputRow = (Uuid, i32, String, i16, Option<Vec<u8>>);
+
 pub(super) async fn inputs(pool: &PgPool, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
     let (tasks, numbers) = columns(steps);
     let query = "select e.task, e.child, coalesce(d.name, d.step::text), d.format, d.output
         from unnest($1::uuid[], $2::int[]) as x(task, step)
         join holdoff.edges e on e.task = x.task and e.child = x.step
         join holdoff.done d on d.task = e.task and d.step = e.parent";
-    let rows: Vec<(Uuid, i32, String, i16, Option<Vec<u8>>)> =
-        sqlx::query_as(query).bind(tasks).bind(numbers).fetch_all(pool).await?;
-    let input = |(task, child, name, format, bytes): (Uuid, i32, String, i16, Option<Vec<u8>>)| {
+    let rows: Vec<InputRow> = sqlx::query_as(query).bind(tasks).bind(numbers).fetch_all(pool).await?;
+    let input = |(task, child, name, format, bytes): InputRow| {
         let output = Payload { format: Format::of_code(format), bytes: bytes.unwrap_or_default().into() };
         (step_id(task, child), name, output)
     };

@@ -47,13 +47,13 @@ const RESCUE: &str = "with found as (
             due_at = clock_timestamp() + holdoff.span(coalesce(
                 holdoff.next_due(s.policy, s.rescues + 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
                 holdoff.next_due(s.policy, 1, s.last_delay_us, floor(random() * 4294967296)::bigint, $2),
-                $2))
+                $2 + floor(random() * $2)::bigint))
         from lost where s.task = lost.task and s.step = lost.step and s.state = 2 and s.leased_until < clock_timestamp()
         returning s.task, s.step, s.lease - 1 as lease, s.failures, s.worker, s.claimed_at, s.state, s.lane, s.due_at
     ), logged as (
         insert into holdoff.attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
             class, message)
-        select task, step, lease, failures, case when state = 4 then 2 else 7 end, worker, claimed_at,
+        select task, step, lease, failures, 7, worker, claimed_at,
             holdoff.micros(clock_timestamp()) - holdoff.micros(claimed_at),
             case when state = 1 then greatest(0, holdoff.micros(due_at) - holdoff.micros(clock_timestamp())) end,
             'timeout', case when state = 4 then $4 else 'its worker vanished' end

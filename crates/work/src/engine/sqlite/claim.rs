@@ -77,14 +77,16 @@ fn claimed(row: &SqliteRow) -> std::result::Result<Claimed, sqlx::Error> {
     Ok(reading::read_claim!(row))
 }
 
+/// A child, and its parent's name and output.
+type InputRow = (Uuid, i32, String, i16, Option<Vec<u8>>);
+
 pub(super) async fn inputs(readers: &SqlitePool, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
     let query = "select e.task, e.child, coalesce(d.name, cast(d.step as text)), d.format, d.output
         from json_each(?1) x
         cross join holdoff_edges e on e.task = unhex(x.value ->> 0) and e.child = x.value ->> 1
         cross join holdoff_done d on d.task = e.task and d.step = e.parent";
-    let rows: Vec<(Uuid, i32, String, i16, Option<Vec<u8>>)> =
-        sqlx::query_as(query).bind(rows::steps(steps)).fetch_all(readers).await?;
-    let input = |(task, child, name, format, bytes): (Uuid, i32, String, i16, Option<Vec<u8>>)| {
+    let rows: Vec<InputRow> = sqlx::query_as(query).bind(rows::steps(steps)).fetch_all(readers).await?;
+    let input = |(task, child, name, format, bytes): InputRow| {
         let output = Payload { format: Format::of_code(format), bytes: bytes.unwrap_or_default().into() };
         (step_id(task, child), name, output)
     };

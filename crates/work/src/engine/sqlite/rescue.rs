@@ -34,7 +34,7 @@ pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -
             ended_at = iif(s.rescues >= ?2, ?1, null),
             class = iif(s.rescues >= ?2, 'timeout', s.class),
             message = iif(s.rescues >= ?2, ?3, s.message),
-            due_at = ?1 + coalesce({}, {}, ?5)
+            due_at = ?1 + coalesce({}, {}, ?5 + (random() & 65535) * ?5 / 65536)
         where (s.task, s.step) in ({LOST} limit ?4)
         returning task, step, lane, state, failures",
         delay("s.rescues + 1"),
@@ -50,7 +50,7 @@ pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -
         .await?;
     let log = "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
             class, message)
-        select s.task, s.step, s.lease - 1, s.failures, iif(s.state = 4, 2, 7), s.worker, s.claimed_at,
+        select s.task, s.step, s.lease - 1, s.failures, 7, s.worker, s.claimed_at,
             ?1 - s.claimed_at, iif(s.state = 4, null, s.due_at - ?1), 'timeout',
             iif(s.state = 4, ?2, 'its worker vanished')
         from json_each(?3) x
