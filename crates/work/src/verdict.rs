@@ -95,6 +95,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "reads better where it is called")]
     fn judge(claimed: &Claimed, ran: Duration, fault: Fault) -> Verdict {
         verdict(&policy(), claimed, ran, &fault, &Requeue::default(), 0)
     }
