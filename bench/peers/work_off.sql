@@ -21,23 +21,25 @@ with head as (
         where c.lane = (select id from head) and c.line = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
         order by c.due_at limit :batch for update skip locked
     ))
-    returning s.task, s.step, s.lease
+    returning s.task, s.step, s.lease, s.ctid::text as place
 )
-select coalesce(array_agg(task), '{}') as tasks, coalesce(array_agg(step), '{}') as steps,
-    coalesce(array_agg(lease), '{}') as leases, coalesce(array_agg(0), '{}') as took,
-    coalesce(array_agg(0), '{}') as formats, coalesce(array_agg(null::bytea), '{}') as outputs
+select coalesce(array_agg(place), '{}') as places, coalesce(array_agg(task), '{}') as tasks,
+    coalesce(array_agg(step), '{}') as steps, coalesce(array_agg(lease), '{}') as leases
 from claimed \gset
 
-with r as (
-            select * from unnest(:tasks::uuid[], :steps::int[], :leases::bigint[], :took::bigint[], :formats::smallint[], :outputs::bytea[])
-                as r(task, step, lease, took_us, format, output)
-        ), gone as (
-            delete from holdoff.steps s using r where s.task = r.task and s.step = r.step and s.lease = r.lease
+with gone as (
+            delete from holdoff.steps s
+            where s.ctid = any(:places::text[]::tid[])
+                and ((s.task, s.step, s.lease) in (select * from unnest(:tasks::uuid[], :steps::int[], :leases::bigint[]))) is true
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
-                s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output
+                s.rescues, s.snoozes, s.name, s.destination
+        ), kept as (
+            insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
+                ended_at, took_us, failures, rescues, snoozes, name, destination)
+            select task, step, lane, policy, 3, 0, worker, lease, created_at, claimed_at, clock_timestamp(),
+                (date_part('epoch', clock_timestamp() - claimed_at) * 1e6)::bigint, failures, rescues, snoozes, name,
+                destination
+            from gone
+            returning task, step
         )
-        insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, took_us, failures, rescues, snoozes, name, destination, output)
-        select task, step, lane, policy, 3, format, worker, lease, created_at, claimed_at, clock_timestamp(), took_us,
-            failures, rescues, snoozes, name, destination, output from gone
-        returning task, step;
+        select coalesce(array_agg(task), '{}'), coalesce(array_agg(step), '{}') from kept;

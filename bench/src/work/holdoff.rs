@@ -10,7 +10,7 @@ use super::SUBMIT_BATCH;
 use super::contestant::{Contestant, Unfinished};
 
 /// How many steps a worker claims, and reports, at a time.
-pub(super) const BATCH: u32 = 500;
+pub(super) const BATCH: u32 = 1000;
 
 /// The word that makes this program a contestant instead of the bench.
 const PART: &str = "as-contestant";

@@ -27,6 +27,7 @@ impl Holding {
             lease: self.lease,
             has_children: self.has_children,
             took: clock::now().saturating_sub(self.since),
+            whereabouts: None,
             exit: Exit::Succeeded(output),
         }
     }

@@ -100,6 +100,8 @@ pub(crate) struct Claimed {
     pub(crate) has_children: bool,
     pub(crate) trace: Option<String>,
     pub(crate) payload: Payload,
+    /// Where the store keeps it, if that helps to find it again; it may have moved since.
+    pub(crate) whereabouts: Option<Box<str>>,
 }
 
 /// How a step leaves `running`.
@@ -109,6 +111,8 @@ pub(crate) struct Report {
     pub(crate) lease: i64,
     pub(crate) has_children: bool,
     pub(crate) took: Duration,
+    /// As it was when the step was claimed.
+    pub(crate) whereabouts: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 

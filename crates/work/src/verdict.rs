@@ -92,6 +92,7 @@ mod tests {
             has_children: false,
             trace: None,
             payload: Payload::empty(),
+            whereabouts: None,
         }
     }
 

@@ -28,20 +28,16 @@ pub(crate) struct Change<'r> {
 /// Each step is there once. A worker that was stopped may report a step under an old lease and under its own in one
 /// batch; only the highest can be in force, and children must not count their parent twice.
 pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<'_>>) {
-    let (mut successes, mut changes) = (Vec::new(), Vec::new());
-    let mut highest: HashMap<StepId, i64> = HashMap::with_capacity(reports.len());
-    for report in reports {
-        let lease = highest.entry(report.step).or_insert(report.lease);
-        *lease = report.lease.max(*lease);
-    }
-    for report in reports.iter().filter(|report| highest.get(&report.step) == Some(&report.lease)) {
+    let mut once: Vec<&Report> = reports.iter().collect();
+    once.sort_by_key(|report| (report.step, std::cmp::Reverse(report.lease)));
+    once.dedup_by_key(|report| report.step);
+    let (mut successes, mut changes) = (Vec::with_capacity(once.len()), Vec::new());
+    for report in once {
         match &report.exit {
             Exit::Succeeded(output) => successes.push((report, output)),
             _ => changes.extend(change(report)),
         }
     }
-    successes.sort_by_key(|(report, _)| report.step);
-    changes.sort_by_key(|change| change.report.step);
     (successes, changes)
 }
 
@@ -114,6 +110,7 @@ mod tests {
             lease,
             has_children: true,
             took: Duration::ZERO,
+            whereabouts: None,
             exit: Exit::Succeeded(Payload::empty()),
         };
         let reports = [report(3), report(1)];

@@ -47,6 +47,9 @@ const SESSION: &str = "set time zone 'UTC';
 /// The most connections a process opens.
 const MAX_CONNECTIONS: u32 = 10;
 
+/// The connections that are kept ready: one to claim on, one to report on.
+const MIN_CONNECTIONS: u32 = 2;
+
 /// How long a call waits for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -65,6 +68,7 @@ impl Postgres {
         let options = options.application_name("holdoff");
         let pool = PgPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
+            .min_connections(MIN_CONNECTIONS)
             .acquire_timeout(CONNECT_PATIENCE)
             .after_connect(|connection, _| Box::pin(prepare(connection)))
             .connect_with(options)

@@ -20,6 +20,7 @@ macro_rules! read_claim {
             has_children: row.try_get(10)?,
             trace: row.try_get(11)?,
             payload: crate::Payload { format, bytes: bytes.unwrap_or_default().into() },
+            whereabouts: row.try_get::<Option<String>, _>(14)?.map(Into::into),
         }
     }};
 }

@@ -125,6 +125,7 @@ impl Claimer {
             lease: claim.claimed.lease,
             has_children: claim.claimed.has_children,
             took: clock::now().saturating_sub(claim.since),
+            whereabouts: None,
             exit,
         };
         let reports = [report];

@@ -1,7 +1,10 @@
 //! Running one step.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -51,11 +54,15 @@ pub(super) fn start(
     let running = async move {
         let shared = shared_by_run;
         let exit = run(&shared, &claimed, context, since).await;
+        let took = clock::now().saturating_sub(since);
+        // A step that was renewed has moved; and what is just being renewed is locked in another order.
+        let is_young = took < shared.work.shared.settings.lease / 4;
         let report = exit.map(|exit| Report {
             step: claimed.step,
             lease: claimed.lease,
             has_children: claimed.has_children,
-            took: clock::now().saturating_sub(since),
+            took,
+            whereabouts: claimed.whereabouts.clone().filter(|_| is_young),
             exit,
         });
         // Nobody listens only when the whole worker is gone; then the lease runs out.
@@ -69,6 +76,8 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
     let work = &shared.work.shared;
     let cancelled = context.cancelled.clone();
     let handled = tokio::select! {
+        // First what most often ends it: then nobody has to listen for the rest.
+        biased;
         handled = handle(shared, claimed, context) => handled,
         // Somebody else has it, or will: whatever would be reported is refused.
         () = cancelled.cancelled() => return None,
@@ -136,35 +145,22 @@ async fn handle(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Re
             None => Err(Fault::snooze(Duration::from_secs(1), "this worker makes no HTTP requests")),
         },
         _ => match shared.handlers.get(&context.lane.operation) {
-            // In a task of its own, so that a panic is its own.
-            Some(handler) => {
-                let running = AbortOnDrop(tokio::spawn(handler.run(context, payload)));
-                running.await
-            }
+            Some(handler) => Guarded(handler.run(context, payload)).await,
             None => Err(Fault::snooze(Duration::from_secs(1), "this worker has no handler for it")),
         },
     }
 }
 
-/// A handler's task that does not outlive whoever waits for it.
-struct AbortOnDrop(tokio::task::JoinHandle<Result<Ran, Fault>>);
+/// A handler whose panics are its own: they become faults, and the place is free again.
+struct Guarded(Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>>);
 
-impl Future for AbortOnDrop {
+impl Future for Guarded {
     type Output = Result<Ran, Fault>;
 
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        std::pin::Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|ended| ended.unwrap_or_else(|_| Err(verdict::panicked())))
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        // Nothing of the handler is looked at again after it has panicked, so nothing half-done can be seen.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| Poll::Ready(Err(verdict::panicked())))
     }
 }
 

@@ -43,7 +43,7 @@ macro_rules! claim {
     ))
     returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
         case when s.failures = 0 then 0 else holdoff.micros(clock_timestamp()) - holdoff.micros(s.first_at) end,
-        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload")
+        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload, s.ctid::text")
     };
 }
 

@@ -30,6 +30,9 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         tx.commit().await?;
         accepted
     };
+    if accepted.len() == reports.len() {
+        return Ok(vec![Receipt::Accepted; reports.len()]);
+    }
     receipts(pool, reports, &exits::accepted(reports, &accepted)).await
 }
 
@@ -52,6 +55,50 @@ pub(crate) async fn succeed(
     tx: &mut PgConnection,
     successes: &[(&Report, &Payload)],
 ) -> Result<HashSet<StepId>> {
+    let is_plain =
+        |(report, output): &&(&Report, &Payload)| report.whereabouts.is_some() && output.bytes.is_empty();
+    let plain: Vec<&Report> = successes.iter().filter(is_plain).map(|(report, _)| *report).collect();
+    let mut gone = succeed_on_the_spot(&mut *tx, &plain).await?;
+    // Those with an output, and those that have moved since: their leases were renewed.
+    let is_left = |(report, _): &&(&Report, &Payload)| !gone.contains(&report.step);
+    let left: Vec<(&Report, &Payload)> = successes.iter().filter(is_left).copied().collect();
+    gone.extend(succeed_by_key(tx, &left).await?);
+    Ok(gone)
+}
+
+/// Steps without an output that are still where they were claimed: found without an index, which saves a quarter of
+/// the work. The key and the lease are compared all the same, for another row may stand there by now; `is true` keeps
+/// that a look into a hash, where a join would compare everybody with everybody.
+async fn succeed_on_the_spot(tx: &mut PgConnection, reports: &[&Report]) -> Result<HashSet<StepId>> {
+    if reports.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
+    let (tasks, numbers) = columns(&steps);
+    let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
+    let places: Vec<&str> = reports.iter().filter_map(|report| report.whereabouts.as_deref()).collect();
+    let statement = "with gone as (
+            delete from holdoff.steps s
+            where s.ctid = any($1::text[]::tid[])
+                and ((s.task, s.step, s.lease) in (select * from unnest($2::uuid[], $3::int[], $4::bigint[]))) is true
+            returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
+                s.rescues, s.snoozes, s.name, s.destination
+        ), kept as (
+            insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
+                ended_at, took_us, failures, rescues, snoozes, name, destination)
+            select task, step, lane, policy, 3, 0, worker, lease, created_at, claimed_at, clock_timestamp(),
+                (date_part('epoch', clock_timestamp() - claimed_at) * 1e6)::bigint, failures, rescues, snoozes, name,
+                destination
+            from gone
+            returning task, step
+        )
+        select coalesce(array_agg(task), '{}'), coalesce(array_agg(step), '{}') from kept";
+    let query = sqlx::query_as(statement).bind(places).bind(tasks).bind(numbers).bind(leases);
+    Ok(step_ids(query.fetch_one(tx).await?))
+}
+
+/// Steps found by their key.
+async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]) -> Result<HashSet<StepId>> {
     if successes.is_empty() {
         return Ok(HashSet::new());
     }
@@ -71,22 +118,21 @@ pub(crate) async fn succeed(
             delete from holdoff.steps s using r where s.task = r.task and s.step = r.step and s.lease = r.lease
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
                 s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output
+        ), kept as (
+            insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
+                ended_at, took_us, failures, rescues, snoozes, name, destination, output)
+            select task, step, lane, policy, 3, format, worker, lease, created_at, claimed_at, clock_timestamp(),
+                took_us, failures, rescues, snoozes, name, destination, output
+            from gone
+            returning task, step
         )
-        insert into holdoff.done (task, step, lane, policy, state, format, worker, lease, created_at, claimed_at,
-            ended_at, took_us, failures, rescues, snoozes, name, destination, output)
-        select task, step, lane, policy, 3, format, worker, lease, created_at, claimed_at, clock_timestamp(), took_us,
-            failures, rescues, snoozes, name, destination, output from gone
-        returning task, step";
-    let rows: Vec<(Uuid, i32)> = sqlx::query_as(statement)
-        .bind(tasks)
-        .bind(numbers)
-        .bind(leases)
-        .bind(took)
-        .bind(formats)
-        .bind(outputs)
-        .fetch_all(tx)
-        .await?;
-    Ok(rows.into_iter().map(|(task, step)| step_id(task, step)).collect())
+        select coalesce(array_agg(task), '{}'), coalesce(array_agg(step), '{}') from kept";
+    let query = sqlx::query_as(statement).bind(tasks).bind(numbers).bind(leases).bind(took).bind(formats);
+    Ok(step_ids(query.bind(outputs).fetch_one(tx).await?))
+}
+
+fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> HashSet<StepId> {
+    tasks.into_iter().zip(numbers).map(|(task, step)| step_id(task, step)).collect()
 }
 
 /// Tells the children of these steps that a parent is done. Parents are counted per child, and children locked in

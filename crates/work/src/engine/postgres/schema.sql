@@ -46,7 +46,7 @@ create table holdoff.workers (
     started_at timestamptz not null default clock_timestamp()
 );
 
--- Steps that are not over. Rows come and go fast: half-filled pages leave room for the claim's new version, which
+-- Steps that are not over. Rows come and go fast: pages less than half full leave room for the claim's new version, which
 -- then needs no new index entries (a heap-only tuple), and the vacuum comes early.
 create table holdoff.steps (
     task uuid not null,
@@ -84,7 +84,7 @@ create table holdoff.steps (
     payload bytea,
     primary key (task, step)
 ) with (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_insert_scale_factor = 0.2,
     autovacuum_analyze_scale_factor = 0.2,

@@ -36,7 +36,7 @@ const CLAIM: &str =
         order by c.due_at limit ?5
     )
     returning task, step, lane, policy, lease, failures, last_delay_us, ?3 - first_at, refreshed, parents > 0,
-        children > 0, trace, format, payload";
+        children > 0, trace, format, payload, null";
 
 async fn head<'c>(connection: impl sqlx::SqliteExecutor<'c>, wants: &Wants, now: i64) -> Result<Option<i32>> {
     let list = |names: &[String]| serde_json::to_string(names).unwrap_or_else(|_| String::from("[]"));
