@@ -49,8 +49,9 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
     work::submit_all(&behind, BACKLOG, TOMORROW).await?;
     let (mut rate, mut rate_behind) = (0.0_f64, 0.0_f64);
     for _ in 0..ROUNDS {
-        rate = rate.max(burn_down(&alone).await?);
-        rate_behind = rate_behind.max(burn_down(&behind).await?);
+        let (here, there) = (burn_down(&alone).await?, burn_down(&behind).await?);
+        eprintln!("store: {name}: {here:.0}/s alone, {there:.0}/s beside the backlog");
+        (rate, rate_behind) = (rate.max(here), rate_behind.max(there));
     }
     let (median, p99) = latencies(&alone).await?;
     let burn = Row::beside(&format!("{name}: burn down"), "/s", rate, ("", f64::NAN));

@@ -28,6 +28,7 @@ const JOBS_VARIABLE: &str = "HOLDOFF_BENCH_JOBS";
 const SUBMIT_BATCH: u32 = 1000;
 /// How many processes burn jobs down.
 const WORKERS: usize = 2;
+const SUBMIT: &str = "submit";
 const BURN_DOWN: &str = "burn down";
 
 /// The defaults of Postgres, but for memory as on any server, and a log long enough that no checkpoint falls into
@@ -114,7 +115,7 @@ pub(crate) fn rows() -> Vec<Row> {
             entry.take_turn(&runtime, &server);
         }
     }
-    let mut rows = compared("submit", &entries, |rates| rates.submit);
+    let mut rows = compared(SUBMIT, &entries, |rates| rates.submit);
     rows.extend(compared(BURN_DOWN, &entries, |rates| rates.burn_down));
     rows
 }
@@ -142,7 +143,13 @@ fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> 
         let theirs = entry.rate(rate);
         let row = Row::beside(what, "/s", ours, (&entry.contestant.name(), theirs));
         let is_our_ceiling = entry.role == Role::Ceiling(holdoff::BATCH);
-        if is_held && is_our_ceiling { row.bar("≥ 60 %", ours >= 0.6 * theirs) } else { row }
+        let is_best_peer = entry.role == Role::Peer && theirs >= best_peer;
+        match () {
+            () if is_held && is_our_ceiling => row.bar("≥ 60 %", ours >= 0.6 * theirs),
+            () if is_held && is_best_peer => row.bar("≥ 1.5 ×", ours >= 1.5 * theirs),
+            () if what == SUBMIT && is_best_peer => row.bar("≥ 1 ×", ours >= theirs),
+            () => row,
+        }
     };
     entries.iter().filter(|entry| !is_ours(entry)).map(row).collect()
 }

@@ -10,6 +10,8 @@ mod history;
 mod migrate;
 mod names;
 mod operate;
+#[cfg(test)]
+mod plans;
 mod read;
 mod rescue;
 mod rows;

@@ -15,7 +15,7 @@ use crate::store::{Claimed, Result, Wants, WorkerId};
 use crate::{Payload, StepId, TaskId};
 
 /// The lane of the most urgent due step, found by one look at each lane's head.
-const HEAD: &str = "select l.id from (
+pub(super) const HEAD: &str = "select l.id from (
         select l.id, l.priority, (
             select s.due_at from holdoff_steps s where s.lane = l.id and s.state = 1 and s.due_at <= ?5
             order by s.due_at limit 1
@@ -28,7 +28,7 @@ const HEAD: &str = "select l.id from (
     ) l
     where l.due_at is not null order by l.priority, l.due_at limit 1";
 
-const CLAIM: &str =
+pub(super) const CLAIM: &str =
     "update holdoff_steps as s set state = 2, lease = s.lease + 1, worker = ?2, claimed_at = ?3,
         first_at = iif(s.failures = 0, ?3, coalesce(s.first_at, ?3)), due_at = ?3 + ?4
     where (s.task, s.step) in (

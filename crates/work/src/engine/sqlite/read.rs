@@ -74,7 +74,8 @@ async fn select(
         Table::Steps => "s.payload",
         Table::Done => "s.output",
     });
-    query.push(" from ").push(table.name()).push(" s join holdoff_lanes l on l.id = s.lane");
+    // The steps lead, so that their key gives the order and the page ends the search; `cross` says so.
+    query.push(" from ").push(table.name()).push(" s cross join holdoff_lanes l on l.id = s.lane");
     query.push(" left join holdoff_policies p on p.id = s.policy");
     push_where(&mut query, filter, table, now);
     if let Some(after) = page.after {

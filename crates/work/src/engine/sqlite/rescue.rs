@@ -11,7 +11,7 @@ use crate::engine::POISON;
 use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
 use crate::{StepId, StepState, next_due};
 
-const LOST: &str = "select s.task, s.step from holdoff_lanes l
+pub(super) const LOST: &str = "select s.task, s.step from holdoff_lanes l
     cross join holdoff_steps s on s.lane = l.id and s.state = 2 and s.due_at < ?1";
 
 pub(super) async fn is_any_lost(readers: &SqlitePool, now: i64) -> Result<bool> {

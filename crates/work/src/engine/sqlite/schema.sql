@@ -83,8 +83,9 @@ create table holdoff_steps (
     primary key (task, step)
 ) strict, without rowid;
 
--- Ready steps by when they are due, running ones by when their lease ends.
-create index holdoff_steps_due on holdoff_steps (lane, state, due_at) where state in (1, 2);
+-- Ready steps by when they are due, running ones by when their lease ends. Not partial: SQLite does not see that
+-- `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
+create index holdoff_steps_due on holdoff_steps (lane, state, due_at);
 create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
 
 create table holdoff_edges (

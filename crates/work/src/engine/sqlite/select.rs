@@ -3,8 +3,8 @@
 use sqlx::{QueryBuilder, Sqlite};
 
 use super::rows::micros;
-use crate::Filter;
 use crate::engine::like;
+use crate::{Filter, StepState};
 
 /// Which table is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,12 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
     query.push(" where true");
     if !filter.states.is_empty() {
         let codes: Vec<String> = filter.states.iter().map(|state| state.code().to_string()).collect();
-        query.push(" and s.state in (").push(codes.join(", ")).push(")");
+        // Only failed and conflicted steps are few enough to be looked up by their state; lists of others go by the key,
+        // newest first, and stop when the page is full. The plus keeps the planner from the index.
+        let is_rare =
+            filter.states.iter().all(|state| matches!(state, StepState::Failed | StepState::Conflicted));
+        query.push(if is_rare { " and s.state in (" } else { " and +s.state in (" });
+        query.push(codes.join(", ")).push(")");
     }
     if let Some(task) = filter.task {
         query.push(" and s.task = ").push_bind(task.as_uuid());
