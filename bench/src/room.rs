@@ -12,6 +12,9 @@ use crate::work;
 
 const CYCLES: usize = 5;
 const STEPS: u32 = 200_000;
+/// In SQLite cycles are smaller, so that there are enough after caches have filled and allocators settled.
+const SMALL_CYCLES: usize = 10;
+const FEW_STEPS: u32 = 100_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -37,8 +40,8 @@ async fn sqlite() -> Result<Vec<Row>, String> {
     pruner.prune().await.map_err(|error| error.to_string())?;
     let start = size(&file);
     let mut memory = Vec::new();
-    for _ in 0..CYCLES {
-        cycle(&keeper, STEPS).await?;
+    for _ in 0..SMALL_CYCLES {
+        cycle(&keeper, FEW_STEPS).await?;
         memory.push(resident());
         eprintln!(
             "room: SQLite: {:.1} MiB of file, {:.1} MiB of memory",
@@ -54,7 +57,7 @@ async fn sqlite() -> Result<Vec<Row>, String> {
         Row::grown("memory after a million steps", "MiB", last / MIB, ("after 200 000", first / MIB));
     let pruned = Row::grown("SQLite file after pruning", "MiB", end / MIB, ("at the start", start / MIB));
     Ok(vec![
-        memory.bar("≤ 1.2", *last <= 1.2 * first),
+        memory.bar("≤ 1.1", last <= 1.1 * half),
         Row::grown("SQLite file with a million done", "MiB", full / MIB, ("at the start", start / MIB)),
         pruned.bar("≤ 1.2", end <= 1.2 * start),
     ])
