@@ -15,7 +15,7 @@ with head as (
         order by l.priority, h.due_at limit 1
     ), claimed as (
     update holdoff.steps s set state = 2, lease = s.lease + 1, worker = :worker, claimed_at = clock_timestamp(),
-        first_at = coalesce(s.first_at, clock_timestamp()), leased_until = clock_timestamp() + holdoff.span(:lease_us)
+        first_at = case when s.failures = 0 or s.first_at is null then clock_timestamp() else s.first_at end, leased_until = clock_timestamp() + holdoff.span(:lease_us)
     where s.ctid = any(array(
         select c.ctid from holdoff.steps c
         where c.lane = (select id from head) and c.line = 1 and c.state = 1 and c.due_at <= (select clock_timestamp())
