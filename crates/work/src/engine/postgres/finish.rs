@@ -66,8 +66,8 @@ pub(crate) async fn succeed(
     Ok(gone)
 }
 
-/// Steps without an output that are still where they were claimed: found without an index, which saves a quarter of
-/// the work. The key and the lease are compared all the same, for another row may stand there by now; `is true` keeps
+/// Steps without an output that are still where they were claimed: found without an index.
+/// The key and the lease are compared all the same, for another row may stand there by now; `is true` keeps
 /// that a look into a hash, where a join would compare everybody with everybody.
 async fn succeed_on_the_spot(tx: &mut PgConnection, reports: &[&Report]) -> Result<HashSet<StepId>> {
     if reports.is_empty() {
