@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::store::{Exit, Outcome, Reason, Receipt, Report};
+use holdoff_policy::Class;
+
+use crate::engine::POISON;
+use crate::store::{Ended, Exit, LaneId, NewTask, Outcome, Reason, Receipt, Report, Rescued, Tell};
 use crate::{Payload, StepId, StepState};
 
 /// How many reports of one step are kept; each run raises the lease by two.
@@ -58,6 +61,37 @@ pub(crate) fn accepted(reports: &[Report], changed: &HashSet<StepId>) -> HashSet
         *lease = report.lease.max(*lease);
     }
     accepted.into_iter().collect()
+}
+
+/// A step that was changed: itself, its lane, and its failures so far.
+pub(crate) type Changed = (StepId, LaneId, i32);
+
+/// The tasks that tell about those steps that ended, of all that were changed.
+pub(crate) fn tell_of_changes(changes: &[Change<'_>], changed: &[Changed], tell: Tell<'_>) -> Vec<NewTask> {
+    let by_step: HashMap<StepId, &Change<'_>> =
+        changes.iter().map(|change| (change.report.step, change)).collect();
+    let ended = |(step, lane, attempts): &Changed| {
+        let change = by_step.get(step).filter(|change| change.state != StepState::Ready)?;
+        let (class, message) = (change.class.unwrap_or_default().to_owned(), change.message.to_owned());
+        tell(&Ended { step: *step, lane: *lane, state: change.state, attempts: *attempts, class, message })
+    };
+    changed.iter().filter_map(ended).collect()
+}
+
+/// A step that was taken back: itself, its lane, its state now, and its failures so far.
+pub(crate) type Back = (StepId, LaneId, i16, i32);
+
+/// The tasks that tell about those that lost their workers too often, and how many went which way.
+pub(crate) fn tell_of_rescue(back: &[Back], tell: Tell<'_>) -> (Vec<NewTask>, Rescued) {
+    let state = StepState::Failed;
+    let poisonous: Vec<&Back> = back.iter().filter(|(.., code, _)| *code == state.code()).collect();
+    let ended = |(step, lane, _, attempts): &&Back| {
+        let (class, message) = (Class::Timeout.name().to_owned(), POISON.to_owned());
+        tell(&Ended { step: *step, lane: *lane, state, attempts: *attempts, class, message })
+    };
+    let failed = poisonous.len() as u64;
+    let messages = poisonous.iter().filter_map(ended).collect();
+    (messages, Rescued { requeued: back.len() as u64 - failed, failed })
 }
 
 fn change(report: &Report) -> Option<Change<'_>> {

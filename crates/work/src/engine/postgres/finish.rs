@@ -8,8 +8,8 @@ use sqlx::{PgConnection, PgPool};
 use super::claim::{columns, step_id};
 use super::submit::{micros, submit};
 use crate::engine::exits::{self, Change};
-use crate::store::{Ended, Receipt, Report, Result, Tell};
-use crate::{Payload, StepId, StepState};
+use crate::store::{Receipt, Report, Result, Tell};
+use crate::{Payload, StepId};
 
 pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>> {
     let (successes, changes) = exits::sort(reports);
@@ -212,23 +212,9 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
         .bind(changes.iter().map(|change| change.message).collect::<Vec<_>>())
         .fetch_all(&mut *tx)
         .await?;
-    let by_step: HashMap<StepId, &Change<'_>> =
-        changes.iter().map(|change| (change.report.step, change)).collect();
-    let mut messages = Vec::new();
-    for (task, step, lane, failures) in &rows {
-        let step = step_id(*task, *step);
-        let Some(change) = by_step.get(&step).filter(|change| change.state != StepState::Ready) else {
-            continue;
-        };
-        messages.extend(tell(&Ended {
-            step,
-            lane: *lane,
-            state: change.state,
-            attempts: *failures,
-            class: change.class.unwrap_or_default().to_owned(),
-            message: change.message.to_owned(),
-        }));
-    }
+    let changed: Vec<exits::Changed> =
+        rows.into_iter().map(|(task, step, lane, failures)| (step_id(task, step), lane, failures)).collect();
+    let messages = exits::tell_of_changes(changes, &changed, tell);
     submit(tx, &messages, false).await?;
     if changes.iter().any(|change| change.report.lease > exits::KEPT_LEASES) {
         let forget = "delete from holdoff.attempts a using unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
@@ -241,7 +227,7 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
             .execute(tx)
             .await?;
     }
-    Ok(rows.into_iter().map(|(task, step, ..)| step_id(task, step)).collect())
+    Ok(changed.into_iter().map(|(step, ..)| step).collect())
 }
 
 /// A receipt for each report; what was not accepted is looked up, for it may have been reported before.

@@ -5,9 +5,8 @@ use sqlx::types::Uuid;
 
 use super::claim::step_id;
 use super::submit::{micros, submit};
-use crate::StepState;
-use crate::engine::POISON;
-use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
+use crate::engine::{POISON, exits};
+use crate::store::{RescueRule, Rescued, Result, Tell};
 
 /// Expired leases are found in two places: among renewed ones by their end, and among those still in line near its
 /// head, for whatever was claimed stood before everything that was not.
@@ -70,23 +69,12 @@ pub(super) async fn rescue(pool: &PgPool, rule: RescueRule, tell: Tell<'_>) -> R
         .bind(POISON)
         .fetch_all(&mut *tx)
         .await?;
-    let is_failed = |state: i16| state == StepState::Failed.code();
-    let messages: Vec<_> = rows
-        .iter()
-        .filter(|(.., state, _)| is_failed(*state))
-        .filter_map(|(task, step, lane, _, failures)| {
-            tell(&Ended {
-                step: step_id(*task, *step),
-                lane: *lane,
-                state: StepState::Failed,
-                attempts: *failures,
-                class: "timeout".to_owned(),
-                message: POISON.to_owned(),
-            })
-        })
+    let back: Vec<exits::Back> = rows
+        .into_iter()
+        .map(|(task, step, lane, state, failures)| (step_id(task, step), lane, state, failures))
         .collect();
+    let (messages, rescued) = exits::tell_of_rescue(&back, tell);
     submit(&mut tx, &messages, false).await?;
     tx.commit().await?;
-    let failed = rows.iter().filter(|(.., state, _)| is_failed(*state)).count() as u64;
-    Ok(Rescued { requeued: rows.len() as u64 - failed, failed })
+    Ok(rescued)
 }

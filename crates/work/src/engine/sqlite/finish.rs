@@ -10,8 +10,8 @@ use super::claim::step_id;
 use super::rows::{self, Rows, micros};
 use super::submit::submit;
 use crate::engine::exits::{self, Change};
-use crate::store::{Ended, Receipt, Report, Result, Tell};
-use crate::{Payload, StepId, StepState};
+use crate::store::{Receipt, Report, Result, Tell};
+use crate::{Payload, StepId};
 
 /// Answers with a receipt for each report, and whether steps became due.
 pub(super) async fn finish(
@@ -133,23 +133,11 @@ async fn change(
         where true
         on conflict do nothing";
     sqlx::query(log).bind(&rows).bind(now).execute(&mut *tx).await?;
-    let by_step: HashMap<StepId, &Change<'_>> =
-        changes.iter().map(|change| (change.report.step, change)).collect();
-    let mut messages = Vec::new();
-    for (task, step, lane, failures) in &changed {
-        let step = step_id(*task, *step);
-        let Some(change) = by_step.get(&step).filter(|change| change.state != StepState::Ready) else {
-            continue;
-        };
-        messages.extend(tell(&Ended {
-            step,
-            lane: *lane,
-            state: change.state,
-            attempts: *failures,
-            class: change.class.unwrap_or_default().to_owned(),
-            message: change.message.to_owned(),
-        }));
-    }
+    let changed: Vec<exits::Changed> = changed
+        .into_iter()
+        .map(|(task, step, lane, failures)| (step_id(task, step), lane, failures))
+        .collect();
+    let messages = exits::tell_of_changes(changes, &changed, tell);
     submit(tx, now, &messages, false).await?;
     if changes.iter().any(|change| change.report.lease > exits::KEPT_LEASES) {
         let forget = "delete from holdoff_attempts where (task, step, lease) in (
@@ -158,7 +146,7 @@ async fn change(
                     and a.lease < (r.value ->> 2) - ?2)";
         sqlx::query(forget).bind(&rows).bind(exits::KEPT_LEASES).execute(tx).await?;
     }
-    Ok(changed.into_iter().map(|(task, step, ..)| step_id(task, step)).collect())
+    Ok(changed.into_iter().map(|(step, ..)| step).collect())
 }
 
 /// A receipt for each report; what was not accepted is looked up, for it may have been reported before.

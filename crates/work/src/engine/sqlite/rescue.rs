@@ -7,9 +7,9 @@ use super::Write;
 use super::claim::step_id;
 use super::rows::{self, micros};
 use super::submit::submit;
-use crate::engine::POISON;
-use crate::store::{Ended, RescueRule, Rescued, Result, Tell};
-use crate::{StepId, StepState, next_due};
+use crate::engine::{POISON, exits};
+use crate::store::{RescueRule, Rescued, Result, Tell};
+use crate::{StepId, next_due};
 
 pub(super) const LOST: &str = "select s.task, s.step from holdoff_lanes l
     cross join holdoff_steps s on s.lane = l.id and s.state = 2 and s.due_at < ?1";
@@ -59,23 +59,12 @@ pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -
         on conflict do nothing";
     let back: Vec<StepId> = rows.iter().map(|(task, step, ..)| step_id(*task, *step)).collect();
     sqlx::query(log).bind(write.now).bind(POISON).bind(rows::steps(&back)).execute(&mut *write.tx).await?;
-    let is_failed = |state: i16| state == StepState::Failed.code();
-    let messages: Vec<_> = rows
-        .iter()
-        .filter(|(.., state, _)| is_failed(*state))
-        .filter_map(|(task, step, lane, _, failures)| {
-            tell(&Ended {
-                step: step_id(*task, *step),
-                lane: *lane,
-                state: StepState::Failed,
-                attempts: *failures,
-                class: "timeout".to_owned(),
-                message: POISON.to_owned(),
-            })
-        })
+    let back: Vec<exits::Back> = rows
+        .into_iter()
+        .map(|(task, step, lane, state, failures)| (step_id(task, step), lane, state, failures))
         .collect();
+    let (messages, rescued) = exits::tell_of_rescue(&back, tell);
     submit(&mut write.tx, write.now, &messages, false).await?;
     write.tx.commit().await?;
-    let failed = rows.iter().filter(|(.., state, _)| is_failed(*state)).count() as u64;
-    Ok(Rescued { requeued: rows.len() as u64 - failed, failed })
+    Ok(rescued)
 }
