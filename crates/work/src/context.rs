@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
-
+use crate::worker::Hold;
 use crate::{Fault, Payload, StepId};
+use serde::de::DeserializeOwned;
+
+/// Most steps have no parents.
+static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
 
 /// What a handler knows about the step it runs.
 #[derive(Clone, Debug)]
@@ -18,9 +20,9 @@ pub struct Context {
     pub(crate) has_children: bool,
     /// When it was claimed, by this process's clock.
     pub(crate) since: std::time::Duration,
-    pub(crate) inputs: Arc<BTreeMap<String, Payload>>,
+    pub(crate) inputs: Option<Arc<BTreeMap<String, Payload>>>,
     pub(crate) trace: Option<Arc<str>>,
-    pub(crate) cancelled: CancellationToken,
+    pub(crate) hold: Arc<Hold>,
 }
 
 /// The way to a worker that a step takes: everything that decides who may claim it, and when.
@@ -95,7 +97,7 @@ impl Context {
 
     /// The output of a parent, by the parent's name.
     pub fn input<T: DeserializeOwned>(&self, parent: &str) -> Result<T, Fault> {
-        match self.inputs.get(parent) {
+        match self.inputs().get(parent) {
             Some(output) => output.read_or_fail(),
             None => Err(Fault::permanent(format!("the step has no parent `{parent}`"))),
         }
@@ -103,7 +105,7 @@ impl Context {
 
     /// The outputs of all parents, by their names.
     pub fn inputs(&self) -> &BTreeMap<String, Payload> {
-        &self.inputs
+        self.inputs.as_deref().unwrap_or(&NO_INPUTS)
     }
 
     /// The trace this task belongs to, as it was submitted (a W3C `traceparent`).
@@ -114,11 +116,11 @@ impl Context {
     /// Waits until the step is to be stopped: its lease was lost, its task was cancelled, or the worker's
     /// patience at shutdown is over. What is done after that is done by a stale worker.
     pub async fn cancelled(&self) {
-        self.cancelled.cancelled().await;
+        self.hold.lost.cancelled().await;
     }
 
     /// Whether the step is to be stopped.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.is_cancelled()
+        self.hold.lost.is_cancelled()
     }
 }

@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use handler::Handler;
 pub use handler::{FromPayload, IntoOutput, Ran};
+pub(crate) use hold::Hold;
 
 use crate::metrics::LaneMetrics;
 use crate::notify::Herald;

@@ -1,26 +1,27 @@
 //! Rows into records, for every engine alike. Macros, because the engines' row types share no trait that is
 //! pleasant to name.
 
-/// A [`Claimed`](crate::store::Claimed) from the columns a claim returns.
+/// A [`Claimed`](crate::store::Claimed) from the columns a claim returns. Every step that runs comes through here, so
+/// the types, which the statement fixes, are not compared again for each value.
 macro_rules! read_claim {
     ($row:expr) => {{
         let row = $row;
-        let bytes: Option<Vec<u8>> = row.try_get(13)?;
-        let format = crate::payload::Format::of_code(row.try_get(12)?);
+        let bytes: Option<Vec<u8>> = row.try_get_unchecked(13)?;
+        let format = crate::payload::Format::of_code(row.try_get_unchecked(12)?);
         crate::store::Claimed {
-            step: crate::TaskId::from_uuid(row.try_get(0)?).step(row.try_get(1)?),
-            lane: row.try_get(2)?,
-            policy: row.try_get(3)?,
-            lease: row.try_get(4)?,
-            failures: row.try_get(5)?,
-            last_delay: crate::engine::reading::duration(row.try_get(6)?),
-            elapsed: crate::engine::reading::duration(row.try_get(7)?),
-            refreshed: row.try_get(8)?,
-            has_parents: row.try_get(9)?,
-            has_children: row.try_get(10)?,
-            trace: row.try_get(11)?,
+            step: crate::TaskId::from_uuid(row.try_get_unchecked(0)?).step(row.try_get_unchecked(1)?),
+            lane: row.try_get_unchecked(2)?,
+            policy: row.try_get_unchecked(3)?,
+            lease: row.try_get_unchecked(4)?,
+            failures: row.try_get_unchecked(5)?,
+            last_delay: crate::engine::reading::duration(row.try_get_unchecked(6)?),
+            elapsed: crate::engine::reading::duration(row.try_get_unchecked(7)?),
+            refreshed: row.try_get_unchecked(8)?,
+            has_parents: row.try_get_unchecked(9)?,
+            has_children: row.try_get_unchecked(10)?,
+            trace: row.try_get_unchecked(11)?,
             payload: crate::Payload { format, bytes: bytes.unwrap_or_default().into() },
-            whereabouts: row.try_get::<Option<String>, _>(14)?.map(Into::into),
+            whereabouts: row.try_get_unchecked::<Option<String>, _>(14)?.map(Into::into),
         }
     }};
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use holdoff_policy::{Class, ClassMap};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::address::{Forbidden, is_private};
 use super::client::Reach;
@@ -30,16 +29,17 @@ fn context(attempt: u32) -> Context {
         kind: Kind::Http,
         priority: 5,
     };
+    let step = TaskId::fresh().step(3);
     Context {
-        step: TaskId::fresh().step(3),
+        step,
         lane: Arc::new(lane),
         attempt,
         token: 7,
         has_children: false,
         since: Duration::ZERO,
-        inputs: Arc::default(),
+        inputs: None,
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
-        cancelled: CancellationToken::new(),
+        hold: crate::worker::Hold::new(step, 1, Duration::ZERO),
     }
 }
 

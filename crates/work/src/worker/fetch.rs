@@ -9,8 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::finish::Reports;
 use super::{Shared, run};
+use crate::names::KnownLane;
 use crate::patience::patiently;
-use crate::store::{Claimed, Result};
+use crate::store::{Claimed, LaneId, Result};
 use crate::{Payload, StepId, clock};
 
 /// The most steps claimed at once.
@@ -86,9 +87,15 @@ async fn claim(
     let claimed = work.store.claim(&shared.wants, shared.id, limit, work.settings.lease).await?;
     let count = claimed.len();
     let mut inputs = inputs(shared, &claimed).await?;
+    let mut known: Option<(LaneId, Arc<KnownLane>)> = None;
     for claimed in claimed {
-        let lane = patiently(&work.callers, |_| work.names.lane(&*work.store, claimed.lane)).await?;
-        let inputs = inputs.remove(&claimed.step).unwrap_or_default();
+        // Whatever is claimed at once is mostly of one lane.
+        let lane = match &known {
+            Some((id, lane)) if *id == claimed.lane => Arc::clone(lane),
+            _ => patiently(&work.callers, |_| work.names.lane(&*work.store, claimed.lane)).await?,
+        };
+        known = Some((claimed.lane, Arc::clone(&lane)));
+        let inputs = inputs.remove(&claimed.step).map(Arc::new);
         let Some(place) = free.split(1) else { break };
         run::start(shared, claimed, lane, inputs, since, place, reports.clone());
     }

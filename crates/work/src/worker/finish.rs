@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Shared;
-use crate::StepId;
+use super::hold::{Hold, Slot};
 use crate::names::KnownLane;
 use crate::patience::patiently;
 use crate::store::{Receipt, Report};
@@ -15,8 +15,8 @@ const BATCH: usize = 1000;
 
 /// A step that has ended, with the place it had. The place is free when the report is durable.
 pub(super) struct Done {
-    pub(super) step: StepId,
-    pub(super) lease: i64,
+    pub(super) hold: Arc<Hold>,
+    pub(super) slot: Slot,
     pub(super) report: Option<Report>,
     pub(super) lane: Arc<KnownLane>,
     pub(super) place: OwnedSemaphorePermit,
@@ -41,17 +41,20 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
     let work = &shared.work.shared;
     let mut reports = Vec::with_capacity(batch.len());
     let mut lanes = Vec::with_capacity(batch.len());
-    let mut places: Vec<OwnedSemaphorePermit> = Vec::with_capacity(batch.len());
-    let mut held = Vec::with_capacity(batch.len());
-    for Done { step, lease, report, lane, place } in batch.drain(..) {
-        held.push((step, lease));
-        places.push(place);
+    let mut slots = Vec::with_capacity(batch.len());
+    let mut places: Option<OwnedSemaphorePermit> = None;
+    for Done { hold, slot, report, lane, place } in batch.drain(..) {
+        hold.is_ending();
+        slots.push(slot);
+        match &mut places {
+            Some(places) => places.merge(place),
+            None => places = Some(place),
+        }
         if let Some(report) = report {
             reports.push(report);
             lanes.push(lane);
         }
     }
-    shared.held.ending(&held);
     if !reports.is_empty() {
         let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
         match patiently(&work.reports, |_| work.store.finish(&reports, &tell)).await {
@@ -60,7 +63,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
             Err(error) => tracing::error!(%error, "reports could not be written"),
         }
     }
-    shared.held.remove(held.into_iter());
+    shared.held.remove(slots.into_iter());
     drop(places);
 }
 

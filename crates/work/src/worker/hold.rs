@@ -1,90 +1,92 @@
 //! The steps a worker has, and keeping them.
 
-use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use slab::Slab;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use crate::{StepId, clock};
 
-/// Steps that this worker has, by their leases: it may get one again whose last run it has not ended yet.
-#[derive(Debug, Default)]
-pub(super) struct Held(Mutex<HashMap<(StepId, i64), Hold>>);
-
+/// A step that a worker has. Its handler, its report and whoever renews its lease share it.
 #[derive(Debug)]
-struct Hold {
-    /// When the lease was last known to be good, before the store was asked.
-    since: Duration,
-    lost: CancellationToken,
+pub(crate) struct Hold {
+    pub(crate) step: StepId,
+    pub(crate) lease: i64,
+    /// When the lease was last known to be good, before the store was asked, in microseconds.
+    since: AtomicU64,
+    pub(crate) lost: CancellationToken,
     /// Whether its report is being written: that the store knows the lease no more is then no bad news.
-    is_ending: bool,
+    is_ending: AtomicBool,
 }
 
+impl Hold {
+    pub(crate) fn new(step: StepId, lease: i64, since: Duration) -> Arc<Self> {
+        let (lost, is_ending) = (CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { step, lease, since: AtomicU64::new(micros(since)), lost, is_ending })
+    }
+
+    pub(super) fn is_ending(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    fn renewed(&self, since: Duration) {
+        self.since.store(micros(since), Ordering::Relaxed);
+    }
+
+    fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(Duration::from_micros(self.since.load(Ordering::Relaxed)))
+    }
+
+    fn lose(&self, why: &'static str) {
+        if !self.lost.is_cancelled() && !self.is_ending.load(Ordering::Relaxed) {
+            tracing::warn!(step = %self.step, lease = self.lease, "{why}: the step is stopped");
+            self.lost.cancel();
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// All steps that a worker has. It may get one again whose last run it has not ended yet.
+#[derive(Debug, Default)]
+pub(super) struct Held(Mutex<Slab<Arc<Hold>>>);
+
+/// Where a step stands among all.
+pub(super) type Slot = usize;
+
 impl Held {
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<(StepId, i64), Hold>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Hold>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn insert(&self, step: StepId, lease: i64, since: Duration, lost: CancellationToken) {
-        self.map().insert((step, lease), Hold { since, lost, is_ending: false });
+    pub(super) fn insert(&self, hold: Arc<Hold>) -> Slot {
+        self.all().insert(hold)
     }
 
-    pub(super) fn ending(&self, held: &[(StepId, i64)]) {
-        let mut map = self.map();
-        for hold in held {
-            if let Some(hold) = map.get_mut(hold) {
-                hold.is_ending = true;
-            }
-        }
-    }
-
-    pub(super) fn remove(&self, held: impl Iterator<Item = (StepId, i64)>) {
-        let mut map = self.map();
-        for hold in held {
-            map.remove(&hold);
-        }
+    pub(super) fn remove(&self, slots: impl Iterator<Item = Slot>) {
+        let mut all = self.all();
+        slots.for_each(|slot| drop(all.try_remove(slot)));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.map().len()
+        self.all().len()
     }
 
     /// Those that were not renewed for so long.
-    fn older_than(&self, age: Duration) -> Vec<(StepId, i64)> {
+    fn older_than(&self, age: Duration) -> Vec<Arc<Hold>> {
         let now = clock::now();
-        let is_old = |hold: &Hold| now.saturating_sub(hold.since) >= age;
-        let map = self.map();
-        let mut held: Vec<_> = map.iter().filter(|(_, hold)| is_old(hold)).map(|(held, _)| *held).collect();
+        let all = self.all();
+        let mut old: Vec<_> =
+            all.iter().filter(|(_, hold)| hold.age(now) >= age).map(|(_, hold)| Arc::clone(hold)).collect();
+        drop(all);
         // In everybody's order, so that two who write the same rows do not wait for each other.
-        held.sort_unstable();
-        held
-    }
-
-    fn renewed(&self, held: &[(StepId, i64)], still: &[bool], since: Duration) {
-        let mut map = self.map();
-        for (held, still) in held.iter().zip(still) {
-            let ((step, lease), Some(hold)) = (*held, map.get_mut(held)) else { continue };
-            if *still {
-                hold.since = since;
-            } else if !hold.is_ending {
-                tracing::warn!(%step, lease, "the lease is lost: the step is stopped");
-                hold.lost.cancel();
-            }
-        }
-    }
-
-    /// Stops what may belong to somebody else by now.
-    fn stop_expired(&self, lease: Duration) {
-        let now = clock::now();
-        for ((step, _), hold) in self.map().iter().filter(|(_, hold)| now.saturating_sub(hold.since) >= lease)
-        {
-            if !hold.lost.is_cancelled() && !hold.is_ending {
-                tracing::warn!(%step, "the lease could not be renewed in time: the step is stopped");
-                hold.lost.cancel();
-            }
-        }
+        old.sort_unstable_by_key(|hold| (hold.step, hold.lease));
+        old
     }
 }
 
@@ -97,14 +99,28 @@ pub(super) async fn renew(shared: Arc<Shared>) {
             () = tokio::time::sleep(third / 4) => {}
             () = shared.stopped.cancelled() => return,
         }
-        let held = shared.held.older_than(third);
-        if !held.is_empty() {
+        let old = shared.held.older_than(third);
+        if !old.is_empty() {
             let before = clock::now();
-            match shared.work.shared.store.renew(&held, lease).await {
-                Ok(still) => shared.held.renewed(&held, &still, before),
+            let leases: Vec<_> = old.iter().map(|hold| (hold.step, hold.lease)).collect();
+            match shared.work.shared.store.renew(&leases, lease).await {
+                Ok(still) => note(&old, &still, before),
                 Err(error) => tracing::warn!(%error, "leases could not be renewed; it is tried again"),
             }
         }
-        shared.held.stop_expired(lease);
+        // What may belong to somebody else by now.
+        for hold in shared.held.older_than(lease) {
+            hold.lose("the lease could not be renewed in time");
+        }
+    }
+}
+
+fn note(old: &[Arc<Hold>], still: &[bool], since: Duration) {
+    for (hold, still) in old.iter().zip(still) {
+        if *still {
+            hold.renewed(since);
+        } else {
+            hold.lose("the lease is lost");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Running one step.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,12 +9,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::Shared;
 use super::finish::{Done, Reports};
 use super::handler::Ran;
+use super::hold::Hold;
 use crate::names::KnownLane;
 use crate::patience::patiently;
 use crate::store::{Claimed, Exit, Reason, Report};
@@ -25,13 +26,13 @@ pub(super) fn start(
     shared: &Arc<Shared>,
     claimed: Claimed,
     lane: Arc<KnownLane>,
-    inputs: BTreeMap<String, Payload>,
+    inputs: Option<Arc<BTreeMap<String, Payload>>>,
     since: Duration,
     place: OwnedSemaphorePermit,
     reports: Reports,
 ) {
-    let cancelled = CancellationToken::new();
-    shared.held.insert(claimed.step, claimed.lease, since, cancelled.clone());
+    let hold = Hold::new(claimed.step, claimed.lease, since);
+    let slot = shared.held.insert(Arc::clone(&hold));
     let context = Context {
         step: claimed.step,
         lane: Arc::clone(&lane.lane),
@@ -39,9 +40,9 @@ pub(super) fn start(
         token: u64::try_from(claimed.lease).unwrap_or(0),
         has_children: claimed.has_children,
         since,
-        inputs: Arc::new(inputs),
+        inputs,
         trace: claimed.trace.as_deref().map(Arc::from),
-        cancelled,
+        hold: Arc::clone(&hold),
     };
     let span = tracing::debug_span!(
         "step",
@@ -53,7 +54,8 @@ pub(super) fn start(
     let shared_by_run = Arc::clone(shared);
     let running = async move {
         let shared = shared_by_run;
-        let exit = run(&shared, &claimed, context, since).await;
+        let mut claimed = claimed;
+        let exit = run(&shared, &claimed, context).await;
         let took = clock::now().saturating_sub(since);
         // A step that was renewed has moved; and what is just being renewed is locked in another order.
         let is_young = took < shared.work.shared.settings.lease / 4;
@@ -62,42 +64,65 @@ pub(super) fn start(
             lease: claimed.lease,
             has_children: claimed.has_children,
             took,
-            whereabouts: claimed.whereabouts.clone().filter(|_| is_young),
+            whereabouts: claimed.whereabouts.take().filter(|_| is_young),
             exit,
         });
         // Nobody listens only when the whole worker is gone; then the lease runs out.
-        let _ = reports.send(Done { step: claimed.step, lease: claimed.lease, report, lane, place }).await;
+        let _ = reports.send(Done { hold, slot, report, lane, place }).await;
     };
     shared.running.spawn(running.instrument(span));
 }
 
 /// Runs a step to its end; nothing if there is nothing to report.
-async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: Duration) -> Option<Exit> {
-    let work = &shared.work.shared;
-    let cancelled = context.cancelled.clone();
-    let handled = tokio::select! {
-        // First what most often ends it: then nobody has to listen for the rest.
-        biased;
-        handled = handle(shared, claimed, context) => handled,
-        // Somebody else has it, or will: whatever would be reported is refused.
-        () = cancelled.cancelled() => return None,
-        () = shared.stopped.cancelled() => {
-            cancelled.cancel();
-            let message = "its worker was shut down".to_owned();
-            let delay = work.settings.requeue.shutdown;
-            return Some(Exit::Requeued { delay, reason: Reason::Shutdown, message });
-        }
+///
+/// There is one of these for every step that runs, and most end well and at once: what happens otherwise is put aside,
+/// so that it takes no room here.
+async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Option<Exit> {
+    let (hold, since) = (Arc::clone(&context.hold), context.since);
+    let mut handled = handle(shared, claimed, context);
+    let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut handled).poll(cx))).await;
+    let ended = match first {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => match Box::pin(until_stopped(shared, &hold, handled)).await {
+            ControlFlow::Continue(ended) => ended,
+            ControlFlow::Break(exit) => return exit,
+        },
     };
-    let fault = match handled {
+    let fault = match ended {
         Ok(Ran::Reported) => return None,
-        Ok(Ran::Output(output)) => match check_size(output, work.settings.max_output) {
+        Ok(Ran::Output(output)) => match check_size(output, shared.work.shared.settings.max_output) {
             Ok(output) => return Some(Exit::Succeeded(output)),
             Err(fault) => fault,
         },
         // Whoever is told to stop, and says that he did, has not failed.
-        Err(_) if cancelled.is_cancelled() => return None,
+        Err(_) if hold.lost.is_cancelled() => return None,
         Err(fault) => fault,
     };
+    Some(Box::pin(judge(shared, claimed, fault, since)).await)
+}
+
+/// Lets a handler go on until it ends, or is not to go on.
+async fn until_stopped(
+    shared: &Shared,
+    hold: &Hold,
+    handled: Guarded<'_>,
+) -> ControlFlow<Option<Exit>, Result<Ran, Fault>> {
+    tokio::select! {
+        handled = handled => ControlFlow::Continue(handled),
+        // Somebody else has it, or will: whatever would be reported is refused.
+        () = hold.lost.cancelled() => ControlFlow::Break(None),
+        () = shared.stopped.cancelled() => {
+            hold.lost.cancel();
+            let message = "its worker was shut down".to_owned();
+            let delay = shared.work.shared.settings.requeue.shutdown;
+            ControlFlow::Break(Some(Exit::Requeued { delay, reason: Reason::Shutdown, message }))
+        }
+    }
+}
+
+/// What becomes of a step that did not end well, by its policy.
+async fn judge(shared: &Shared, claimed: &Claimed, fault: Fault, since: Duration) -> Exit {
+    let work = &shared.work.shared;
     let known = patiently(&work.callers, |_| work.names.compiled(&*work.store, claimed.policy));
     let policy = match known.await {
         Ok(policy) => policy,
@@ -105,26 +130,22 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context, since: D
             // Without its policy nobody can decide: it goes back, and a node that knows it may do better.
             tracing::error!(%error, "a step's policy cannot be read");
             let delay = work.settings.requeue.rescue;
-            return Some(Exit::Requeued { delay, reason: Reason::Busy, message: error.to_string() });
+            return Exit::Requeued { delay, reason: Reason::Busy, message: error.to_string() };
         }
     };
     let ran = clock::now().saturating_sub(since);
     match verdict(&policy, claimed, ran, &fault, &work.settings.requeue, clock::roll()) {
-        Verdict::Report(exit) => Some(exit),
-        Verdict::Refresh { credential, why } => {
-            let refreshed = refresh(shared, claimed, credential).await;
-            match refreshed {
-                Ok(()) => Some(Exit::Retry { delay: Duration::ZERO, refreshed: true, why }),
-                Err(fault) => {
-                    let told = Claimed { refreshed: true, ..claimed.clone() };
-                    let judged = verdict(&policy, &told, ran, &fault, &work.settings.requeue, clock::roll());
-                    match judged {
-                        Verdict::Report(exit) => Some(exit),
-                        Verdict::Refresh { why, .. } => Some(Exit::Failed(why)),
-                    }
+        Verdict::Report(exit) => exit,
+        Verdict::Refresh { credential, why } => match refresh(shared, claimed, credential).await {
+            Ok(()) => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
+            Err(fault) => {
+                let told = Claimed { refreshed: true, ..claimed.clone() };
+                match verdict(&policy, &told, ran, &fault, &work.settings.requeue, clock::roll()) {
+                    Verdict::Report(exit) => exit,
+                    Verdict::Refresh { why, .. } => Exit::Failed(why),
                 }
             }
-        }
+        },
     }
 }
 
@@ -136,25 +157,31 @@ fn check_size(output: Payload, limit: usize) -> Result<Payload, Fault> {
     Err(Fault::permanent(format!("the output has {size} bytes, and may have {limit} (work.max_output)")))
 }
 
-async fn handle(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Result<Ran, Fault> {
-    let payload = claimed.payload.clone();
+fn handle<'a>(shared: &'a Shared, claimed: &'a Claimed, context: Context) -> Guarded<'a> {
+    let wait = |why| Guarded(Box::pin(std::future::ready(Err(Fault::snooze(Duration::from_secs(1), why)))));
     match context.lane.kind {
         #[cfg(feature = "http")]
         Kind::Http => match &shared.http {
-            Some(http) => http.run(&context, &payload).await.map(Ran::Output),
-            None => Err(Fault::snooze(Duration::from_secs(1), "this worker makes no HTTP requests")),
+            Some(http) => {
+                Guarded(Box::pin(async move { http.run(&context, &claimed.payload).await.map(Ran::Output) }))
+            }
+            None => wait("this worker makes no HTTP requests"),
         },
         _ => match shared.handlers.get(&context.lane.operation) {
-            Some(handler) => Guarded(handler.run(context, payload)).await,
-            None => Err(Fault::snooze(Duration::from_secs(1), "this worker has no handler for it")),
+            Some(handler) => {
+                let payload = claimed.payload.clone();
+                let running = catch_unwind(AssertUnwindSafe(|| handler.run(context, payload)));
+                Guarded(running.unwrap_or_else(|_| Box::pin(std::future::ready(Err(verdict::panicked())))))
+            }
+            None => wait("this worker has no handler for it"),
         },
     }
 }
 
-/// A handler whose panics are its own: they become faults, and the place is free again.
-struct Guarded(Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>>);
+/// A handler that runs, and whose panics are its own: they become faults, and the place is free again.
+struct Guarded<'a>(Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send + 'a>>);
 
-impl Future for Guarded {
+impl Future for Guarded<'_> {
     type Output = Result<Ran, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {

@@ -17,7 +17,12 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
         successes.iter().filter(|(report, _)| report.has_children).map(|(report, _)| report.step).collect();
     let accepted = if changes.is_empty() && parents.is_empty() {
         // One statement is a transaction of its own.
-        succeed(&mut *pool.acquire().await?, &successes).await?
+        let mut connection = pool.acquire().await?;
+        let gone = succeed_on_the_spot(&mut connection, &successes).await?;
+        if gone.len() == reports.len() {
+            return Ok(vec![Receipt::Accepted; reports.len()]);
+        }
+        succeed_the_rest(&mut connection, &successes, gone).await?
     } else {
         let mut tx = pool.begin().await?;
         if !successes.is_empty() && !changes.is_empty() {
@@ -55,11 +60,17 @@ pub(crate) async fn succeed(
     tx: &mut PgConnection,
     successes: &[(&Report, &Payload)],
 ) -> Result<HashSet<StepId>> {
-    let is_plain =
-        |(report, output): &&(&Report, &Payload)| report.whereabouts.is_some() && output.bytes.is_empty();
-    let plain: Vec<&Report> = successes.iter().filter(is_plain).map(|(report, _)| *report).collect();
-    let mut gone = succeed_on_the_spot(&mut *tx, &plain).await?;
-    // Those with an output, and those that have moved since: their leases were renewed.
+    let gone = succeed_on_the_spot(&mut *tx, successes).await?;
+    succeed_the_rest(tx, successes, gone).await
+}
+
+/// Those with an output, and those that have moved since: their leases were renewed.
+async fn succeed_the_rest(
+    tx: &mut PgConnection,
+    successes: &[(&Report, &Payload)],
+    gone: Vec<StepId>,
+) -> Result<HashSet<StepId>> {
+    let mut gone: HashSet<StepId> = gone.into_iter().collect();
     let is_left = |(report, _): &&(&Report, &Payload)| !gone.contains(&report.step);
     let left: Vec<(&Report, &Payload)> = successes.iter().filter(is_left).copied().collect();
     gone.extend(succeed_by_key(tx, &left).await?);
@@ -69,9 +80,15 @@ pub(crate) async fn succeed(
 /// Steps without an output that are still where they were claimed: found without an index.
 /// The key and the lease are compared all the same, for another row may stand there by now; `is true` keeps
 /// that a look into a hash, where a join would compare everybody with everybody.
-async fn succeed_on_the_spot(tx: &mut PgConnection, reports: &[&Report]) -> Result<HashSet<StepId>> {
+async fn succeed_on_the_spot(
+    tx: &mut PgConnection,
+    successes: &[(&Report, &Payload)],
+) -> Result<Vec<StepId>> {
+    let is_plain =
+        |(report, output): &&(&Report, &Payload)| report.whereabouts.is_some() && output.bytes.is_empty();
+    let reports: Vec<&Report> = successes.iter().filter(is_plain).map(|(report, _)| *report).collect();
     if reports.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(Vec::new());
     }
     let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
     let (tasks, numbers) = columns(&steps);
@@ -98,9 +115,9 @@ async fn succeed_on_the_spot(tx: &mut PgConnection, reports: &[&Report]) -> Resu
 }
 
 /// Steps found by their key.
-async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]) -> Result<HashSet<StepId>> {
+async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]) -> Result<Vec<StepId>> {
     if successes.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(Vec::new());
     }
     let steps: Vec<StepId> = successes.iter().map(|(report, _)| report.step).collect();
     let (tasks, numbers) = columns(&steps);
@@ -131,7 +148,7 @@ async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]
     Ok(step_ids(query.bind(outputs).fetch_one(tx).await?))
 }
 
-fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> HashSet<StepId> {
+fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
     tasks.into_iter().zip(numbers).map(|(task, step)| step_id(task, step)).collect()
 }
 
