@@ -1,4 +1,5 @@
 //! What our stores give by themselves: SQLite's rate, the rate beside a long backlog, and how soon a due step starts.
+//! Two processes work, as in [`work`](crate::work).
 
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ const STEPS: u32 = 100_000;
 /// Steps that wait for tomorrow while others run.
 const BACKLOG: u32 = 1_000_000;
 const TOMORROW: Duration = Duration::from_secs(24 * 60 * 60 - 1);
-const PLACES: usize = 2000;
 const ROUNDS: usize = 3;
 /// How soon steps start is looked at for so long, at so many steps a second.
 const PACE: Duration = Duration::from_secs(10);
@@ -49,11 +49,11 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
     work::submit_all(&behind, BACKLOG, TOMORROW).await?;
     let (mut rate, mut rate_behind) = (0.0_f64, 0.0_f64);
     for _ in 0..ROUNDS {
-        let (here, there) = (burn_down(&alone).await?, burn_down(&behind).await?);
+        let (here, there) = (burn_down(&alone, empty).await?, burn_down(&behind, backlog).await?);
         eprintln!("store: {name}: {here:.0}/s alone, {there:.0}/s beside the backlog");
         (rate, rate_behind) = (rate.max(here), rate_behind.max(there));
     }
-    let (median, p99) = latencies(&alone).await?;
+    let (median, p99) = latencies(&alone, empty).await?;
     let burn = Row::beside(&format!("{name}: burn down"), "/s", rate, ("", f64::NAN));
     let burn = match bar {
         Some(bar) => burn.bar(&format!("≥ {bar:.0}"), rate >= bar),
@@ -70,11 +70,14 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
     ])
 }
 
-/// Steps a second, from the start of a worker until nothing is due or running.
-async fn burn_down(work: &Work) -> Result<f64, String> {
+/// Steps a second, from the word to the workers until nothing is due or running.
+async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
     work::submit_all(work, STEPS, Duration::ZERO).await?;
+    let mut workers = work::workers(url)?;
     let start = now();
-    let worker = work::start(work, PLACES).await?;
+    for worker in &mut workers {
+        worker.go()?;
+    }
     // Steps are found by the newest, and those that wait are the oldest.
     let live = Filter::states([StepState::Ready, StepState::Running]);
     loop {
@@ -85,24 +88,32 @@ async fn burn_down(work: &Work) -> Result<f64, String> {
         if !is_burning {
             break;
         }
+        if workers.iter_mut().any(work::Process::has_ended) {
+            return Err("a worker has ended".to_owned());
+        }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let rate = f64::from(STEPS) / start.elapsed().as_secs_f64();
-    worker.shutdown().await;
-    Ok(rate)
+    Ok(f64::from(STEPS) / start.elapsed().as_secs_f64())
 }
 
 /// How long steps waited from being due to being claimed, by the store's clock, in milliseconds: median and p99.
-async fn latencies(work: &Work) -> Result<(f64, f64), String> {
+async fn latencies(work: &Work, url: &str) -> Result<(f64, f64), String> {
     let before = work.list(&Filter::default(), &Page::first(1)).await.map_err(|error| error.to_string())?;
-    let worker = work::start(work, PLACES).await?;
+    let mut workers = work::workers(url)?;
+    for worker in &mut workers {
+        worker.go()?;
+    }
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     let ticks = u32::try_from(PACE.as_millis() / 10).unwrap_or(1);
     for _ in 0..ticks {
         tick.tick().await;
         work::submit_all(work, PER_SECOND / 100, Duration::ZERO).await?;
     }
-    worker.shutdown().await;
+    let live = Filter::states([StepState::Ready, StepState::Running]);
+    while !work.list(&live, &Page::first(1)).await.map_err(|error| error.to_string())?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(workers);
     let mut waits = Vec::new();
     let mut page = Page::first(Page::MOST);
     'pages: loop {

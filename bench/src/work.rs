@@ -17,7 +17,8 @@ use tokio::runtime::Runtime;
 
 use contestant::Contestant;
 use heat::{Rates, heat};
-pub(crate) use holdoff::{open, play, start, submit_all};
+pub(crate) use holdoff::{open, play, start, submit_all, workers};
+pub(crate) use process::Process;
 
 use crate::row::Row;
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use holdoff_policy::PolicySet;
 use holdoff_work::{Context, Fault, Task, Work, Worker};
 
-use super::SUBMIT_BATCH;
 use super::contestant::{Contestant, Unfinished};
+use super::process::Process;
+use super::{SUBMIT_BATCH, WORKERS};
 
 /// How many steps a worker claims, and reports, at a time.
 pub(super) const BATCH: u32 = 1000;
@@ -112,6 +113,11 @@ pub(crate) async fn submit_all(work: &Work, jobs: u32, delay: Duration) -> Resul
         left -= batch;
     }
     Ok(())
+}
+
+/// Processes that wait for the word to burn down what is at this address.
+pub(crate) fn workers(url: &str) -> Result<Vec<Process>, String> {
+    (0..WORKERS).map(|_| Process::ready(Holdoff.work(url))).collect()
 }
 
 /// A worker that does nothing, as fast as it can.

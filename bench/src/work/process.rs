@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A process that waits for the word, then plays its part.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
@@ -27,7 +27,7 @@ impl Process {
         }
     }
 
-    pub(super) fn go(&mut self) -> Result<(), String> {
+    pub(crate) fn go(&mut self) -> Result<(), String> {
         let input = self.child.stdin.as_mut().ok_or("a pipe that was asked for is missing")?;
         input
             .write_all(b"go\n")
@@ -43,7 +43,7 @@ impl Process {
         if status.success() { Ok(()) } else { Err(format!("it ended with {status}")) }
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 }
