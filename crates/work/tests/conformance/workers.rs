@@ -132,9 +132,13 @@ async fn a_lost_lease_stops_the_handler(place: Place) {
 
 async fn a_panic_is_a_failure_like_any_other(place: Place) {
     let work = place.open().await;
-    let worker = work.worker().handle("bad", |context: Context, (): ()| async move {
-        assert!(context.attempt() == 3, "this is no third try");
-        Ok::<_, Fault>(context.attempt())
+    // Both in making its future, which is not asynchronous yet, and in running it.
+    let worker = work.worker().handle("bad", |context: Context, (): ()| {
+        assert!(context.attempt() > 1, "this is the first try");
+        async move {
+            assert!(context.attempt() == 3, "this is no third try");
+            Ok::<_, Fault>(context.attempt())
+        }
     });
     let worker = worker.start().await.unwrap();
     let task = submit(&work, Task::new("bad")).await;
