@@ -37,6 +37,7 @@ mod payload;
 mod record;
 mod scrub;
 mod settings;
+mod signal;
 mod state;
 mod store;
 mod task;
@@ -61,6 +62,7 @@ pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
 pub use settings::{
     Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
 };
+pub use signal::{Fingerprint, Signalled};
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};

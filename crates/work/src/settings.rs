@@ -25,6 +25,7 @@ use holdoff_policy::{BreakerOptions, BudgetOptions};
 
 const KIB: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most that any size can be set to.
@@ -52,6 +53,8 @@ pub struct Settings {
     pub max_depth: u64,
     /// How long a deduplication key is remembered, at least; a live task's key is never forgotten.
     pub dedup_retention: Duration,
+    /// How long a task that failed keeps signals with its fingerprint from making another.
+    pub suppress_failed: Duration,
     /// How long a step waits that comes back without having failed.
     pub requeue: Requeue,
     /// What is kept of finished work.
@@ -185,6 +188,7 @@ impl Default for Settings {
             max_steps: 10_000,
             max_depth: 10_000_000,
             dedup_retention: DAY,
+            suppress_failed: HOUR,
             requeue: Requeue::default(),
             history: History::default(),
             notify: Vec::new(),

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord};
-use crate::{Error, Lane, Payload, StepId, StepState, TaskId};
+use crate::{Error, Fingerprint, Lane, Payload, Signalled, StepId, StepState, TaskId};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -52,6 +52,14 @@ pub(crate) struct NewTask {
 pub(crate) struct Dedup {
     pub(crate) key: String,
     pub(crate) retention: Duration,
+}
+
+/// What a signal is known by, and for how long a failed task keeps another away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SignalKey<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) failed_for: Duration,
 }
 
 /// What became of a submitted task.
@@ -306,6 +314,13 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Takes tasks in, all or none. `again` says that they may have been taken in by an earlier call whose
     /// answer was lost.
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>>;
+
+    /// Takes a task in unless one that lives has its fingerprint; then counts that one up. A task that was taken in by
+    /// an earlier call, whose answer was lost, is found again.
+    async fn signal(&self, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled>;
+
+    /// Counts up the living task with this fingerprint, if there is one.
+    async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>>;
 
     /// Gives at most `limit` due steps of one lane to a worker, most urgent first.
     async fn claim(

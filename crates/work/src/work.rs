@@ -4,6 +4,7 @@ mod depth;
 mod operators;
 mod prepare;
 mod pull;
+mod signals;
 
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ mod operate;
 mod read;
 mod rescue;
 mod select;
+mod signal;
 mod submit;
 mod wake;
 
@@ -29,9 +30,9 @@ use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord};
 use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
-    Rescued, Result, Store, Submitted, Tell, Wants, WorkerId,
+    Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
-use crate::{Error, Lane, Payload, StepId, TaskId};
+use crate::{Error, Lane, Payload, Signalled, StepId, TaskId};
 
 /// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
 /// minutes, so that statistics are always wrong: rows are found through their index, whatever the planner thinks.
@@ -118,6 +119,14 @@ impl Store for Postgres {
         let submitted = submit::submit(&mut tx, tasks, again).await?;
         tx.commit().await?;
         Ok(submitted)
+    }
+
+    async fn signal(&self, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
+        signal::signal(&self.pool, key, task).await
+    }
+
+    async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
+        signal::signal_again(&self.pool, key).await
     }
 
     async fn claim(

@@ -16,6 +16,7 @@ mod read;
 mod rescue;
 mod rows;
 mod select;
+mod signal;
 mod submit;
 mod wake;
 
@@ -36,9 +37,9 @@ use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord};
 use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
-    Rescued, Result, Store, Submitted, Tell, Wants, WorkerId,
+    Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
-use crate::{Error, Lane, Payload, StepId, TaskId, clock as clocks};
+use crate::{Error, Lane, Payload, Signalled, StepId, TaskId, clock as clocks};
 
 /// How long a writer waits for another process.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
@@ -181,6 +182,16 @@ impl Store for Sqlite {
         write.tx.commit().await?;
         self.wake.send();
         Ok(submitted)
+    }
+
+    async fn signal(&self, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
+        let signalled = signal::signal(self.write().await?, key, task).await?;
+        self.wake.send();
+        Ok(signalled)
+    }
+
+    async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
+        signal::signal_again(self.write().await?, key).await
     }
 
     async fn claim(

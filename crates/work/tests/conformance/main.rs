@@ -27,5 +27,6 @@ mod notifications;
 mod operators;
 mod races;
 mod rescue;
+mod signals;
 mod submit;
 mod workers;

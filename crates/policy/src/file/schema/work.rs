@@ -31,6 +31,8 @@ pub(super) struct WorkTable {
     max_depth: Option<u64>,
     /// How long a deduplication key is remembered, at least. Default: 24h.
     dedup_retention: Option<DurationText>,
+    /// How long a task that failed keeps signals with its fingerprint from making another. Default: 1h.
+    suppress_failed: Option<DurationText>,
     /// How long a step waits that comes back without having failed, by reason.
     requeue: Option<RequeueTable>,
     /// What is kept of finished work.

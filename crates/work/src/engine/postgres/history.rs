@@ -88,6 +88,10 @@ pub(super) async fn prune(pool: &PgPool, rule: PruneRule) -> Result<u64> {
             select x.ctid from holdoff.dedup x where x.until < (select clock_timestamp())
             and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
     sqlx::query(keys).bind(rule.limit).execute(pool).await?;
+    let signals = "delete from holdoff.signals g where g.ctid = any(array(
+            select x.ctid from holdoff.signals x where x.last_at < clock_timestamp() - holdoff.span($2)
+            and not exists (select from holdoff.steps s where s.task = x.task) limit $1))";
+    sqlx::query(signals).bind(rule.limit).bind(micros(rule.keep)).execute(pool).await?;
     Ok(gone)
 }
 

@@ -156,6 +156,17 @@ create table holdoff.dedup (
 );
 create index dedup_until on holdoff.dedup (until);
 
+-- Signals by what makes them the same, and the task that deals with them.
+create table holdoff.signals (
+    namespace text not null,
+    fingerprint bytea not null,
+    task uuid not null,
+    occurrences bigint not null,
+    first_at timestamptz not null default clock_timestamp(),
+    last_at timestamptz not null default clock_timestamp(),
+    primary key (namespace, fingerprint)
+) with (fillfactor = 50);
+
 create function holdoff.micros(moment timestamptz) returns bigint
     language sql immutable strict parallel safe
     as $$ select (extract(epoch from moment) * 1000000)::bigint $$;

@@ -50,6 +50,11 @@ pub(super) async fn prune(mut write: Write, rule: PruneRule) -> Result<u64> {
             select d.namespace, d.key from holdoff_dedup d where d.until < ?1
             and not exists (select 1 from holdoff_steps s where s.task = d.task) limit ?2)";
     sqlx::query(keys).bind(now).bind(rule.limit).execute(&mut *tx).await?;
+    let signals = "delete from holdoff_signals where (namespace, fingerprint) in (
+            select g.namespace, g.fingerprint from holdoff_signals g where g.last_at < ?1
+            and not exists (select 1 from holdoff_steps s where s.task = g.task) limit ?2)";
+    let long_ago = now.saturating_sub(micros(rule.keep));
+    sqlx::query(signals).bind(long_ago).bind(rule.limit).execute(&mut *tx).await?;
     write.tx.commit().await?;
     Ok(gone)
 }

@@ -147,3 +147,13 @@ create table holdoff_dedup (
     primary key (namespace, key)
 ) strict, without rowid;
 create index holdoff_dedup_until on holdoff_dedup (until);
+
+create table holdoff_signals (
+    namespace text not null,
+    fingerprint blob not null,
+    task blob not null,
+    occurrences integer not null,
+    first_at integer not null,
+    last_at integer not null,
+    primary key (namespace, fingerprint)
+) strict, without rowid;

@@ -1,0 +1,74 @@
+//! Signals: one living task for each fingerprint.
+
+use sqlx::types::Uuid;
+use sqlx::{PgConnection, PgPool};
+
+use super::submit::{micros, submit};
+use crate::store::{NewTask, Result, SignalKey};
+use crate::{Signalled, TaskId};
+
+/// Whether the task of signal `g` lives; `$3` is how long a failed one counts. What is blocked is blocked by a step
+/// that this finds.
+macro_rules! lives {
+    () => {
+        "exists (select from holdoff.steps s where s.task = g.task and (s.state in (1, 2, 5)
+            or (s.state = 4 and s.ended_at > clock_timestamp() - holdoff.span($3))))"
+    };
+}
+
+pub(super) async fn signal(pool: &PgPool, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
+    let mut tx = pool.begin().await?;
+    let holder = take(&mut tx, key, task.id).await?;
+    if holder.task() == task.id {
+        submit(&mut tx, std::slice::from_ref(task), true).await?;
+    }
+    tx.commit().await?;
+    Ok(holder)
+}
+
+/// Takes the fingerprint for this task, unless another has it. The row is locked first, and its task looked at by a
+/// later statement: one that looked at both at once would see, of a task made meanwhile, the row but not the steps.
+async fn take(tx: &mut PgConnection, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
+    let lock = "insert into holdoff.signals as g (namespace, fingerprint, task, occurrences)
+        values ($1, $2, $3, 0) on conflict (namespace, fingerprint) do update set occurrences = g.occurrences";
+    sqlx::query(lock)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(task.as_uuid())
+        .execute(&mut *tx)
+        .await?;
+    let take = concat!(
+        "update holdoff.signals g set task = case when n.kept then g.task else $4 end,
+            occurrences = case when g.task = $4 then greatest(g.occurrences, 1) when n.kept then g.occurrences + 1 else 1 end,
+            first_at = case when n.kept then g.first_at else clock_timestamp() end, last_at = clock_timestamp()
+        from (select g.task = $4 or ",
+        lives!(),
+        " as kept from holdoff.signals g where g.namespace = $1 and g.fingerprint = $2) n
+        where g.namespace = $1 and g.fingerprint = $2
+        returning g.task, g.occurrences"
+    );
+    let (holder, occurrences): (Uuid, i64) = sqlx::query_as(take)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(micros(key.failed_for))
+        .bind(task.as_uuid())
+        .fetch_one(tx)
+        .await?;
+    Ok(Signalled::kept(TaskId::from_uuid(holder), occurrences, Some(task)))
+}
+
+pub(super) async fn signal_again(pool: &PgPool, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
+    let count = concat!(
+        "update holdoff.signals g set occurrences = g.occurrences + 1, last_at = clock_timestamp()
+        where g.namespace = $1 and g.fingerprint = $2 and ",
+        lives!(),
+        " returning g.task, g.occurrences"
+    );
+    let counted: Option<(Uuid, i64)> = sqlx::query_as(count)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(micros(key.failed_for))
+        .fetch_optional(pool)
+        .await?;
+    Ok(counted.map(|(task, occurrences)| Signalled::kept(TaskId::from_uuid(task), occurrences, None)))
+}

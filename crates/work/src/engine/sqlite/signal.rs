@@ -1,0 +1,66 @@
+//! Signals: one living task for each fingerprint.
+
+use sqlx::SqliteConnection;
+use sqlx::types::Uuid;
+
+use super::Write;
+use super::rows::micros;
+use super::submit::submit;
+use crate::store::{NewTask, Result, SignalKey};
+use crate::{Signalled, TaskId};
+
+/// What is blocked is blocked by a step that this finds; `?3` is when a failed one must have ended, at the earliest.
+/// Whoever made the task, and asks again because the answer was lost, is not counted again.
+const COUNT: &str =
+    "update holdoff_signals as g set occurrences = g.occurrences + (g.task is not ?5), last_at = ?4
+    where g.namespace = ?1 and g.fingerprint = ?2 and exists (
+        select 1 from holdoff_steps s where s.task = g.task
+        and (s.state in (1, 2, 5) or (s.state = 4 and s.ended_at > ?3)))
+    returning task, occurrences";
+
+pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
+    let (tx, now) = (&mut *write.tx, write.now);
+    let take = "insert into holdoff_signals (namespace, fingerprint, task, occurrences, first_at, last_at)
+        values (?1, ?2, ?3, 1, ?4, ?4)
+        on conflict (namespace, fingerprint) do update set task = excluded.task, occurrences = 1,
+            first_at = excluded.first_at, last_at = excluded.last_at";
+    let signalled = match count(tx, now, key, Some(task.id)).await? {
+        Some(counted) => counted,
+        None => {
+            sqlx::query(take)
+                .bind(key.namespace)
+                .bind(&key.fingerprint.as_bytes()[..])
+                .bind(task.id.as_uuid())
+                .bind(now)
+                .execute(&mut *tx)
+                .await?;
+            submit(tx, now, std::slice::from_ref(task), true).await?;
+            Signalled::Created(task.id)
+        }
+    };
+    write.tx.commit().await?;
+    Ok(signalled)
+}
+
+pub(super) async fn signal_again(mut write: Write, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
+    let counted = count(&mut write.tx, write.now, key, None).await?;
+    write.tx.commit().await?;
+    Ok(counted)
+}
+
+async fn count(
+    tx: &mut SqliteConnection,
+    now: i64,
+    key: &SignalKey<'_>,
+    mine: Option<TaskId>,
+) -> Result<Option<Signalled>> {
+    let counted: Option<(Uuid, i64)> = sqlx::query_as(COUNT)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(now.saturating_sub(micros(key.failed_for)))
+        .bind(now)
+        .bind(mine.map(|task| task.as_uuid()))
+        .fetch_optional(tx)
+        .await?;
+    Ok(counted.map(|(task, occurrences)| Signalled::kept(TaskId::from_uuid(task), occurrences, mine)))
+}
