@@ -17,12 +17,16 @@
 //!
 //! Shared (read) locks, and protection of a resource that does not look at tokens.
 
+mod clock;
 mod engine;
 mod error;
 mod key;
 mod owner;
+mod row;
 mod store;
+mod tenure;
 mod token;
+mod wait;
 mod wakes;
 
 pub use error::Error;
