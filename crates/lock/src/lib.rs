@@ -17,12 +17,20 @@
 //!
 //! Shared (read) locks, and protection of a resource that does not look at tokens.
 
+mod asking;
 mod clock;
 mod engine;
 mod error;
+mod fenced;
+mod guard;
 mod key;
+mod line;
+mod locks;
+pub mod metrics;
 mod owner;
+mod pursuit;
 mod row;
+mod settings;
 mod store;
 mod tenure;
 mod token;
@@ -30,7 +38,11 @@ mod wait;
 mod wakes;
 
 pub use error::Error;
+pub use fenced::{FencedCell, Stale};
+pub use guard::Guard;
 pub use key::{InvalidKey, Key};
+pub use locks::{Acquire, Filter, Locks, MakeOnce, Once, OnceError, Polled};
 pub use owner::{Nonce, Owner};
+pub use settings::Settings;
 pub use store::{Holder, LockRecord};
 pub use token::Token;
