@@ -46,3 +46,8 @@ pub use owner::{Nonce, Owner};
 pub use settings::Settings;
 pub use store::{Holder, LockRecord};
 pub use token::Token;
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

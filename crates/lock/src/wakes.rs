@@ -48,6 +48,7 @@ impl Wakes {
     }
 
     /// Tells everybody that something may have been missed.
+    #[allow(dead_code, reason = "for engines whose notifications can break")]
     pub(crate) fn tell_all(&self) {
         for sender in self.map().values() {
             sender.send_replace(Heard::Maybe);
@@ -55,6 +56,7 @@ impl Wakes {
     }
 
     /// How many locks somebody listens for.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.map().len()
     }
