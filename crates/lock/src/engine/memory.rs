@@ -17,7 +17,7 @@ const MANY_KEYS: usize = 65_536;
 #[derive(Debug)]
 pub(crate) struct Memory {
     rows: Mutex<Rows>,
-    wakes: Wakes,
+    pub(crate) wakes: Wakes,
 }
 
 #[derive(Debug)]

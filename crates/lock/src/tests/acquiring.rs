@@ -74,22 +74,18 @@ async fn a_holder_that_vanished_is_succeeded_soon_after_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn wake_ups_are_no_attempts() {
     let (locks, store) = locks();
-    let mut guard = locks.acquire("k").await.unwrap();
-    let other = neighbour(&store);
-    let policy = Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(2).build().unwrap();
-    let waiting = tokio::spawn(async move { other.acquire("k").policy(policy).await });
+    let guard = locks.acquire("k").await.unwrap();
+    let policy =
+        Policy::builder(Growth::constant(SECOND * 2)).jitter(Jitter::None).attempts(2).build().unwrap();
+    let waiting = tokio::spawn(neighbour(&store).acquire("k").policy(policy).into_future());
     settle().await;
-    for _ in 0..5 {
-        // Each tells the one that waits, and is asked for again before that can: by force, which raises no wait.
-        locks.force_release("k").await.unwrap();
-        drop(guard);
-        guard = match locks.try_acquire("k").await.unwrap() {
-            Some(guard) => guard,
-            None => break,
-        };
+    for _ in 0..10 {
+        store.tell(guard.key(), crate::wakes::Heard::Maybe);
+        tokio::time::sleep(SECOND / 10).await;
     }
-    let guard = waiting.await.unwrap().expect("it was told, however few attempts it has");
-    assert!(guard.is_valid());
+    assert_eq!(store.asked(), 12, "each word is followed");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().expect("ten times in vain, and none was an attempt").release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::engine::memory::Memory;
 use crate::store::{Answer, Bid, LeaseStore, Listing, Result};
-use crate::wakes::Subscription;
+use crate::wakes::{Heard, Subscription};
 use crate::{Error, Holder, Key, LockRecord, Nonce, Token};
 
 #[derive(Debug)]
@@ -33,6 +33,10 @@ impl Flaky {
 
     pub(super) fn asked(&self) -> u32 {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, key: &Key, heard: Heard) {
+        self.store.wakes.tell(key.digest(), heard);
     }
 
     async fn reach(&self) -> Result<()> {
