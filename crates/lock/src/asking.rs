@@ -57,10 +57,21 @@ impl Asking {
                 return Err(Trouble { error: passing(LeftAlone(retry_in)), was_asked: false });
             }
         };
+        let answer = self.insist(limit, call).await;
+        let failed = answer.as_ref().is_err_and(|trouble| trouble.error.is_transient());
+        self.breaker().record(ticket, !failed, clock::now(), clock::roll());
+        answer
+    }
+
+    /// Makes a call whatever the breaker says: those who hold a lock must not lose it, nor keep it from others,
+    /// because those who want one have failed too often. They are few, and their calls are far apart.
+    pub(crate) async fn insist<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T>>,
+    ) -> std::result::Result<T, Trouble> {
         let answer = tokio::time::timeout(limit, call).await;
         let answer = answer.unwrap_or_else(|_| Err(passing(NoAnswer(limit))));
-        let failed = matches!(answer, Err(Error::Store { transient: true, .. }));
-        self.breaker().record(ticket, !failed, clock::now(), clock::roll());
         answer.map_err(|error| Trouble { error, was_asked: true })
     }
 

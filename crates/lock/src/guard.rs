@@ -69,7 +69,7 @@ impl Guard {
         async move {
             // The keeper is gone without having said so: the lock was let go.
             if lost.wait_for(|lost| *lost).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

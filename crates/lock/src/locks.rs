@@ -12,7 +12,7 @@ use holdoff_policy::Policy;
 
 use crate::asking::{Asking, Trouble};
 use crate::engine::memory::Memory;
-use crate::line::Lines;
+use crate::line::{Lines, Place};
 use crate::store::{LeaseStore, Result};
 use crate::{Guard, Holder, Key, LockRecord, Settings};
 
@@ -157,5 +157,12 @@ impl Locks {
 
     async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.shared.asking.call(LIMIT, call).await.map_err(|Trouble { error, .. }| error)
+    }
+}
+
+impl Shared {
+    /// A place at the head of the line, if nobody of this process is there.
+    fn first_place(&self, key: &Key) -> Option<Place> {
+        self.lines.join(key, self.settings.most_waiters).ok().filter(Place::is_my_turn)
     }
 }

@@ -148,7 +148,7 @@ impl Pursuit {
         let call = shared.asking.store().granted(&key, self.wish.owner.nonce);
         let call = shared.asking.call(answer_limit(self.lease), call);
         match self.in_time(call).await {
-            Ok(found) => Ok(self.wait.read_back(found.ok(), clock::now(), clock::roll())),
+            Ok(found) => Ok(self.wait.read_back(found.ok().flatten(), clock::now(), clock::roll())),
             Err(error) => Err(self.stop(error).await),
         }
     }
@@ -217,6 +217,8 @@ impl Pursuit {
         wish.was_asked = false;
         wish.ended(metrics::outcome(None));
         self.heard = None;
+        let (attempts, waited) = (self.wait.attempts(), self.wait.waited(clock::now()));
+        tracing::debug!(%token, attempts, ?waited, key = %wish.key, "a lock is acquired");
         Guard::keep(wish.shared.holding(
             &wish.key,
             wish.owner.nonce,

@@ -186,7 +186,7 @@ impl Row {
         LockRecord {
             namespace: key.namespace().to_owned(),
             key: key.readable().to_owned(),
-            digest: key.digest().iter().map(|byte| format!("{byte:02x}")).collect(),
+            digest: key.hex(),
             token: self.token,
             holder: self.holder(now),
             waiting: self.waiting(now),

@@ -43,7 +43,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     match number("HOLDOFF_LOCK_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("HOLDOFF_LOCK_SEEDS").unwrap_or(2000),
+        None => 0..number("HOLDOFF_LOCK_SEEDS").unwrap_or(4000),
     }
 }
 
@@ -75,5 +75,20 @@ fn the_same_seed_gives_the_same_run() {
     for seed in 0..20 {
         let [one, other] = [(), ()].map(|()| format!("{:?}", run(seed, Mutant::None)));
         assert_eq!(one, other, "seed {seed}");
+    }
+}
+
+#[test]
+fn without_faults_everybody_is_served_in_turn() {
+    for seed in 0..100 {
+        let plan = Plan::of(seed).without_faults();
+        let wanted = u32::try_from(plan.contenders).unwrap() * plan.acquisitions;
+        let ran = World::new(plan, Mutant::None).run().unwrap();
+        assert_eq!(
+            (ran.acquired, ran.gave_up, ran.lost, ran.refused_writes),
+            (wanted, 0, 0, 0),
+            "seed {seed}"
+        );
+        assert_eq!(ran.writes, wanted * 3, "seed {seed}");
     }
 }

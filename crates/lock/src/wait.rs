@@ -173,10 +173,10 @@ impl Wait {
         }
     }
 
-    /// The store has said whether the nonce has the lock; nothing if it has not answered.
-    pub(crate) fn read_back(&mut self, found: Option<Option<Token>>, now: Duration, roll: u32) -> Next {
+    /// The store has said whether the nonce has the lock; nothing if it has not, or nobody answered.
+    pub(crate) fn read_back(&mut self, found: Option<Token>, now: Duration, roll: u32) -> Next {
         match (found, self.unclear_since) {
-            (Some(Some(token)), Some(since)) => self.granted(token, since, now, roll),
+            (Some(token), Some(since)) => self.granted(token, since, now, roll),
             _ => self.back_off(&Failure::transient(), now, roll),
         }
     }
@@ -423,7 +423,7 @@ mod tests {
         let Next::Wait { until } = wait.read_back(None, SECOND * 2, 0) else { panic!("the store is away") };
         assert!(asks(wait.woke(until)));
         assert_eq!(wait.answered(Reply::Unclear, until, until, 0), Next::ReadBack);
-        let found = wait.read_back(Some(Some(Token::new(7))), until, 0);
+        let found = wait.read_back(Some(Token::new(7)), until, 0);
         assert_eq!(found, Next::Granted { token: Token::new(7), sent: SECOND });
     }
 
@@ -431,7 +431,7 @@ mod tests {
     fn a_grant_that_is_found_too_late_is_asked_for_again() {
         let mut wait = wait(None);
         wait.answered(Reply::Unclear, Duration::ZERO, SECOND, 0);
-        assert!(asks(wait.read_back(Some(Some(Token::new(7))), SECOND * 30, 0)));
+        assert!(asks(wait.read_back(Some(Token::new(7)), SECOND * 30, 0)));
         let late = wait.answered(Reply::Granted(Token::new(7)), SECOND * 30, SECOND * 31, 0);
         assert_eq!(late, Next::Granted { token: Token::new(7), sent: SECOND * 30 });
     }

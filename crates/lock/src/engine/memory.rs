@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 
 #[derive(Debug)]
 struct Rows {
-    rows: HashMap<[u8; 32], (Key, Row)>,
+    by_key: HashMap<[u8; 32], (Key, Row)>,
     ground: Ground,
     /// How many keys there may be before the unused are looked for.
     tidy_at: usize,
@@ -31,7 +31,7 @@ struct Rows {
 impl Memory {
     pub(crate) fn new() -> Self {
         let ground = Ground { era: 0, floor: Token::new(0) };
-        let rows = Rows { rows: HashMap::new(), ground, tidy_at: MANY_KEYS };
+        let rows = Rows { by_key: HashMap::new(), ground, tidy_at: MANY_KEYS };
         Self { rows: Mutex::new(rows), wakes: Wakes::default() }
     }
 
@@ -43,7 +43,7 @@ impl Memory {
     fn with<T>(&self, key: &Key, change: impl FnOnce(&mut Row, Ground, Duration) -> T) -> Option<T> {
         let mut rows = self.rows();
         let ground = rows.ground;
-        let (_, row) = rows.rows.get_mut(key.digest())?;
+        let (_, row) = rows.by_key.get_mut(key.digest())?;
         Some(change(row, ground, clock::now()))
     }
 }
@@ -51,7 +51,7 @@ impl Memory {
 impl Rows {
     fn forget(&mut self, idle_for: Duration, limit: usize, now: Duration) -> u64 {
         let (mut forgotten, floor) = (0, &mut self.ground.floor);
-        self.rows.retain(|_, (_, row)| {
+        self.by_key.retain(|_, (_, row)| {
             let keep = forgotten == limit || !row.is_idle(idle_for, now);
             if !keep {
                 forgotten += 1;
@@ -68,13 +68,13 @@ impl LeaseStore for Memory {
     async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
         let now = clock::now();
         let mut rows = self.rows();
-        if rows.rows.len() >= rows.tidy_at {
+        if rows.by_key.len() >= rows.tidy_at {
             rows.forget(Duration::ZERO, usize::MAX, now);
-            rows.tidy_at = MANY_KEYS.max(rows.rows.len() * 2);
+            rows.tidy_at = MANY_KEYS.max(rows.by_key.len() * 2);
         }
         let ground = rows.ground;
         let fresh = || (bid.key.clone(), Row::new(now));
-        let (_, row) = rows.rows.entry(*bid.key.digest()).or_insert_with(fresh);
+        let (_, row) = rows.by_key.entry(*bid.key.digest()).or_insert_with(fresh);
         Ok(row.bid(&bid.owner, bid.lease, bid.waits, ground, now))
     }
 
@@ -110,7 +110,7 @@ impl LeaseStore for Memory {
                 && (!listing.held || row.holder(now).is_some())
         };
         let rows = self.rows();
-        let found = rows.rows.values().filter(|(key, row)| wanted(key, row));
+        let found = rows.by_key.values().filter(|(key, row)| wanted(key, row));
         let mut found: Vec<LockRecord> = found.map(|(key, row)| row.record(key, now)).collect();
         found.sort_by(|one, other| {
             (&one.namespace, &one.key, &one.digest).cmp(&(&other.namespace, &other.key, &other.digest))
@@ -120,7 +120,7 @@ impl LeaseStore for Memory {
     }
 
     async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
-        let forced = self.with(key, |row, ground, now| row.force_release(ground, now)).flatten();
+        let forced = self.with(key, Row::force_release).flatten();
         let Some((holder, heard)) = forced else { return Ok(None) };
         self.wakes.tell(key.digest(), heard);
         Ok(holder)

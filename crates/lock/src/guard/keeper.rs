@@ -60,7 +60,7 @@ impl Holding {
         _ = stopped.await;
         // It was lost in time, but may still stand in the store: then it need not stand until its lease is over.
         let store = self.asking.store();
-        _ = self.asking.call(LONGEST_RELEASE, store.release(&self.key, self.nonce, self.token)).await;
+        _ = self.asking.insist(LONGEST_RELEASE, store.release(&self.key, self.nonce, self.token)).await;
         self.ended();
         Err(Error::Lost { token: self.token })
     }
@@ -68,7 +68,7 @@ impl Holding {
     async fn renew(&self, by: Duration) {
         let sent = clock::now();
         let call = self.asking.store().renew(&self.key, self.nonce, self.token, self.lease);
-        match self.asking.call(by.saturating_sub(sent), call).await {
+        match self.asking.insist(by.saturating_sub(sent), call).await {
             Ok(true) => self.tenure().renewed(sent),
             Ok(false) => self.tenure().refused(),
             Err(trouble) => {
@@ -83,7 +83,7 @@ impl Holding {
         let mut was_unclear = false;
         for told in 1.. {
             let call = self.asking.store().release(&self.key, self.nonce, self.token);
-            match self.asking.call(LONGEST_RELEASE, call).await {
+            match self.asking.insist(LONGEST_RELEASE, call).await {
                 Ok(true) => break,
                 // An earlier call may have done it.
                 Ok(false) if was_unclear => break,
@@ -97,7 +97,7 @@ impl Holding {
                         self.ended();
                         return Err(trouble.error);
                     };
-                    was_unclear |= trouble.was_asked;
+                    was_unclear = true;
                     clock::sleep_until(again).await;
                 }
             }

@@ -11,7 +11,7 @@ use super::{Locks, MakeOnce};
 use crate::pursuit::{Progress, Pursuit, Terms, Wish, answer_limit, understand};
 use crate::store::{Bid, Result};
 use crate::wait::Reply;
-use crate::{Error, Guard, Key, Nonce, Owner, clock, metrics, settings};
+use crate::{Error, Guard, Key, Nonce, Owner, clock, metrics, settings, tenure};
 
 /// An acquisition that is about to begin: `.await` it.
 ///
@@ -75,28 +75,31 @@ impl Acquire {
     pub async fn at_once(self) -> Result<Option<Guard>> {
         let terms = self.terms()?;
         let shared = &self.locks.shared;
-        let place = shared.lines.join(&terms.key, shared.settings.most_waiters)?;
-        if !place.is_my_turn() {
+        let Some(place) = shared.first_place(&terms.key) else {
+            metrics::ended(&terms.key, "contended", Duration::ZERO);
             return Ok(None);
-        }
+        };
         let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
         let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
         let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
         wish.was_asked = true;
         metrics::asked(&wish.key);
         let sent = clock::now();
-        let call = shared.asking.call(answer_limit(bid.lease), shared.asking.store().try_acquire(&bid));
+        let limit = answer_limit(bid.lease).min(terms.deadline.unwrap_or(Duration::MAX));
+        let call = shared.asking.call(limit, shared.asking.store().try_acquire(&bid));
         let (reply, _, trouble) = understand(call.await);
         match (reply, trouble) {
-            (Reply::Granted(token), _) => {
+            (Reply::Granted(token), _) if tenure::valid_until(sent, bid.lease) > clock::now() => {
                 wish.was_asked = false;
                 wish.ended(metrics::outcome(None));
                 let nonce = wish.owner.nonce;
                 Ok(Some(Guard::keep(shared.holding(&wish.key, nonce, token, sent, bid.lease, Some(place)))))
             }
-            (_, None) => {
-                wish.was_asked = false;
+            (reply, None) => {
                 wish.ended("contended");
+                // A grant that took as long as its lease is none.
+                wish.was_asked = matches!(reply, Reply::Granted(_));
+                wish.withdraw().await;
                 Ok(None)
             }
             // It may have been granted: nobody waits to find out.

@@ -72,7 +72,7 @@ impl Acquire {
     pub async fn poll(self) -> Result<Polled> {
         let terms = self.terms()?;
         let shared = Arc::clone(&self.locks.shared);
-        let place = shared.lines.join(&terms.key, shared.settings.most_waiters)?;
+        let place = shared.first_place(&terms.key);
         let now = clock::now();
         let fresh = |owner: Owner, now| {
             let Terms { policy, lease, deadline, .. } = &terms;
@@ -92,7 +92,7 @@ impl Acquire {
             None => fresh(stranger(), now),
         };
         let mut wish = Wish::new(Arc::clone(&shared), terms.key.clone(), polling.owner.clone());
-        let (next, trouble) = if place.is_my_turn() {
+        let (next, trouble) = if place.is_some() {
             ask(&shared, &terms, &mut polling, &mut wish).await
         } else {
             let held = Reply::Held { free_in: None, waiting: 0 };
@@ -104,7 +104,7 @@ impl Acquire {
                 wish.was_asked = false;
                 wish.ended(metrics::outcome(None));
                 let nonce = polling.owner.nonce;
-                let holding = shared.holding(&terms.key, nonce, token, sent, terms.lease, Some(place));
+                let holding = shared.holding(&terms.key, nonce, token, sent, terms.lease, place);
                 return Ok(Polled::Granted(Guard::keep(holding)));
             }
             Next::GiveUp(Why::Refused) => return Err(trouble.unwrap_or(Error::Cancelled)),
@@ -143,7 +143,7 @@ async fn ask(
         next = polling.wait.answered(reply, sent, clock::now(), clock::roll());
         if next == Next::ReadBack {
             let found = asking.call(limit, asking.store().granted(&terms.key, polling.owner.nonce)).await;
-            next = polling.wait.read_back(found.ok(), clock::now(), clock::roll());
+            next = polling.wait.read_back(found.ok().flatten(), clock::now(), clock::roll());
         }
     }
     (next, last)

@@ -37,7 +37,7 @@ impl Wish {
     pub(crate) async fn withdraw(&mut self) {
         if self.was_asked {
             let call = self.shared.asking.store().withdraw(&self.key, self.owner.nonce);
-            self.was_asked = self.shared.asking.call(LIMIT, call).await.is_err();
+            self.was_asked = self.shared.asking.insist(LIMIT, call).await.is_err();
         }
     }
 }
@@ -55,7 +55,7 @@ impl Drop for Wish {
             for pause in TELLINGS {
                 clock::sleep_until(clock::now().saturating_add(pause)).await;
                 let call = shared.asking.store().withdraw(&key, nonce);
-                if shared.asking.call(LIMIT, call).await.is_ok() {
+                if shared.asking.insist(LIMIT, call).await.is_ok() {
                     return;
                 }
             }

@@ -1,5 +1,7 @@
 //! Each known bug, planted, is caught.
 
+use std::time::Duration;
+
 use super::*;
 
 /// How many seeds it takes at most.
@@ -39,4 +41,27 @@ fn expiry_by_a_remote_wall_clock_is_caught() {
 #[test]
 fn validity_counted_from_the_answer_is_caught() {
     assert_caught(Mutant::ValidFromAnswer, |broken| matches!(broken, Broken::TwoBelieve(..)));
+}
+
+/// The most bids within one millisecond after a holder of whom forty wait was killed.
+fn burst(seed: u64, mutant: Mutant) -> u32 {
+    let plan = Plan {
+        contenders: 40,
+        acquisitions: 1,
+        lease: Duration::from_secs(10),
+        // Equal ways to the store, which must not make up for chance that is missing.
+        fastest_us: 500,
+        slowest_us: 500,
+        ..Plan::of(seed).without_faults()
+    };
+    World::new(plan, mutant).kill_holder_at(4_000_000).run().unwrap().busiest
+}
+
+#[test]
+fn jitter_clamped_to_a_point_is_caught() {
+    let bursts = |mutant| (0..20).map(|seed| burst(seed, mutant)).collect::<Vec<_>>();
+    let (spread, herd) = (bursts(Mutant::None), bursts(Mutant::PointJitter));
+    println!("busiest milliseconds: {spread:?}, without chance: {herd:?}");
+    assert!(spread.iter().all(|burst| *burst <= 8), "{spread:?}");
+    assert!(herd.iter().any(|burst| *burst > 20), "{herd:?}");
 }

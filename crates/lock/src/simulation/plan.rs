@@ -58,4 +58,14 @@ impl Plan {
             wrong_clocks: chance.happens(0.8),
         }
     }
+
+    /// The same, with nothing that goes wrong, and patience for everybody's turn.
+    pub(super) fn without_faults(mut self) -> Self {
+        (self.loses_request, self.loses_answer, self.loses_word) = (0.0, 0.0, 0.0);
+        (self.is_late, self.crashes, self.freezes, self.wrong_clocks) = (0.0, 0.0, 0.0, false);
+        let patient =
+            self.policy.to_builder().attempts(Policy::UNLIMITED).deadline(Duration::from_secs(86_400));
+        self.policy = Arc::new(patient.build().unwrap());
+        self
+    }
 }

@@ -75,6 +75,7 @@ enum Event {
     Arrival {
         from: usize,
         call: u64,
+        is_late: bool,
         request: Request,
     },
     /// A bid that was looked at before is written now.
@@ -89,7 +90,10 @@ enum Event {
         token: Token,
         nonce: Nonce,
     },
+    Freeze(usize),
     Crash(usize),
+    /// Whoever holds the lock is killed for good.
+    CrashHolder,
     Restart(usize),
 }
 
@@ -161,6 +165,12 @@ impl World {
         }
     }
 
+    /// Kills whoever holds the lock then.
+    pub(super) fn kill_holder_at(mut self, at_us: u64) -> Self {
+        self.queue.push(at_us, Event::CrashHolder);
+        self
+    }
+
     /// Lets everything happen, then looks whether all came to an end and nothing is left.
     pub(super) fn run(mut self) -> Result<Ran, Broken> {
         for to in 0..self.plan.contenders {
@@ -206,7 +216,10 @@ impl World {
                 let is_meant = contender.life == life || matches!(what, What::Write { .. });
                 if is_meant { self.act(to, now_us, what) } else { Ok(()) }
             }
-            Event::Arrival { from, call, request } => self.arrive(from, call, request, now_us),
+            Event::Arrival { from, call, is_late, request } => {
+                self.ran.faults.late += u32::from(is_late && self.contenders[from].call != call);
+                self.arrive(from, call, request, now_us)
+            }
             Event::Overwrite { from, call, before, request } => {
                 let said = self.store.overwrite(*before, &request, self.store_time(now_us, from))?;
                 self.answer(from, call, said, now_us);
@@ -217,6 +230,20 @@ impl World {
                     && matches!(self.contenders[from].role, Role::Holding { token: held, .. } if held == token);
                 if !self.resource.write(token, nonce) && holds {
                     return Err(Broken::HolderRefused(from));
+                }
+                Ok(())
+            }
+            Event::Freeze(number) => {
+                let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap();
+                let contender = &mut self.contenders[number];
+                let until_us = now_us + contender.chance.between(lease_us, lease_us * 3);
+                contender.frozen_until_us = contender.frozen_until_us.max(until_us);
+                self.ran.faults.frozen += u32::from(matches!(contender.role, Role::Holding { .. }));
+                Ok(())
+            }
+            Event::CrashHolder => {
+                if let Some(holder) = self.contenders.iter_mut().find(|one| one.believes(now_us)) {
+                    holder.become_(Role::Crashed);
                 }
                 Ok(())
             }
@@ -247,9 +274,6 @@ impl World {
             let slot = now_us / 1_000;
             self.burst = if self.burst.0 == slot { (slot, self.burst.1 + 1) } else { (slot, 1) };
             self.ran.busiest = self.ran.busiest.max(self.burst.1);
-        }
-        if self.contenders[from].call != call {
-            self.ran.faults.late += 1;
         }
         if is_bid && self.mutant == Mutant::TakeoverWithoutCompare {
             let (before, after) = (Box::new(self.store.row.clone()), self.chance.between(100, 20_000));

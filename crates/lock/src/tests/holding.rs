@@ -50,7 +50,7 @@ async fn what_runs_under_a_lock_stops_when_it_is_lost() {
 async fn a_short_failure_of_the_store_is_not_noticed() {
     let (locks, store) = locks();
     let guard = locks.acquire("k").await.unwrap();
-    for _ in 0..5 {
+    for _ in 0..20 {
         store.is_down.store(true, Ordering::Relaxed);
         tokio::time::sleep(SECOND * 15).await;
         store.is_down.store(false, Ordering::Relaxed);

@@ -70,6 +70,10 @@ impl World {
             let after = contender.chance.between(0, 5_000_000);
             self.queue.push(now_us + after, Event::Crash(to));
         }
+        if contender.chance.happens(self.plan.freezes / 2.0) {
+            let after = contender.chance.between(0, 5_000_000);
+            self.queue.push(now_us + after, Event::Freeze(to));
+        }
         self.proceed(to, now_us, next)
     }
 
@@ -150,7 +154,7 @@ impl World {
             Role::Waiting { wait, sent, .. } => {
                 let sent = if from_answer { now } else { *sent };
                 let next = match said {
-                    Some(Said::Granted(found)) => wait.read_back(Some(found), now, roll),
+                    Some(Said::Granted(found)) => wait.read_back(found, now, roll),
                     Some(Said::Bid(answer)) => wait.answered(reply(&answer), sent, now, roll),
                     // The same silence, to a bid and to a question what became of it.
                     _ if self.asked_back[to] => wait.read_back(None, now, roll),
@@ -260,11 +264,11 @@ impl World {
             return;
         }
         let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap();
-        let late =
-            self.chance.happens(self.plan.is_late).then(|| self.chance.between(lease_us / 2, lease_us * 3));
-        let at_us = now_us + late.unwrap_or_else(|| self.delay_us());
+        let is_late = self.chance.happens(self.plan.is_late);
+        let delay_us =
+            if is_late { self.chance.between(lease_us / 2, lease_us * 3) } else { self.delay_us() };
         let call = self.contenders[from].call;
-        self.queue.push(at_us, Event::Arrival { from, call, request });
+        self.queue.push(now_us + delay_us, Event::Arrival { from, call, is_late, request });
     }
 
     fn set_timer(&mut self, to: usize, until: Duration, now_us: u64) {
