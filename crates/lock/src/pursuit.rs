@@ -218,7 +218,7 @@ impl Pursuit {
         wish.ended(metrics::outcome(None));
         self.heard = None;
         let (attempts, waited) = (self.wait.attempts(), self.wait.waited(clock::now()));
-        tracing::debug!(%token, attempts, ?waited, key = %wish.key, "a lock is acquired");
+        tracing::debug!(%token, attempts, ?waited, "a lock is acquired");
         Guard::keep(wish.shared.holding(
             &wish.key,
             wish.owner.nonce,

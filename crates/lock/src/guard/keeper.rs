@@ -73,7 +73,7 @@ impl Holding {
             Ok(false) => self.tenure().refused(),
             Err(trouble) => {
                 metrics::renewal_failed(&self.key);
-                tracing::debug!(error = %trouble.error, "a lock was not renewed");
+                tracing::debug!(transient = trouble.error.is_transient(), "a lock was not renewed");
                 self.tenure().failed(&self.policy, clock::now(), clock::roll());
             }
         }

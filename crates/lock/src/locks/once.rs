@@ -70,7 +70,7 @@ impl<P, C> MakeOnce<P, C> {
             Ok(Ok(guard)) => guard,
             Ok(Err(found)) => return Ok(Once::Found(found)),
             Err(OnceError::Lock(error)) if self.anyway && error.is_transient() => {
-                tracing::debug!(%error, "made without its lock");
+                tracing::debug!(outcome = metrics::outcome(Some(&error)), "made without its lock");
                 return (self.create)(None).await.map(Once::Created).map_err(OnceError::Create);
             }
             Err(error) => return Err(error),
@@ -82,7 +82,7 @@ impl<P, C> MakeOnce<P, C> {
         let made = made.map_err(OnceError::Create)?;
         // What was made is made, whatever becomes of the lock.
         if let Err(error) = guard.release().await {
-            tracing::debug!(%error, "made, but its lock was not let go");
+            tracing::debug!(outcome = metrics::outcome(Some(&error)), "made, but its lock was not let go");
         }
         Ok(Once::Created(made))
     }
