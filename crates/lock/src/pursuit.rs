@@ -19,9 +19,9 @@ use crate::{Error, Guard, Holder, Key, Nonce, Owner, Token, clock, metrics};
 
 pub(crate) use wish::Wish;
 
-/// How long the store is given to answer a bid: beyond its lease an answer is no use.
+/// How long the store is given to answer a bid: so that of a lease whose grant went unheard enough is left to find it.
 pub(crate) fn answer_limit(lease: Duration) -> Duration {
-    lease.clamp(Duration::from_secs(1), Duration::from_secs(10))
+    (lease / 3).clamp(Duration::from_secs(1), Duration::from_secs(10))
 }
 
 /// What an acquisition is asked to do, worked out.

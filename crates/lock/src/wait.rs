@@ -181,6 +181,12 @@ impl Wait {
         }
     }
 
+    /// Plants a bug: earlier bids without a clear answer do not count.
+    #[cfg(test)]
+    pub(crate) fn forget_unclear(&mut self) {
+        self.unclear_since = None;
+    }
+
     fn granted(&mut self, token: Token, sent: Duration, now: Duration, roll: u32) -> Next {
         if tenure::valid_until(sent, self.lease) > now {
             return Next::Granted { token, sent };

@@ -33,8 +33,11 @@ impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let mut chance = Chance::of(seed, u64::MAX);
         let lease = Duration::from_millis(chance.between(500, 10_000));
+        // Now and then nearly nothing comes through: only then do unlikely misunderstandings meet.
+        let is_dreadful = chance.happens(0.2);
         let mut rate = |worst: f64| if chance.happens(0.8) { chance.unit() * worst } else { 0.0 };
-        let (loses_request, loses_answer, loses_word) = (rate(0.15), rate(0.15), rate(0.5));
+        let worst = if is_dreadful { 0.7 } else { 0.15 };
+        let (loses_request, loses_answer, loses_word) = (rate(worst), rate(worst), rate(0.5));
         let (is_late, crashes, freezes) = (rate(0.1), rate(0.3), rate(0.4));
         let policy = match chance.between(0, 3) {
             0 => Policy::preset("lock").unwrap(),

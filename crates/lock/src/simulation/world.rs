@@ -42,6 +42,8 @@ pub(super) struct Ran {
     pub(super) acquired: u32,
     pub(super) gave_up: u32,
     pub(super) lost: u32,
+    /// Grants whose answer was lost, and that were read back.
+    pub(super) found_again: u32,
     pub(super) writes: u32,
     pub(super) refused_writes: u32,
     pub(super) bids: u32,
@@ -56,6 +58,7 @@ impl Ran {
         self.acquired += other.acquired;
         self.gave_up += other.gave_up;
         self.lost += other.lost;
+        self.found_again += other.found_again;
         self.writes += other.writes;
         self.refused_writes += other.refused_writes;
         self.bids += other.bids;
@@ -291,11 +294,20 @@ impl World {
     fn answer(&mut self, to: usize, call: u64, said: Said, now_us: u64) {
         if self.chance.happens(self.plan.loses_answer) {
             self.ran.faults.answers_lost += 1;
+            self.break_off(to, call, now_us);
             return;
         }
         let at_us = now_us + self.delay_us();
         let life = self.contenders[to].life;
         self.queue.push(at_us, Event::For { to, life, what: What::Answer { call, said: Some(said) } });
+    }
+
+    /// Whoever waits for the answer to something lost may learn at once that the connection is gone, or wait in vain.
+    fn break_off(&mut self, to: usize, call: u64, now_us: u64) {
+        if self.chance.happens(0.5) {
+            let (life, at_us) = (self.contenders[to].life, now_us + self.delay_us());
+            self.queue.push(at_us, Event::For { to, life, what: What::Answer { call, said: None } });
+        }
     }
 
     fn tell(&mut self, heard: Heard, now_us: u64) {

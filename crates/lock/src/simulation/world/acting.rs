@@ -154,11 +154,20 @@ impl World {
             Role::Waiting { wait, sent, .. } => {
                 let sent = if from_answer { now } else { *sent };
                 let next = match said {
-                    Some(Said::Granted(found)) => wait.read_back(found, now, roll),
+                    Some(Said::Granted(found)) => {
+                        let next = wait.read_back(found, now, roll);
+                        self.ran.found_again += u32::from(matches!(next, Next::Granted { .. }));
+                        next
+                    }
                     Some(Said::Bid(answer)) => wait.answered(reply(&answer), sent, now, roll),
                     // The same silence, to a bid and to a question what became of it.
                     _ if self.asked_back[to] => wait.read_back(None, now, roll),
-                    _ => wait.answered(Reply::Unclear, sent, now, roll),
+                    _ => {
+                        if self.mutant == Mutant::ReadBackFromLatest {
+                            wait.forget_unclear();
+                        }
+                        wait.answered(Reply::Unclear, sent, now, roll)
+                    }
                 };
                 self.proceed(to, now_us, next)
             }
@@ -261,6 +270,7 @@ impl World {
     fn send(&mut self, from: usize, now_us: u64, request: Request) {
         if self.chance.happens(self.plan.loses_request) {
             self.ran.faults.requests_lost += 1;
+            self.break_off(from, self.contenders[from].call, now_us);
             return;
         }
         let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap();
