@@ -8,9 +8,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("retry", &["policy"]),
     ("sim", &["policy"]),
     ("work", &["policy", "retry"]),
-    ("server", &["policy", "retry", "work"]),
-    ("holdoff", &["policy", "retry", "work"]),
-    ("cli", &["policy", "retry", "sim", "work", "server", "holdoff"]),
+    ("lock", &["policy", "retry"]),
+    ("server", &["policy", "retry", "work", "lock"]),
+    ("holdoff", &["policy", "retry", "work", "lock"]),
+    ("cli", &["policy", "retry", "sim", "work", "lock", "server", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

@@ -1,0 +1,3 @@
+//! The stores that can keep locks: one folder each, behind one trait, under one conformance suite.
+
+pub(crate) mod memory;

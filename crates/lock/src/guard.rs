@@ -1,0 +1,100 @@
+//! What a holder has, and how it is lost.
+
+mod keeper;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::tenure::Tenure;
+use crate::{Error, Key, Token, clock};
+
+pub(crate) use keeper::Holding;
+
+/// A lock that is held. It is renewed in the background, and let go when this is dropped.
+///
+/// Whatever the lock protects should look at the [token](Self::token): a program that is paused for longer than its
+/// lease does not know it, and its writes come late. Everything that can be stopped should stop when the lock is
+/// [lost](Self::lost); [`run`](Self::run) does that.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped lets the lock go"]
+pub struct Guard {
+    key: Key,
+    token: Token,
+    tenure: Arc<Mutex<Tenure>>,
+    lost: watch::Receiver<bool>,
+    /// Dropped to stop the keeper, which then lets go.
+    stop: Option<oneshot::Sender<()>>,
+    keeper: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Guard {
+    /// Starts to keep what was granted.
+    pub(crate) fn keep(holding: Holding) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (tell_lost, lost) = watch::channel(false);
+        let (key, token, tenure) = (holding.key.clone(), holding.token, Arc::clone(&holding.tenure));
+        let keeper = tokio::spawn(holding.keep(stopped, tell_lost));
+        Self { key, token, tenure, lost, stop: Some(stop), keeper: Some(keeper) }
+    }
+
+    /// The fencing token: give it to whatever the lock protects.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// What is locked.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether nobody else can have been granted the lock. Right also after the machine was suspended.
+    pub fn is_valid(&self) -> bool {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).is_valid(clock::now())
+    }
+
+    /// How long that will stay so if no renewal succeeds.
+    pub fn valid_for(&self) -> Duration {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).valid_for(clock::now())
+    }
+
+    /// Completes when the lock is lost, before anybody else can have been granted it; never, if it is let go in time.
+    ///
+    /// After the machine was suspended it may take a second: ask [`is_valid`](Self::is_valid) before something that
+    /// cannot be undone.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut lost = self.lost.clone();
+        async move {
+            // The keeper is gone without having said so: the lock was let go.
+            if lost.wait_for(|lost| *lost).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Runs this as long as the lock is held: when it is lost, the future is dropped where it stands.
+    pub async fn run<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
+        let lost = || Error::Lost { token: self.token };
+        if !self.is_valid() {
+            return Err(lost());
+        }
+        tokio::select! {
+            biased;
+            () = self.lost() => Err(lost()),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Lets go, and waits until the store has it.
+    ///
+    /// [`Error::Lost`] says that the lock was lost before; any other error that the store could not be told, in which
+    /// case the lease ends by itself.
+    pub async fn release(mut self) -> Result<(), Error> {
+        drop(self.stop.take());
+        let Some(keeper) = self.keeper.take() else { return Ok(()) };
+        // A keeper that was stopped with its runtime has told nobody, and nor could this.
+        keeper.await.unwrap_or(Err(Error::Lost { token: self.token }))
+    }
+}

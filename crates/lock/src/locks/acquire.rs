@@ -1,0 +1,170 @@
+//! One acquisition, and what is different about it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdoff_policy::Policy;
+use tokio_util::sync::CancellationToken;
+
+use super::{Locks, MakeOnce};
+use crate::pursuit::{Progress, Pursuit, Terms, Wish, answer_limit, understand};
+use crate::store::{Bid, Result};
+use crate::wait::Reply;
+use crate::{Error, Guard, Key, Nonce, Owner, clock, metrics, settings, tenure};
+
+/// An acquisition that is about to begin: `.await` it.
+///
+/// Dropping the future cancels it. However it ends, it leaves nothing behind that waits.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is acquired until it is awaited"]
+pub struct Acquire {
+    pub(super) locks: Locks,
+    key: Vec<u8>,
+    namespace: Option<String>,
+    policy: Option<Policy>,
+    lease: Option<Duration>,
+    deadline: Option<Duration>,
+    wait: Option<Duration>,
+    cancel: Option<CancellationToken>,
+}
+
+impl Acquire {
+    pub(super) fn new(locks: Locks, key: Vec<u8>) -> Self {
+        let (namespace, policy, lease, deadline, wait, cancel) = (None, None, None, None, None, None);
+        Self { locks, key, namespace, policy, lease, deadline, wait, cancel }
+    }
+
+    /// The namespace of the key.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// When to ask again, and when to give up.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// For how long a holder that vanished keeps others out.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Gives up after so long, if the policy does not before.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Waits for so long, however many attempts that takes: of the policy only the delays count.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Gives up when this is cancelled.
+    pub fn cancel(mut self, cancel: CancellationToken) -> Self {
+        self.cancel = Some(cancel);
+        self
+    }
+
+    /// Acquires the lock if it is free now; nothing if it is not.
+    pub async fn at_once(self) -> Result<Option<Guard>> {
+        let terms = self.terms()?;
+        let shared = &self.locks.shared;
+        let Some(place) = shared.first_place(&terms.key) else {
+            metrics::ended(&terms.key, "contended", Duration::ZERO);
+            return Ok(None);
+        };
+        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
+        let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
+        let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
+        wish.was_asked = true;
+        metrics::asked(&wish.key);
+        let sent = clock::now();
+        let limit = answer_limit(bid.lease).min(terms.deadline.unwrap_or(Duration::MAX));
+        let call = shared.asking.call(limit, shared.asking.store().try_acquire(&bid));
+        let (reply, _, trouble) = understand(call.await);
+        match (reply, trouble) {
+            (Reply::Granted(token), _) if tenure::valid_until(sent, bid.lease) > clock::now() => {
+                wish.was_asked = false;
+                wish.ended(metrics::outcome(None));
+                let nonce = wish.owner.nonce;
+                Ok(Some(Guard::keep(shared.holding(&wish.key, nonce, token, sent, bid.lease, Some(place)))))
+            }
+            (reply, None) => {
+                wish.ended("contended");
+                // A grant that took as long as its lease is none.
+                wish.was_asked = matches!(reply, Reply::Granted(_));
+                wish.withdraw().await;
+                Ok(None)
+            }
+            // It may have been granted: nobody waits to find out.
+            (_, Some(error)) => {
+                wish.ended(metrics::outcome(Some(&error)));
+                wish.withdraw().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes something once: [`Locks::once`].
+    pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> MakeOnce<P, C>
+    where
+        P: FnMut() -> PF,
+        PF: Future<Output = std::result::Result<Option<T>, E>>,
+        C: FnOnce(Option<crate::Token>) -> CF,
+        CF: Future<Output = std::result::Result<T, E>>,
+    {
+        MakeOnce::new(self, probe, create)
+    }
+
+    /// All that is asked for, checked.
+    pub(super) fn terms(&self) -> Result<Terms> {
+        let settings = &self.locks.shared.settings;
+        let lease = self.lease.unwrap_or(settings.lease);
+        settings::check_lease(lease)?;
+        let policy = match (&self.policy, self.wait) {
+            (None, None) => Arc::clone(&self.locks.shared.policy),
+            (Some(policy), None) => Arc::new(policy.clone()),
+            (policy, Some(wait)) => {
+                let policy = policy.as_ref().unwrap_or(&self.locks.shared.policy);
+                Arc::new(settings::until(policy, wait)?)
+            }
+        };
+        Ok(Terms {
+            key: Key::new(self.namespace.as_deref().unwrap_or(&settings.namespace), &self.key)?,
+            policy,
+            lease,
+            deadline: self.deadline,
+            cancel: self.cancel.clone(),
+        })
+    }
+
+    pub(super) fn begin(&self) -> Result<Pursuit> {
+        let terms = self.terms()?;
+        if self.cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            return Err(Error::Cancelled);
+        }
+        Pursuit::begin(&self.locks.shared, terms)
+    }
+}
+
+impl IntoFuture for Acquire {
+    type Output = Result<Guard>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut pursuit = self.begin()?;
+            loop {
+                if let Progress::Granted(guard) = pursuit.step().await? {
+                    return Ok(guard);
+                }
+            }
+        })
+    }
+}

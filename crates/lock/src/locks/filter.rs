@@ -1,0 +1,53 @@
+//! Which locks to list.
+
+use crate::store::Listing;
+
+/// Which locks to list; all of them, a hundred at most, unless said otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filter {
+    namespace: Option<String>,
+    held: bool,
+    prefix: String,
+    limit: u32,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { namespace: None, held: false, prefix: String::new(), limit: 100 }
+    }
+}
+
+impl Filter {
+    /// Only those of this namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only those that somebody holds.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        self.held = true;
+        self
+    }
+
+    /// Only those whose readable key begins so.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    pub(super) fn listing(&self) -> Listing {
+        let Self { namespace, held, prefix, limit } = self.clone();
+        Listing { namespace, held, prefix, limit }
+    }
+}

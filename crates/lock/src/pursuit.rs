@@ -1,0 +1,322 @@
+//! One acquisition, from the line in this process to the store: carries out what the core of waiting says.
+
+mod wish;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::asking::Trouble;
+use crate::guard::Holding;
+use crate::line::Place;
+use crate::locks::Shared;
+use crate::store::{Answer, Bid, Result};
+use crate::tenure::Tenure;
+use crate::wait::{Next, Reply, Wait, Why};
+use crate::wakes::{Heard, Subscription};
+use crate::{Error, Guard, Holder, Key, Nonce, Owner, Token, clock, metrics};
+
+pub(crate) use wish::Wish;
+
+/// How long the store is given to answer a bid: so that of a lease whose grant went unheard enough is left to find it.
+pub(crate) fn answer_limit(lease: Duration) -> Duration {
+    (lease / 3).clamp(Duration::from_secs(1), Duration::from_secs(10))
+}
+
+/// What an acquisition is asked to do, worked out.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) key: Key,
+    pub(crate) policy: Arc<holdoff_policy::Policy>,
+    pub(crate) lease: Duration,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) cancel: Option<CancellationToken>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pursuit {
+    wish: Wish,
+    wait: Wait,
+    next: Next,
+    lease: Duration,
+    cancel: Option<CancellationToken>,
+    place: Option<Place>,
+    heard: Option<Subscription>,
+    /// Whether whoever drives this was told that the store is about to be asked again.
+    was_told: bool,
+    holder: Option<Holder>,
+    trouble: Option<Error>,
+}
+
+/// How far it got.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Something happened, and the lock is not had yet: a moment to look around.
+    Woke,
+    /// It is had.
+    Granted(Guard),
+}
+
+enum Woken {
+    Turn,
+    Heard(Heard),
+    Time,
+    Cancelled,
+}
+
+impl Pursuit {
+    pub(crate) fn begin(shared: &Arc<Shared>, terms: Terms) -> Result<Self> {
+        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
+        let Terms { key, policy, lease, deadline, cancel } = terms;
+        let wait = Wait::new(owner.nonce, policy, lease, deadline, clock::now());
+        let mut wish = Wish::new(Arc::clone(shared), key, owner);
+        let place = match shared.lines.join(&wish.key, shared.settings.most_waiters) {
+            Ok(place) => Some(place),
+            Err(error) => {
+                wish.ended(metrics::outcome(Some(&error)));
+                return Err(error);
+            }
+        };
+        let next = wait.start(clock::now());
+        let (heard, holder, trouble) = (None, None, None);
+        Ok(Self { wish, wait, next, lease, cancel, place, heard, was_told: true, holder, trouble })
+    }
+
+    /// Goes on until something happens that others may want to know of.
+    pub(crate) async fn step(&mut self) -> Result<Progress> {
+        loop {
+            self.next = match self.next {
+                Next::Ask { .. } if !self.was_told => {
+                    self.was_told = true;
+                    return Ok(Progress::Woke);
+                }
+                Next::Ask { waits } => {
+                    self.was_told = false;
+                    self.ask(waits).await?
+                }
+                Next::ReadBack => self.read_back().await?,
+                Next::Wait { until } => match self.pause(until).await? {
+                    Some(next) => next,
+                    None => return Ok(Progress::Woke),
+                },
+                Next::Granted { token, sent } => return Ok(Progress::Granted(self.granted(token, sent))),
+                Next::GiveUp(why) => return Err(self.give_up(why).await),
+            };
+            if let Some(backoff) = self.wait.drawn() {
+                metrics::backed_off(backoff);
+                tracing::debug!(attempt = %backoff.after, delay = ?backoff.delay, "a lock is held");
+            }
+        }
+    }
+
+    async fn ask(&mut self, waits: Duration) -> Result<Next> {
+        let sent = clock::now();
+        let reply = match &mut self.place {
+            Some(place) if place.is_my_turn() => self.ask_store(waits).await?,
+            // As long as another of this process is before it, that one holds the lock as far as this one knows.
+            _ => {
+                let members = self.wish.shared.lines.members(&self.wish.key);
+                Reply::Held { free_in: None, waiting: u32::try_from(members).unwrap_or(u32::MAX) }
+            }
+        };
+        Ok(self.wait.answered(reply, sent, clock::now(), clock::roll()))
+    }
+
+    async fn ask_store(&mut self, waits: Duration) -> Result<Reply> {
+        let wish = &mut self.wish;
+        let store = wish.shared.asking.store();
+        // Before the store is asked, so that nothing is missed between its answer and the wait.
+        let _ = self.heard.get_or_insert_with(|| store.subscribe(&wish.key));
+        wish.was_asked = true;
+        metrics::asked(&wish.key);
+        let (key, owner) = (wish.key.clone(), wish.owner.clone());
+        let bid = Bid { key, owner, lease: self.lease, waits: Some(waits) };
+        let shared = Arc::clone(&wish.shared);
+        let call = shared.asking.call(answer_limit(self.lease), shared.asking.store().try_acquire(&bid));
+        let answer = match self.in_time(call).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.stop(error).await),
+        };
+        let (reply, holder, trouble) = understand(answer);
+        (self.holder, self.trouble) = (holder, trouble);
+        Ok(reply)
+    }
+
+    async fn read_back(&mut self) -> Result<Next> {
+        let (shared, key) = (Arc::clone(&self.wish.shared), self.wish.key.clone());
+        let call = shared.asking.store().granted(&key, self.wish.owner.nonce);
+        let call = shared.asking.call(answer_limit(self.lease), call);
+        match self.in_time(call).await {
+            Ok(found) => Ok(self.wait.read_back(found.ok().flatten(), clock::now(), clock::roll())),
+            Err(error) => Err(self.stop(error).await),
+        }
+    }
+
+    /// What to do after the wait; nothing if it goes on, but something was heard.
+    async fn pause(&mut self, until: Duration) -> Result<Option<Next>> {
+        let woken = {
+            let (place, heard) = (&mut self.place, &mut self.heard);
+            let waits_for_turn = place.as_ref().is_some_and(|place| !place.is_my_turn());
+            let turn = async {
+                match place {
+                    Some(place) => place.turn().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let word = async {
+                match heard {
+                    Some(heard) => heard.heard().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = cancelled(self.cancel.as_ref()) => Woken::Cancelled,
+                () = turn, if waits_for_turn => Woken::Turn,
+                heard = word => Woken::Heard(heard),
+                () = clock::sleep_until(until) => Woken::Time,
+            }
+        };
+        let (now, roll) = (clock::now(), clock::roll());
+        let attempts = self.wait.attempts();
+        let next = match woken {
+            Woken::Turn => self.wait.heard(Heard::Next(self.wish.owner.nonce), now, roll),
+            Woken::Heard(heard) => self.wait.heard(heard, now, roll),
+            Woken::Time => self.wait.woke(now),
+            Woken::Cancelled => return Err(self.stop(Error::Cancelled).await),
+        };
+        if matches!(next, Next::Ask { .. }) && self.wait.attempts() == attempts {
+            metrics::woken(&self.wish.key);
+        }
+        if matches!((woken, next), (Woken::Heard(_), Next::Wait { .. })) {
+            self.next = next;
+            return Ok(None);
+        }
+        Ok(Some(next))
+    }
+
+    /// Runs a call, unless the time is up or the caller wants no more.
+    async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T> {
+        let up = async {
+            match self.wait.deadline() {
+                Some(deadline) => clock::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = cancelled(self.cancel.as_ref()) => Err(Error::Cancelled),
+            answer = call => Ok(answer),
+            () = up => Err(self.out_of_time()),
+        }
+    }
+
+    fn granted(&mut self, token: Token, sent: Duration) -> Guard {
+        let wish = &mut self.wish;
+        wish.was_asked = false;
+        wish.ended(metrics::outcome(None));
+        self.heard = None;
+        let (attempts, waited) = (self.wait.attempts(), self.wait.waited(clock::now()));
+        tracing::debug!(%token, attempts, ?waited, "a lock is acquired");
+        Guard::keep(wish.shared.holding(
+            &wish.key,
+            wish.owner.nonce,
+            token,
+            sent,
+            self.lease,
+            self.place.take(),
+        ))
+    }
+
+    async fn give_up(&mut self, why: Why) -> Error {
+        let now = clock::now();
+        let error = match (self.trouble.take(), why) {
+            (Some(trouble), _) => trouble,
+            (None, Why::Deadline) => self.out_of_time(),
+            (None, Why::Exhausted | Why::Refused) => Error::Contended {
+                holder: self.holder.take().map(Box::new),
+                attempts: self.wait.attempts(),
+                waited: self.wait.waited(now),
+            },
+        };
+        self.stop(error).await
+    }
+
+    fn out_of_time(&self) -> Error {
+        let holder = self.holder.clone().map(Box::new);
+        Error::DeadlineExceeded { holder, waited: self.wait.waited(clock::now()) }
+    }
+
+    /// Ends without the lock, and leaves nothing behind.
+    async fn stop(&mut self, error: Error) -> Error {
+        self.wish.ended(metrics::outcome(Some(&error)));
+        self.place = None;
+        self.heard = None;
+        self.wish.withdraw().await;
+        error
+    }
+
+    /// Ends because the lock is not needed any more.
+    pub(crate) async fn found(&mut self) {
+        self.wish.ended("found");
+        self.place = None;
+        self.wish.withdraw().await;
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.wish.key
+    }
+}
+
+/// What an answer means to the core, to people, and to whoever gives up because of it.
+pub(crate) fn understand(
+    answer: std::result::Result<Answer, Trouble>,
+) -> (Reply, Option<Holder>, Option<Error>) {
+    match answer {
+        Ok(Answer::Granted(token)) => (Reply::Granted(token), None, None),
+        Ok(Answer::Held(held)) => {
+            let reply = Reply::Held { free_in: Some(held.free_in), waiting: held.waiting };
+            (reply, held.holder, None)
+        }
+        Err(Trouble { error, was_asked }) => {
+            let reply = match (error.is_transient(), was_asked) {
+                (true, true) => Reply::Unclear,
+                (true, false) => Reply::Unasked,
+                (false, _) => Reply::Refused,
+            };
+            (reply, None, Some(error))
+        }
+    }
+}
+
+async fn cancelled(cancel: Option<&CancellationToken>) {
+    match cancel {
+        Some(cancel) => cancel.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Shared {
+    pub(crate) fn holding(
+        &self,
+        key: &Key,
+        nonce: Nonce,
+        token: Token,
+        sent: Duration,
+        lease: Duration,
+        place: Option<Place>,
+    ) -> Holding {
+        Holding {
+            asking: self.asking.clone(),
+            key: key.clone(),
+            nonce,
+            token,
+            lease,
+            tenure: Arc::new(Mutex::new(Tenure::new(sent, lease))),
+            policy: Arc::clone(&self.renewals),
+            since: clock::now(),
+            place,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Hearing that a lock was let go.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::Nonce;
+
+type Digest = [u8; 32];
+
+/// What was heard last of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Heard {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// It is free, and kept for this one for a moment.
+    Next(Nonce),
+    /// It may be free; nobody in particular is meant, and something may have been missed.
+    Maybe,
+}
+
+/// Those who want to hear of locks, by the lock. Engines tell, the loop listens.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wakes(Arc<Mutex<HashMap<Digest, watch::Sender<Heard>>>>);
+
+/// One that listens; when the last one for a lock is gone, nothing is kept of it.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    wakes: Wakes,
+    digest: Digest,
+    heard: watch::Receiver<Heard>,
+}
+
+impl Wakes {
+    pub(crate) fn subscribe(&self, digest: &Digest) -> Subscription {
+        let mut map = self.map();
+        let heard = map.entry(*digest).or_default().subscribe();
+        Subscription { wakes: self.clone(), digest: *digest, heard }
+    }
+
+    /// Tells those who listen for this lock.
+    pub(crate) fn tell(&self, digest: &Digest, heard: Heard) {
+        if let Some(sender) = self.map().get(digest) {
+            sender.send_replace(heard);
+        }
+    }
+
+    /// Tells everybody that something may have been missed.
+    #[allow(dead_code, reason = "for engines whose notifications can break")]
+    pub(crate) fn tell_all(&self) {
+        for sender in self.map().values() {
+            sender.send_replace(Heard::Maybe);
+        }
+    }
+
+    /// How many locks somebody listens for.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map().len()
+    }
+
+    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<Digest, watch::Sender<Heard>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscription {
+    /// Waits for the next word.
+    pub(crate) async fn heard(&mut self) -> Heard {
+        match self.heard.changed().await {
+            Ok(()) => *self.heard.borrow_and_update(),
+            // The sender lives as long as this does.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut map = self.wakes.map();
+        // This one is still counted.
+        if map.get(&self.digest).is_some_and(|sender| sender.receiver_count() <= 1) {
+            map.remove(&self.digest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_those_who_are_gone() {
+        let wakes = Wakes::default();
+        let (mut one, other) = (wakes.subscribe(&[1; 32]), wakes.subscribe(&[1; 32]));
+        wakes.tell(&[1; 32], Heard::Maybe);
+        assert_eq!(one.heard().await, Heard::Maybe);
+        drop(one);
+        assert_eq!(wakes.len(), 1);
+        drop(other);
+        assert_eq!(wakes.len(), 0);
+    }
+}
