@@ -87,9 +87,12 @@ impl Kubernetes {
     /// The locks that `kubernetes:NAMESPACE` means: in the cluster that this process runs in, or else in the one that
     /// the kubeconfig names. Without a namespace, that of the configuration.
     pub(crate) async fn connect(url: &str) -> Result<Self> {
-        let namespace = url.strip_prefix("kubernetes:").filter(|name| is_namespace(name)).ok_or_else(|| {
-            Error::Settings(format!("{url:?} is not kubernetes:NAMESPACE, with a namespace's name or nothing"))
-        })?;
+        let namespace =
+            url.strip_prefix("kubernetes:").filter(|name| is_namespace(name)).ok_or_else(|| {
+                Error::Settings(format!(
+                    "{url:?} is not kubernetes:NAMESPACE, with a namespace's name or nothing"
+                ))
+            })?;
         let mut config = Config::infer().await.map_err(|error| store(false, error))?;
         // When to ask again is decided above.
         config.default_retry = false;

@@ -10,7 +10,7 @@ use super::entry::Entry;
 use crate::Error;
 
 /// A request without an answer is given up after so long. What became of it is found out by its nonce.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 5 });
 /// How many Leases are listed at once.
 const PAGE: u32 = 500;
 

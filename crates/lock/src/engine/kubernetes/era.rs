@@ -69,7 +69,8 @@ async fn make(leases: &Leases) -> Tried<()> {
         [("app.kubernetes.io/managed-by", "holdoff"), ("holdoff/kind", "record")]
             .map(|(name, value)| (name.to_owned(), value.to_owned())),
     ));
-    lease.metadata.annotations = Some(annotations(Record { era, floor: Token::new(0) }).into_iter().collect());
+    lease.metadata.annotations =
+        Some(annotations(Record { era, floor: Token::new(0) }).into_iter().collect());
     match leases.create(&Entry(lease)).await {
         Ok(_) | Err(Trouble::Conflict) => Ok(()),
         Err(trouble) => Err(trouble),
