@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -106,6 +107,16 @@ impl Kubernetes {
         let mut open = self.server.watches.subscribe();
         open.wait_for(|open| *open == watches).await.expect("the server lives as long as this");
     }
+}
+
+/// A client of the real cluster that [`KUBECONFIG_VARIABLE`] names, and the namespace to use there.
+pub async fn real_cluster() -> Option<(kube::Client, String)> {
+    let file = Kubeconfig::read_from(std::env::var_os(KUBECONFIG_VARIABLE)?).expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    let mut config = config.expect("a configuration");
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    Some((kube::Client::try_from(config).expect("a client"), namespace))
 }
 
 async fn accept(listener: TcpListener, server: Arc<Server>) {

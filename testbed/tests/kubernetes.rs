@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use holdoff_testbed::kubernetes::{Fault, KUBECONFIG_VARIABLE, Kubernetes, Verb, check_facts};
+use holdoff_testbed::kubernetes::{Fault, Kubernetes, Verb, check_facts, real_cluster};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
@@ -22,13 +22,9 @@ async fn the_facts_hold_on_the_stand_in() {
 
 #[tokio::test]
 async fn the_facts_hold_on_a_real_cluster() {
-    let Some(path) = std::env::var_os(KUBECONFIG_VARIABLE) else {
-        return;
-    };
-    let file = kube::config::Kubeconfig::read_from(path).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-    let namespace = config.default_namespace.clone();
-    check_facts(kube::Client::try_from(config).unwrap(), &namespace).await;
+    if let Some((client, namespace)) = real_cluster().await {
+        check_facts(client, &namespace).await;
+    }
 }
 
 #[tokio::test]

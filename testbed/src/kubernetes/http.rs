@@ -109,7 +109,7 @@ fn do_it(cluster: &mut Cluster, asked: &Asked) -> Result<(u16, Value), Refusal> 
         Verb::Patch => (200, cluster.patch(place, &asked.json()?)?),
         Verb::Delete => {
             let options = if asked.body.is_empty() { Value::Null } else { asked.json()? };
-            let wanted = |field: &str| options["preconditions"][field].as_str();
+            let wanted = |field: &str| options.get("preconditions")?.get(field)?.as_str();
             let lease = cluster.delete(place, wanted("uid"), wanted("resourceVersion"))?;
             let uid = lease.metadata.uid.unwrap_or_default();
             return Ok((200, status::deleted(&asked.name, &uid)));

@@ -111,13 +111,12 @@ fn news(
     selector: &Selector,
     seen: Option<u64>,
 ) -> Result<Vec<Value>, Refusal> {
-    let changes = match seen {
-        Some(seen) => cluster.since(seen, namespace)?,
-        None => {
-            let revision = cluster.revision();
-            let added = |lease| Change { revision, kind: "ADDED", lease };
-            cluster.at(revision, namespace)?.into_values().map(added).collect()
-        }
+    let changes = if let Some(seen) = seen {
+        cluster.since(seen, namespace)?
+    } else {
+        let revision = cluster.revision();
+        let added = |lease| Change { revision, kind: "ADDED", lease };
+        cluster.at(revision, namespace)?.into_values().map(added).collect()
     };
     let line = |change: Change| json!({ "type": change.kind, "object": change.lease });
     Ok(changes.into_iter().filter(|change| selector.takes(&change.lease)).map(line).collect())

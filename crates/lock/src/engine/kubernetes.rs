@@ -4,7 +4,7 @@
 //! entry.rs    what a Lease says of a lock        api.rs     the requests, and what refusals mean
 //! observed.rs when a lease is over, to our eyes  era.rs     the one record: era and floor
 //! unsure.rs   calls whose answers were lost      watch.rs   hearing that a lock was let go
-//! sweep.rs    what is done to many at once       clock.rs   our own clock, and the wall
+//! written.rs  the versions we wrote last         sweep.rs   what is done to many at once
 //! ```
 //!
 //! # Invariants
@@ -19,6 +19,9 @@
 //!
 //! # What is not promised
 //!
+//! A Lease does not say who waits: nothing is kept for the one that has waited longest, and `waiting` is 0. A process
+//! that has just begun to look at a lock waits a whole lease for a holder that is dead.
+//!
 //! Whoever may write Leases can write any token or era into them. If versions fall, because etcd was restored or moved,
 //! tokens grow only after the era was raised. If somebody deletes the record *and* every lock, the era is lost.
 
@@ -32,6 +35,7 @@ mod sweep;
 mod tests;
 mod unsure;
 mod watch;
+mod written;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +53,7 @@ use api::{Leases, Tried, Trouble, store};
 use entry::Entry;
 use observed::{Age, Observed};
 use unsure::Unsure;
+use written::Written;
 
 /// How often one call begins again because somebody else wrote meanwhile.
 const TRIES: u32 = 8;
@@ -65,6 +70,7 @@ struct Inner {
     leases: Leases,
     observed: Mutex<Observed>,
     unsure: Unsure,
+    written: Written,
     wakes: Wakes,
     is_watching: Mutex<bool>,
     wall: fn() -> Timestamp,
@@ -77,6 +83,7 @@ impl Kubernetes {
             leases: Leases::new(client, namespace),
             observed: Mutex::default(),
             unsure: Unsure::default(),
+            written: Written::default(),
             wakes: Wakes::default(),
             is_watching: Mutex::new(false),
             wall: clock::wall,
@@ -121,13 +128,11 @@ impl Inner {
     /// Takes in what was asked for then and has just arrived; nothing if nobody holds it.
     fn look(&self, entry: &Entry, asked_at: Duration) -> Option<Age> {
         let (digest, beat) = (entry.digest()?, entry.beat());
-        match beat {
-            Some(beat) => Some(self.observed().look(digest, beat, asked_at, clock::now())),
-            None => {
-                self.observed().forget(&digest);
-                None
-            }
-        }
+        let Some(beat) = beat else {
+            self.observed().forget(&digest);
+            return None;
+        };
+        Some(self.observed().look(digest, beat, asked_at, clock::now()))
     }
 
     /// Who holds it, if the lease is not over.
@@ -168,7 +173,7 @@ impl Inner {
         if entry.is_held_by(owner.nonce) {
             entry.renew(*lease, (self.wall)());
             let token = entry.token().unwrap_or(Token::new(0));
-            self.leases.put(&entry).await?;
+            self.written.keep(self.leases.put(&entry).await?);
             self.unsure.settle(owner.nonce);
             return Ok(Answer::Granted(token));
         }
@@ -184,7 +189,7 @@ impl Inner {
         if matches!(written, Ok(_) | Err(Trouble::Conflict)) {
             self.unsure.settle(owner.nonce);
         }
-        written?;
+        self.written.keep(written?);
         self.observed().forget(key.digest());
         Ok(Answer::Granted(token))
     }
@@ -209,6 +214,38 @@ impl Inner {
             }
         }
         Err(Trouble::Conflict.into())
+    }
+
+    /// Changes a lock that this nonce has with this token; answers whether it has. The version that we wrote last is
+    /// most likely the newest, so that one request will do: if it is not, that is refused, and all is looked at anew.
+    async fn change_own(
+        &self,
+        key: &Key,
+        nonce: Nonce,
+        token: Token,
+        change: impl Fn(&mut Entry),
+    ) -> Result<bool> {
+        let is_own = |entry: &Entry| entry.is_held_by(nonce) && entry.token() == Some(token);
+        if let Some(mut entry) = self.written.take(key.digest()).filter(is_own) {
+            change(&mut entry);
+            match self.leases.put(&entry).await {
+                Ok(entry) => {
+                    self.written.keep(entry);
+                    return Ok(true);
+                }
+                Err(Trouble::Conflict) => {}
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        let change = |entry: &mut Entry, _| {
+            let is_own = is_own(entry);
+            if is_own {
+                change(entry);
+            }
+            is_own
+        };
+        let entry = self.change(key, change).await?;
+        Ok(entry.map(|entry| self.written.keep(entry)).is_some())
     }
 
     /// Makes sure that no call of this nonce whose answer was lost can still arrive. A write that was made from the
@@ -255,26 +292,12 @@ impl LeaseStore for Kubernetes {
 
     async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         let wall = self.inner.wall;
-        let renew = |entry: &mut Entry, _| {
-            let is_own = entry.is_held_by(nonce) && entry.token() == Some(token);
-            if is_own {
-                entry.renew(lease, wall());
-            }
-            is_own
-        };
-        Ok(self.inner.change(key, renew).await?.is_some())
+        self.inner.change_own(key, nonce, token, |entry| entry.renew(lease, wall())).await
     }
 
     async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
         let wall = self.inner.wall;
-        let let_go = |entry: &mut Entry, _| {
-            let is_own = entry.is_held_by(nonce) && entry.token() == Some(token);
-            if is_own {
-                entry.vacate(wall());
-            }
-            is_own
-        };
-        Ok(self.inner.change(key, let_go).await?.is_some())
+        self.inner.change_own(key, nonce, token, |entry| entry.vacate(wall())).await
     }
 
     async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
@@ -332,7 +355,7 @@ impl LeaseStore for Kubernetes {
         let subscription = self.inner.wakes.subscribe(key.digest());
         let mut is_watching = self.inner.is_watching.lock().unwrap_or_else(PoisonError::into_inner);
         let mut task = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_watching || task.as_ref().is_none_or(|task| task.is_finished()) {
+        if !*is_watching || task.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
             *is_watching = true;
             *task = Some(AbortOnDropHandle::new(tokio::spawn(watch::run(Arc::clone(&self.inner)))));
         }

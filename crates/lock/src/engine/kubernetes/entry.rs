@@ -225,7 +225,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 fn namespace_label(namespace: &str) -> String {
-    hex(&Sha256::digest(namespace)[..16])
+    // Half of it: the whole is one letter longer than a label may be.
+    hex(&Sha256::digest(namespace)).chars().take(32).collect()
 }
 
 #[cfg(test)]

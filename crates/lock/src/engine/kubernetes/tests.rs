@@ -8,7 +8,7 @@ mod wakes;
 
 use std::time::Duration;
 
-use holdoff_testbed::kubernetes::{KUBECONFIG_VARIABLE, Kubernetes as Server};
+use holdoff_testbed::kubernetes::{Kubernetes as Server, real_cluster};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
@@ -40,12 +40,8 @@ impl World {
     async fn all() -> Vec<Self> {
         let (server, world) = Self::stand_in().await;
         let mut worlds = vec![Self { _server: Some(server), ..world }];
-        if let Some(path) = std::env::var_os(KUBECONFIG_VARIABLE) {
-            let file = kube::config::Kubeconfig::read_from(path).unwrap();
-            let mut config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-            config.default_retry = false;
-            let namespace = config.default_namespace.clone();
-            worlds.push(Self { client: Client::try_from(config).unwrap(), namespace, _server: None });
+        if let Some((client, namespace)) = real_cluster().await {
+            worlds.push(Self { client, namespace, _server: None });
         }
         worlds
     }

@@ -105,8 +105,45 @@ async fn a_foreign_write_between_is_no_failure() {
     let token = acquire(&engine, &bid).await;
     let label = serde_json::json!({ "metadata": { "labels": { "team": "a" } } });
     let patch = kube::api::Patch::Merge(label);
-    world.leases().patch(&entry::name(key.digest()), &Default::default(), &patch).await.unwrap();
+    world
+        .leases()
+        .patch(&entry::name(key.digest()), &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
     assert!(engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
     let lease = world.leases().get(&entry::name(key.digest())).await.unwrap();
     assert_eq!(lease.metadata.labels.unwrap()["team"], "a", "what others wrote stays");
+}
+
+#[tokio::test]
+async fn renewing_and_letting_go_are_one_request_each() {
+    let (server, world) = World::stand_in().await;
+    let (engine, key) = (world.engine(), fresh_key());
+    pass(&engine, &key).await;
+    let bid = bid(&key, LONG);
+    let counts = || [Verb::Get, Verb::Update].map(|verb| server.requests(verb));
+    let [gets, updates] = counts();
+    let token = acquire(&engine, &bid).await;
+    assert_eq!(counts(), [gets + 1, updates + 1]);
+    assert!(engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
+    assert!(engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
+    assert!(engine.release(&key, bid.owner.nonce, token).await.unwrap());
+    assert_eq!(counts(), [gets + 1, updates + 4]);
+}
+
+/// What was written last is only the first guess, also after an answer that was lost.
+#[tokio::test]
+async fn a_renewal_whose_answer_was_lost_is_made_again() {
+    let (server, world) = World::stand_in().await;
+    let (engine, key) = (world.engine(), fresh_key());
+    let bid = bid(&key, LONG);
+    let token = acquire(&engine, &bid).await;
+    for fault in [Fault::LoseAnswer, Fault::DropRequest] {
+        server.strike(Verb::Update, fault);
+        assert!(engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap_err().is_transient());
+        assert!(engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
+    }
+    world.engine().force_release(&key).await.unwrap().unwrap();
+    assert!(!engine.renew(&key, bid.owner.nonce, token, LONG).await.unwrap());
+    assert!(!engine.release(&key, bid.owner.nonce, token).await.unwrap());
 }

@@ -15,7 +15,7 @@ async fn one_has_it_until_it_lets_go() {
         let held = refused(&other, &second).await;
         let holder = held.holder.unwrap();
         assert_eq!((&holder.owner, holder.token), (&first.owner, token));
-        assert!(held.free_in > LONG - Duration::from_secs(5) && held.free_in <= LONG, "{:?}", held.free_in);
+        assert!(held.free_in > LONG / 2 && held.free_in <= LONG, "{:?}", held.free_in);
         assert_eq!(held.waiting, 0);
 
         let nonce = first.owner.nonce;

@@ -1,6 +1,6 @@
 //! Tokens grow, whatever happens to the Leases.
 
-use kube::api::{DeleteParams, Patch};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::*;
@@ -44,7 +44,7 @@ async fn a_lock_that_was_stripped_of_what_we_wrote_goes_on_above() {
         pass(&engine, &key).await;
         let last = pass(&engine, &key).await;
         let nothing = Patch::Merge(json!({ "metadata": { "annotations": null, "labels": null } }));
-        world.leases().patch(&name, &Default::default(), &nothing).await.unwrap();
+        world.leases().patch(&name, &PatchParams::default(), &nothing).await.unwrap();
         assert!(engine.read(&key).await.unwrap().is_none(), "as if never held");
         assert!(pass(&engine, &key).await > last);
         assert_eq!(engine.read(&key).await.unwrap().unwrap().key, key.readable(), "it is described again");
