@@ -92,6 +92,11 @@ impl Kubernetes {
         self.server.pulse.send_modify(|pulse| pulse.cuts += 1);
     }
 
+    /// Ends all watches as if their time were up.
+    pub fn end_watches(&self) {
+        self.server.pulse.send_modify(|pulse| pulse.ends += 1);
+    }
+
     /// Sends a bookmark to all watches that want them.
     pub fn bookmark(&self) {
         self.server.pulse.send_modify(|pulse| pulse.bookmarks += 1);

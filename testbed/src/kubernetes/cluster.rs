@@ -24,12 +24,19 @@ pub(super) struct Change {
 }
 
 /// All Leases, and how they came to be.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cluster {
     revision: u64,
     leases: BTreeMap<(String, String), Lease>,
     history: Vec<Change>,
     forgotten: u64,
+}
+
+impl Default for Cluster {
+    /// Nothing is stored, but a cluster has a past: version 0 means "any" to those who ask for it.
+    fn default() -> Self {
+        Self { revision: 1, leases: BTreeMap::new(), history: Vec::new(), forgotten: 0 }
+    }
 }
 
 impl Cluster {

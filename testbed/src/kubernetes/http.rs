@@ -36,6 +36,7 @@ pub(super) struct Server {
 pub(super) struct Pulse {
     pub(super) revision: u64,
     pub(super) cuts: u64,
+    pub(super) ends: u64,
     pub(super) bookmarks: u64,
 }
 

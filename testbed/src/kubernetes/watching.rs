@@ -82,6 +82,9 @@ async fn follow(server: &Server, asked: &Asked, lines: &Lines) -> Result<(), Gon
         if pulse.cuts != begun.cuts {
             return lines.send(Err(closed())).await.map_err(|_| Gone);
         }
+        if pulse.ends != begun.ends {
+            return Ok(());
+        }
         let is_told = pulse.bookmarks != std::mem::replace(&mut bookmarks, pulse.bookmarks);
         if is_told && asked.get("allowWatchBookmarks") == Some("true") {
             send(lines, &bookmark(now)).await?;

@@ -130,10 +130,16 @@ impl Entry {
         spec.holder_identity = Some(owner.name.clone());
         spec.acquire_time = Some(MicroTime(now));
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
-        self.renew(lease, now);
+        self.write_lease(lease, now);
     }
 
+    /// Makes the lease last for at least so long from now. It is never shortened: the holder may count on what it was
+    /// told before.
     pub(super) fn renew(&mut self, lease: Duration, now: Timestamp) {
+        self.write_lease(self.lease().max(lease), now);
+    }
+
+    fn write_lease(&mut self, lease: Duration, now: Timestamp) {
         let us = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
         self.set(LEASE, us.to_string());
         self.set(RENEWALS, self.count(RENEWALS).saturating_add(1).to_string());
@@ -253,6 +259,8 @@ mod tests {
         let beat = entry.beat();
         entry.touch();
         assert_eq!(entry.beat(), beat, "whoever touches it does not renew it");
+        entry.renew(Duration::ZERO, Timestamp::UNIX_EPOCH);
+        assert_eq!(entry.lease(), Duration::from_millis(1), "never shortened");
         entry.renew(Duration::MAX, Timestamp::UNIX_EPOCH);
         assert_ne!(entry.beat(), beat);
         assert_eq!(entry.0.spec.as_ref().unwrap().lease_duration_seconds, Some(i32::MAX));

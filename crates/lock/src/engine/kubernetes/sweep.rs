@@ -61,13 +61,13 @@ impl Inner {
 
     /// A lock that nobody holds is idle since its Lease was last written, by the wall clocks of whoever wrote it and of
     /// this process: if they are wrong, nobody is hurt, for nobody holds it, and the floor keeps tokens growing. One
-    /// whose holder has vanished is idle only if this process itself has seen it unrenewed for so long.
+    /// whose holder has vanished is idle only if this process itself has seen it unrenewed for its lease and so long.
     pub(super) async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         let asked_at = clock::now();
         let entries = self.all(&selector(None)).await?;
         let is_idle = |entry: &Entry| {
             if let Some(age) = self.look(entry, asked_at)
-                && age.unrenewed_for < idle_for.max(entry.lease())
+                && age.unrenewed_for < idle_for.saturating_add(entry.lease())
             {
                 return false;
             }

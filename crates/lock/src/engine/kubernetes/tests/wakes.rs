@@ -83,11 +83,17 @@ async fn forgotten_history_is_read_anew() {
     let (engine, key) = (world.engine(), fresh_key());
     let mut subscription = listen(&engine, &key).await;
     server.watched_by(1).await;
-    // The watch that goes on is told that its past is gone.
-    server.strike(Verb::Watch, Fault::Refuse { code: 410, retry_after: None });
-    server.forget_history();
-    server.cut_watches();
-    assert_eq!(heard(&mut subscription).await, Heard::Maybe);
+    // The watch that goes on is told that its past is gone: as an event, or as a refusal.
+    for is_event in [true, false] {
+        if is_event {
+            server.forget_history();
+        } else {
+            server.strike(Verb::Watch, Fault::Refuse { code: 410, retry_after: None });
+        }
+        server.end_watches();
+        assert_eq!(heard(&mut subscription).await, Heard::Maybe);
+        server.watched_by(1).await;
+    }
     let bid = bid(&key, LONG);
     let token = acquire(&engine, &bid).await;
     engine.release(&key, bid.owner.nonce, token).await.unwrap();
