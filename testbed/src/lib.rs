@@ -1,7 +1,8 @@
 //! The real things that tests and benchmarks run against.
 //!
 //! [`Postgres`] is a throw-away cluster made from the system's own server binaries: nothing to set up, also
-//! for root, and gone when the process that asked for it is, however that one ends.
+//! for root, and gone when the process that asked for it is, however that one ends. With the feature `kubernetes`,
+//! [`kubernetes`] stands in for an API server, and says what it was held against.
 
 #![allow(
     clippy::expect_used,
@@ -13,6 +14,8 @@
 mod account;
 mod binaries;
 mod faketime;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod options;
 mod port;
 mod postgres;

@@ -48,7 +48,6 @@ impl Wakes {
     }
 
     /// Tells everybody that something may have been missed.
-    #[allow(dead_code, reason = "for engines whose notifications can break")]
     pub(crate) fn tell_all(&self) {
         for sender in self.map().values() {
             sender.send_replace(Heard::Maybe);
@@ -56,7 +55,6 @@ impl Wakes {
     }
 
     /// How many locks somebody listens for.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.map().len()
     }

@@ -1,0 +1,270 @@
+//! What a Lease says of a lock, and how it is changed. Nothing here asks anybody.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::{Key, Nonce, Owner, Token};
+
+pub(super) const PREFIX: &str = "holdoff-";
+/// What all Leases of locks have, and nothing else has.
+pub(super) const SELECTOR: &str = "holdoff/kind=lock";
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const KIND: &str = "holdoff/kind";
+/// On a Lease: a digest of the namespace, for labels are short. Among the annotations: the namespace itself.
+const NAMESPACE: &str = "holdoff/namespace";
+const KEY: &str = "holdoff/key";
+const NONCE: &str = "holdoff/nonce";
+const TOKEN: &str = "holdoff/token";
+const FLOOR: &str = "holdoff/floor";
+const LEASE: &str = "holdoff/lease-us";
+const RENEWALS: &str = "holdoff/renewals";
+const TOUCHES: &str = "holdoff/touches";
+
+/// What a lease lasts for if a foreign hand has removed what says so.
+const UNTOLD: Duration = Duration::from_secs(3600);
+
+/// A lock as it stands in a Lease.
+#[derive(Clone, Debug)]
+pub(super) struct Entry(pub(super) Lease);
+
+/// What changes with each renewal and with nothing else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Beat {
+    uid: String,
+    pub(super) nonce: Nonce,
+    token: Option<Token>,
+    renewals: u64,
+}
+
+impl Entry {
+    /// A lock that nobody has held yet: it has no token, so that whoever takes it looks where to begin.
+    pub(super) fn unheld(key: &Key) -> Self {
+        let mut entry = Self(Lease { spec: Some(LeaseSpec::default()), ..Lease::default() });
+        entry.0.metadata.name = Some(name(key.digest()));
+        entry.describe(key);
+        entry
+    }
+
+    /// Which object it is, and at which version.
+    pub(super) fn version(&self) -> (String, String) {
+        let metadata = &self.0.metadata;
+        (metadata.uid.clone().unwrap_or_default(), metadata.resource_version.clone().unwrap_or_default())
+    }
+
+    /// The version as the number it is.
+    pub(super) fn revision(&self) -> u64 {
+        self.version().1.parse().unwrap_or_default()
+    }
+
+    pub(super) fn digest(&self) -> Option<[u8; 32]> {
+        digest(self.0.metadata.name.as_deref()?)
+    }
+
+    pub(super) fn owner(&self) -> Option<Owner> {
+        let nonce = Nonce::new(Uuid::parse_str(self.note(NONCE)?).ok()?);
+        let name = self.0.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        Some(Owner { nonce, name })
+    }
+
+    pub(super) fn is_held_by(&self, nonce: Nonce) -> bool {
+        self.owner().is_some_and(|owner| owner.nonce == nonce)
+    }
+
+    /// The token granted last.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.note(TOKEN)?.parse().ok().map(Token::new)
+    }
+
+    /// What the next token must be above; nothing if this Lease does not know.
+    pub(super) fn highest(&self) -> Option<Token> {
+        let floor = self.note(FLOOR).and_then(|floor| floor.parse().ok()).map(Token::new);
+        self.token().max(floor)
+    }
+
+    /// How long the lease lasts after a renewal.
+    pub(super) fn lease(&self) -> Duration {
+        let exact = self.note(LEASE).and_then(|us| us.parse().ok()).map(Duration::from_micros);
+        let seconds = self.0.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let whole = seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+        exact.or(whole).unwrap_or(UNTOLD)
+    }
+
+    pub(super) fn beat(&self) -> Option<Beat> {
+        let (uid, _) = self.version();
+        Some(Beat { uid, nonce: self.owner()?.nonce, token: self.token(), renewals: self.count(RENEWALS) })
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.note(NAMESPACE).unwrap_or_default()
+    }
+
+    pub(super) fn key(&self) -> &str {
+        self.note(KEY).unwrap_or_default()
+    }
+
+    /// By the wall clock of whoever had it then: for people.
+    pub(super) fn acquired_at(&self) -> Option<Timestamp> {
+        self.0.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
+    }
+
+    /// By the wall clock of whoever had it then: nothing is decided by it that could hurt a holder.
+    pub(super) fn changed_at(&self) -> Option<Timestamp> {
+        let renewed = self.0.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        renewed.or_else(|| self.0.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    }
+
+    /// Gives it to somebody.
+    pub(super) fn grant(&mut self, key: &Key, owner: &Owner, token: Token, lease: Duration, now: Timestamp) {
+        self.describe(key);
+        self.set(NONCE, owner.nonce.to_string());
+        self.set(TOKEN, token.to_string());
+        let spec = self.spec();
+        spec.holder_identity = Some(owner.name.clone());
+        spec.acquire_time = Some(MicroTime(now));
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        self.write_lease(lease, now);
+    }
+
+    /// Makes the lease last for at least so long from now. It is never shortened: the holder may count on what it was
+    /// told before.
+    pub(super) fn renew(&mut self, lease: Duration, now: Timestamp) {
+        self.write_lease(self.lease().max(lease), now);
+    }
+
+    fn write_lease(&mut self, lease: Duration, now: Timestamp) {
+        let us = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+        self.set(LEASE, us.to_string());
+        self.set(RENEWALS, self.count(RENEWALS).saturating_add(1).to_string());
+        let spec = self.spec();
+        spec.lease_duration_seconds = Some(i32::try_from(us.div_ceil(1_000_000)).unwrap_or(i32::MAX).max(1));
+        spec.renew_time = Some(MicroTime(now));
+    }
+
+    /// Lets go; the token stays.
+    pub(super) fn vacate(&mut self, now: Timestamp) {
+        self.notes().remove(NONCE);
+        let spec = self.spec();
+        spec.holder_identity = None;
+        spec.renew_time = Some(MicroTime(now));
+    }
+
+    pub(super) fn raise_token(&mut self, token: Token) {
+        self.set(TOKEN, token.to_string());
+    }
+
+    pub(super) fn raise_floor(&mut self, floor: Token) {
+        self.set(FLOOR, floor.to_string());
+    }
+
+    /// Makes a new version, so that nothing which was written from this one can still arrive.
+    pub(super) fn touch(&mut self) {
+        self.set(TOUCHES, self.count(TOUCHES).saturating_add(1).to_string());
+    }
+
+    /// Whose lock it is, for people and for selectors: again with each grant, for others may have changed it.
+    fn describe(&mut self, key: &Key) {
+        self.set(NAMESPACE, key.namespace().to_owned());
+        self.set(KEY, key.readable().to_owned());
+        let labels = self.0.metadata.labels.get_or_insert_default();
+        labels.insert(MANAGED_BY.to_owned(), "holdoff".to_owned());
+        labels.insert(KIND.to_owned(), "lock".to_owned());
+        labels.insert(NAMESPACE.to_owned(), namespace_label(key.namespace()));
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.note(name).and_then(|count| count.parse().ok()).unwrap_or_default()
+    }
+
+    fn note(&self, name: &str) -> Option<&str> {
+        self.0.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        self.notes().insert(name.to_owned(), value);
+    }
+
+    fn notes(&mut self) -> &mut BTreeMap<String, String> {
+        self.0.metadata.annotations.get_or_insert_default()
+    }
+
+    fn spec(&mut self) -> &mut LeaseSpec {
+        self.0.spec.get_or_insert_default()
+    }
+}
+
+/// What selects the locks of a namespace.
+pub(super) fn selector(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{SELECTOR},{NAMESPACE}={}", namespace_label(namespace)),
+        None => SELECTOR.to_owned(),
+    }
+}
+
+pub(super) fn name(digest: &[u8; 32]) -> String {
+    format!("{PREFIX}{}", hex(digest))
+}
+
+/// The digest in a name that we have made.
+pub(super) fn digest(name: &str) -> Option<[u8; 32]> {
+    let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == 64 && digits.is_ascii())?;
+    let mut digest = [0; 32];
+    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+fn namespace_label(namespace: &str) -> String {
+    // Half of it: the whole is one letter longer than a label may be.
+    hex(&Sha256::digest(namespace)).chars().take(32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_digest_and_back() {
+        let key = Key::new("default", [0, 255, b'/']).unwrap();
+        assert_eq!(digest(&name(key.digest())), Some(*key.digest()));
+        assert!(name(key.digest()).len() <= 253);
+        assert_eq!(digest("holdoff-record"), None);
+        assert_eq!(digest(&format!("holdoff-{}", "ü".repeat(32))), None);
+    }
+
+    #[test]
+    fn a_lease_below_a_second_is_kept_exactly_and_rounded_up() {
+        let key = Key::new("default", "a").unwrap();
+        let mut entry = Entry::unheld(&key);
+        let owner = Owner { nonce: Nonce::fresh(), name: "me".to_owned() };
+        entry.grant(&key, &owner, Token::new(7), Duration::from_millis(1), Timestamp::UNIX_EPOCH);
+        assert_eq!(entry.lease(), Duration::from_millis(1));
+        assert_eq!(entry.0.spec.as_ref().unwrap().lease_duration_seconds, Some(1));
+        let beat = entry.beat();
+        entry.touch();
+        assert_eq!(entry.beat(), beat, "whoever touches it does not renew it");
+        entry.renew(Duration::ZERO, Timestamp::UNIX_EPOCH);
+        assert_eq!(entry.lease(), Duration::from_millis(1), "never shortened");
+        entry.renew(Duration::MAX, Timestamp::UNIX_EPOCH);
+        assert_ne!(entry.beat(), beat);
+        assert_eq!(entry.0.spec.as_ref().unwrap().lease_duration_seconds, Some(i32::MAX));
+        entry.vacate(Timestamp::UNIX_EPOCH);
+        assert_eq!((entry.owner(), entry.token()), (None, Some(Token::new(7))));
+    }
+}

@@ -1,0 +1,145 @@
+//! Hearing that a lock was let go: one watch for all locks of the namespace, while somebody listens.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use holdoff_policy::{Failure, Growth, Jitter, Policy};
+use holdoff_retry::Requeue;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{WatchEvent, WatchParams};
+
+use super::api::{Tried, Trouble};
+use super::entry::{Entry, SELECTOR};
+use super::{Inner, clock};
+use crate::Error;
+use crate::wakes::Heard;
+
+/// For so long, at least, and twice as long, at most, the watch goes on when nobody listens any more.
+const LINGER: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
+/// How long one request watches, in seconds; then another goes on where it ended.
+const ONE_WATCH: u32 = 240;
+
+/// Why a watch ended.
+enum End {
+    /// The server ends each after a while, and goes on where it was.
+    InTime,
+    /// What happened since is forgotten.
+    Gone,
+    Failed(Error),
+}
+
+pub(super) async fn run(inner: Arc<Inner>) {
+    let policy = policy();
+    let mut failures = Requeue::new();
+    let mut since = None;
+    let mut lingering = tokio::time::interval(LINGER);
+    lingering.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        {
+            let watching = async {
+                match follow(&inner, &mut since, &mut failures).await {
+                    End::InTime => {}
+                    End::Gone => since = None,
+                    End::Failed(error) => {
+                        tracing::debug!(%error, "not watching leases; those who wait ask by themselves");
+                        // Whatever comes next, something may have been missed.
+                        since = None;
+                    }
+                }
+                let pause = failures.failed(&policy, &Failure::transient());
+                tokio::time::sleep(pause.unwrap_or(policy.cap())).await;
+            };
+            tokio::pin!(watching);
+            let mut was_idle = false;
+            loop {
+                tokio::select! {
+                    () = &mut watching => break,
+                    _ = lingering.tick() => {
+                        let is_idle = inner.wakes.len() == 0;
+                        if was_idle && is_idle && has_ended(&inner) {
+                            return;
+                        }
+                        was_idle = is_idle;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whoever subscribes is counted before it looks whether somebody watches.
+fn has_ended(inner: &Inner) -> bool {
+    let mut is_watching = inner.is_watching.lock().unwrap_or_else(PoisonError::into_inner);
+    *is_watching = inner.wakes.len() > 0;
+    !*is_watching
+}
+
+async fn follow(inner: &Inner, since: &mut Option<String>, failures: &mut Requeue) -> End {
+    match watch(inner, since, failures).await {
+        Ok(end) => end,
+        Err(Trouble::Gone) => End::Gone,
+        Err(trouble) => End::Failed(trouble.into()),
+    }
+}
+
+async fn watch(inner: &Inner, since: &mut Option<String>, failures: &mut Requeue) -> Tried<End> {
+    let leases = &inner.leases;
+    let is_new = since.is_none();
+    let version = match since {
+        Some(version) => version,
+        None => since.insert(leases.newest().await?),
+    };
+    let params = WatchParams::default().labels(SELECTOR).timeout(ONE_WATCH);
+    let events = leases.call("watch", leases.api.watch(&params, version)).await?;
+    if is_new {
+        // Whoever asked before this version was read may have missed something; what comes later is heard.
+        inner.wakes.tell_all();
+    }
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let event = event.map_err(|error| leases.trouble("watch", error))?;
+        if let WatchEvent::Error(status) = event {
+            return Err(leases.trouble("watch", kube::Error::Api(status)));
+        }
+        failures.succeeded();
+        if let Some(newer) = take_in(inner, event) {
+            *since = Some(newer);
+        }
+    }
+    Ok(End::InTime)
+}
+
+/// Tells those who listen; answers which version this was.
+fn take_in(inner: &Inner, event: WatchEvent<Lease>) -> Option<String> {
+    let (entry, is_gone) = match event {
+        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => (Entry(lease), false),
+        WatchEvent::Deleted(lease) => (Entry(lease), true),
+        WatchEvent::Bookmark(bookmark) => return Some(bookmark.metadata.resource_version),
+        WatchEvent::Error(_) => return None,
+    };
+    let digest = entry.digest()?;
+    if is_gone {
+        inner.observed().forget(&digest);
+    }
+    // What was written before it arrived here: nothing is taken to be older than it is.
+    if is_gone || inner.look(&entry, clock::now()).is_none() {
+        inner.wakes.tell(&digest, Heard::Maybe);
+    }
+    entry.0.metadata.resource_version
+}
+
+fn policy() -> Policy {
+    let builder = Policy::builder(Growth::exponential(Duration::from_millis(100), 2.0))
+        .cap(Duration::from_secs(30))
+        .jitter(Jitter::Full)
+        .attempts(Policy::UNLIMITED);
+    // These numbers are valid, which a test sees to.
+    builder.build().unwrap_or_else(|_| Policy::standard())
+}
+
+#[cfg(test)]
+#[test]
+fn the_policy_is_valid() {
+    assert_eq!((policy().cap(), policy().attempts()), (Duration::from_secs(30), Policy::UNLIMITED));
+}

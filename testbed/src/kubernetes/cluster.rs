@@ -1,0 +1,233 @@
+//! What is stored, and every rule of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::status::Refusal;
+use super::validate::validate;
+
+type Result<T> = std::result::Result<T, Refusal>;
+
+/// Where a Lease stands: its namespace and its name.
+pub(super) type Place<'a> = (&'a str, &'a str);
+
+/// One change; its object is as it was after it, or, if it was deleted, as it was last.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) revision: u64,
+    pub(super) kind: &'static str,
+    pub(super) lease: Lease,
+}
+
+/// All Leases, and how they came to be.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    revision: u64,
+    leases: BTreeMap<(String, String), Lease>,
+    history: Vec<Change>,
+    forgotten: u64,
+}
+
+impl Default for Cluster {
+    /// Nothing is stored, but a cluster has a past: version 0 means "any" to those who ask for it.
+    fn default() -> Self {
+        Self { revision: 1, leases: BTreeMap::new(), history: Vec::new(), forgotten: 0 }
+    }
+}
+
+impl Cluster {
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(super) fn forget_history(&mut self) {
+        // A later revision than any that somebody can have seen.
+        self.revision += 1;
+        self.forgotten = self.revision;
+    }
+
+    pub(super) fn get(&self, (namespace, name): Place<'_>) -> Result<Lease> {
+        self.find((namespace, name)).cloned().ok_or_else(|| Refusal::not_found(name))
+    }
+
+    pub(super) fn create(&mut self, namespace: &str, mut lease: Lease) -> Result<Lease> {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        if lease.metadata.resource_version.take().is_some_and(|version| !version.is_empty()) {
+            return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        validate(&name, &lease)?;
+        if self.find((namespace, &name)).is_some() {
+            return Err(Refusal::already_exists(&name));
+        }
+        lease.metadata.namespace = Some(namespace.to_owned());
+        lease.metadata.uid = Some(format!("00000000-0000-4000-8000-{:012x}", self.revision + 1));
+        lease.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        Ok(self.store("ADDED", (namespace, &name), lease))
+    }
+
+    /// Whether it was created, and what stands there now. A Lease may be created by an update, but not by one that
+    /// means a certain object.
+    pub(super) fn update(&mut self, (namespace, name): Place<'_>, lease: Lease) -> Result<(bool, Lease)> {
+        if lease.metadata.name.as_deref() != Some(name) {
+            return Err(Refusal::bad_request("the name of the object does not match the name on the URL"));
+        }
+        let uid = lease.metadata.uid.clone().filter(|uid| !uid.is_empty());
+        let Some(current) = self.find((namespace, name)) else {
+            if uid.is_some() {
+                return Err(Refusal::conflict(name, "Precondition failed: UID in precondition"));
+            }
+            let mut lease = lease;
+            lease.metadata.resource_version = None;
+            return Ok((true, self.create(namespace, lease)?));
+        };
+        if uid.is_some() && uid != current.metadata.uid {
+            return Err(Refusal::conflict(name, "Precondition failed: UID in precondition"));
+        }
+        if lease
+            .metadata
+            .resource_version
+            .as_deref()
+            .is_none_or(|version| version.is_empty() || version == "0")
+        {
+            let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+            return Err(Refusal::invalid(name, why));
+        }
+        if lease.metadata.resource_version != current.metadata.resource_version {
+            return Err(Refusal::modified(name));
+        }
+        Ok((false, self.change((namespace, name), lease)?))
+    }
+
+    /// Merges; checks the version only if the patch names one.
+    pub(super) fn patch(&mut self, (namespace, name): Place<'_>, patch: &Value) -> Result<Lease> {
+        let current = self.get((namespace, name))?;
+        let mut merged = serde_json::to_value(&current).unwrap_or_default();
+        merge(&mut merged, patch);
+        let merged: Lease =
+            serde_json::from_value(merged).map_err(|error| Refusal::bad_request(error.to_string()))?;
+        if merged.metadata.resource_version != current.metadata.resource_version {
+            return Err(Refusal::modified(name));
+        }
+        self.change((namespace, name), merged)
+    }
+
+    /// Like a patch, but makes what is missing. Who owns which field is not kept.
+    pub(super) fn apply(&mut self, (namespace, name): Place<'_>, wanted: &Value) -> Result<(bool, Lease)> {
+        if self.find((namespace, name)).is_some() {
+            return Ok((false, self.patch((namespace, name), wanted)?));
+        }
+        let lease: Lease = serde_json::from_value(wanted.clone())
+            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        if lease.metadata.resource_version.is_some() || lease.metadata.uid.is_some() {
+            return Err(Refusal::modified(name));
+        }
+        Ok((true, self.create(namespace, lease)?))
+    }
+
+    /// Deletes what stands there, if it is what is meant.
+    pub(super) fn delete(
+        &mut self,
+        (namespace, name): Place<'_>,
+        uid: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<Lease> {
+        let lease = self.get((namespace, name))?;
+        let is_other = |meant: Option<&str>, found: Option<&String>| {
+            meant.is_some_and(|meant| found.is_none_or(|found| found != meant))
+        };
+        if is_other(uid, lease.metadata.uid.as_ref()) {
+            return Err(Refusal::conflict(name, "Precondition failed: UID in precondition"));
+        }
+        if is_other(version, lease.metadata.resource_version.as_ref()) {
+            return Err(Refusal::conflict(name, "Precondition failed: ResourceVersion in precondition"));
+        }
+        self.leases.remove(&(namespace.to_owned(), name.to_owned()));
+        Ok(self.record("DELETED", lease))
+    }
+
+    /// The Leases of a namespace as they were at a revision, by name.
+    pub(super) fn at(&self, revision: u64, namespace: &str) -> Result<BTreeMap<String, Lease>> {
+        self.check_known(revision)?;
+        let mut leases = BTreeMap::new();
+        for change in self.of(namespace).take_while(|change| change.revision <= revision) {
+            let name = change.lease.metadata.name.clone().unwrap_or_default();
+            match change.kind {
+                "DELETED" => leases.remove(&name),
+                _ => leases.insert(name, change.lease.clone()),
+            };
+        }
+        Ok(leases)
+    }
+
+    /// What happened in a namespace after a revision.
+    pub(super) fn since(&self, revision: u64, namespace: &str) -> Result<Vec<Change>> {
+        self.check_known(revision)?;
+        Ok(self.of(namespace).filter(|change| change.revision > revision).cloned().collect())
+    }
+
+    fn check_known(&self, revision: u64) -> Result<()> {
+        if revision < self.forgotten {
+            return Err(Refusal::expired(revision, self.forgotten));
+        }
+        Ok(())
+    }
+
+    fn of(&self, namespace: &str) -> impl Iterator<Item = &Change> {
+        self.history
+            .iter()
+            .filter(move |change| change.lease.metadata.namespace.as_deref() == Some(namespace))
+    }
+
+    fn find(&self, (namespace, name): Place<'_>) -> Option<&Lease> {
+        self.leases.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Changes what exists. What the server sets itself stays, and what changes nothing makes no new version.
+    fn change(&mut self, (namespace, name): Place<'_>, mut lease: Lease) -> Result<Lease> {
+        validate(name, &lease)?;
+        let current = self.get((namespace, name))?;
+        lease.metadata.namespace.clone_from(&current.metadata.namespace);
+        lease.metadata.uid.clone_from(&current.metadata.uid);
+        lease.metadata.creation_timestamp.clone_from(&current.metadata.creation_timestamp);
+        if lease == current {
+            return Ok(current);
+        }
+        Ok(self.store("MODIFIED", (namespace, name), lease))
+    }
+
+    fn store(&mut self, kind: &'static str, (namespace, name): Place<'_>, lease: Lease) -> Lease {
+        let lease = self.record(kind, lease);
+        self.leases.insert((namespace.to_owned(), name.to_owned()), lease.clone());
+        lease
+    }
+
+    fn record(&mut self, kind: &'static str, mut lease: Lease) -> Lease {
+        self.revision += 1;
+        lease.metadata.resource_version = Some(self.revision.to_string());
+        self.history.push(Change { revision: self.revision, kind, lease: lease.clone() });
+        lease
+    }
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}

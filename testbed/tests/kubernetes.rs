@@ -1,0 +1,102 @@
+//! The stand-in does what a real API server was measured to do; and what goes wrong, goes wrong on demand.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use holdoff_testbed::kubernetes::{Fault, Kubernetes, Verb, check_facts, real_cluster};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
+
+fn named(name: &str) -> Lease {
+    let mut lease = Lease::default();
+    lease.metadata.name = Some(name.to_owned());
+    lease
+}
+
+#[tokio::test]
+async fn the_facts_hold_on_the_stand_in() {
+    let kubernetes = Kubernetes::start().await;
+    check_facts(kubernetes.client(), "default").await;
+}
+
+#[tokio::test]
+async fn the_facts_hold_on_a_real_cluster() {
+    if let Some((client, namespace)) = real_cluster().await {
+        check_facts(client, &namespace).await;
+    }
+}
+
+#[tokio::test]
+async fn what_goes_wrong_goes_wrong_on_demand() {
+    let kubernetes = Kubernetes::start().await;
+    let leases = &Api::<Lease>::namespaced(kubernetes.client(), "default");
+    let create = |name| async move { leases.create(&PostParams::default(), &named(name)).await };
+
+    kubernetes.strike(Verb::Create, Fault::DropRequest);
+    assert!(create("a").await.is_err());
+    assert!(leases.get_opt("a").await.unwrap().is_none(), "nothing was done");
+
+    kubernetes.strike(Verb::Create, Fault::LoseAnswer);
+    assert!(create("a").await.is_err());
+    assert!(leases.get_opt("a").await.unwrap().is_some(), "it was done");
+
+    for code in [429, 500, 503] {
+        kubernetes.strike(Verb::Get, Fault::Refuse { code, retry_after: Some(1) });
+        match leases.get("a").await {
+            Err(kube::Error::Api(status)) => assert_eq!(status.code, code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    for fault in [Fault::Hang, Fault::Stall] {
+        kubernetes.strike(Verb::Create, fault);
+        let asked = tokio::time::timeout(Duration::from_millis(100), create("b")).await;
+        assert!(asked.is_err(), "no answer");
+        assert!(leases.get_opt("b").await.unwrap().is_none());
+    }
+    kubernetes.let_through().await;
+    assert!(leases.get_opt("b").await.unwrap().is_some(), "the one that was kept came through");
+    assert_eq!(kubernetes.faults_left(), 0);
+}
+
+#[tokio::test]
+async fn watches_are_cut_marked_and_refused_what_is_forgotten() {
+    let kubernetes = Kubernetes::start().await;
+    let leases: Api<Lease> = Api::namespaced(kubernetes.client(), "default");
+    leases.create(&PostParams::default(), &named("a")).await.unwrap();
+    let list = leases.list(&ListParams::default()).await.unwrap();
+    let since = list.metadata.resource_version.unwrap();
+    let mut events = leases.watch(&WatchParams::default(), &since).await.unwrap().boxed();
+    kubernetes.watched_by(1).await;
+    kubernetes.bookmark();
+    match events.try_next().await.unwrap().unwrap() {
+        WatchEvent::Bookmark(bookmark) => assert_eq!(bookmark.metadata.resource_version, since),
+        other => panic!("{other:?}"),
+    }
+    kubernetes.cut_watches();
+    assert!(!matches!(events.try_next().await, Ok(Some(_))));
+    kubernetes.watched_by(0).await;
+
+    kubernetes.forget_history();
+    let mut events = leases.watch(&WatchParams::default(), &since).await.unwrap().boxed();
+    match events.try_next().await.unwrap().unwrap() {
+        WatchEvent::Error(status) => assert_eq!((status.code, status.reason.as_str()), (410, "Expired")),
+        other => panic!("{other:?}"),
+    }
+    // Without a version a watch begins with all there is.
+    let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    assert!(matches!(events.try_next().await.unwrap().unwrap(), WatchEvent::Added(_)));
+    drop(events);
+    kubernetes.watched_by(0).await;
+}
+
+#[tokio::test]
+async fn namespaces_are_apart() {
+    let kubernetes = Kubernetes::start().await;
+    let [one, other] = ["one", "other"].map(|name| Api::<Lease>::namespaced(kubernetes.client(), name));
+    one.create(&PostParams::default(), &named("a")).await.unwrap();
+    assert!(other.get_opt("a").await.unwrap().is_none());
+    assert_eq!(other.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    assert_eq!(one.list(&ListParams::default()).await.unwrap().items.len(), 1);
+}
