@@ -1,1 +1,10 @@
 //! The stores that can keep locks: one folder each, behind one trait, under one conformance suite.
+
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+mod tests;
