@@ -4,6 +4,7 @@
 //! locks.rs     the door: acquire, try, poll, once, inspect      guard.rs   what a holder has, and how it is lost
 //! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes
 //! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
+//! fenced.rs    the resource's side: refusing stale tokens
 //! ```
 //!
 //! # Invariants
@@ -19,6 +20,8 @@
 
 mod engine;
 mod error;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod fenced;
 mod key;
 mod owner;
 mod store;
@@ -26,6 +29,12 @@ mod token;
 mod wakes;
 
 pub use error::Error;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use fenced::FenceError;
+#[cfg(feature = "postgres")]
+pub use fenced::postgres;
+#[cfg(feature = "sqlite")]
+pub use fenced::sqlite;
 pub use key::{InvalidKey, Key};
 pub use owner::{Nonce, Owner};
 pub use store::{Holder, LockRecord};

@@ -4,3 +4,4 @@
 mod alone;
 mod crowd;
 mod place;
+mod speed;

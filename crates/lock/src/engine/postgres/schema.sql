@@ -47,18 +47,6 @@ create function holdoff.lock_next_token(token bigint, era bigint, floor bigint) 
     language sql immutable parallel safe
     as $$ select greatest(greatest(token, floor) + 1, (era << 40) + 1) $$;
 
--- The one that has waited longest, of those that still wait; not this one.
-create function holdoff.lock_longest(a_digest bytea, moment timestamptz, but_not uuid) returns uuid
-    language sql stable
-    as $$
-        select nonce from holdoff.lock_waiters
-        where digest = a_digest and until > moment and nonce <> but_not order by arrived, nonce limit 1
-    $$;
-
-create function holdoff.lock_tell(a_digest bytea, kept uuid) returns void
-    language sql
-    as $$ select pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, '')) $$;
-
 -- Grants the lock, or says who has it and notes who waits.
 --
 -- A grant is durable before it is answered, whatever else is not: one that a crash forgets would be granted again, to
@@ -93,7 +81,7 @@ begin
                 owner = a_owner,
                 next = null
             from holdoff.lock_facts f
-            where l.digest = a_digest
+            where f.one and l.digest = a_digest
                 and case when l.nonce is null then l.next is null or l.next = a_nonce or l.next_until <= moment
                     else l.nonce = a_nonce or l.until <= moment end
             returning l.token into granted;
@@ -113,12 +101,13 @@ begin
                 select a_digest, a_namespace, a_key, holdoff.lock_next_token(0, f.era, f.floor), a_nonce, a_owner,
                     moment, moment + a_lease * interval '1 microsecond'
                 from holdoff.lock_facts f
+                where f.one
                 on conflict do nothing
                 returning token into granted;
             if found then
                 -- Somebody may have forgotten this very lock after the facts were read.
                 update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
-                    from holdoff.lock_facts f where l.digest = a_digest and l.token <= f.floor
+                    from holdoff.lock_facts f where f.one and l.digest = a_digest and l.token <= f.floor
                     returning l.token into seen.token;
                 if found then
                     granted := seen.token;
@@ -169,7 +158,11 @@ begin
     moment := clock_timestamp();
     update holdoff.locks l
         set nonce = null, owner = null, until = moment,
-            next = (select holdoff.lock_longest(a_digest, moment, a_nonce)),
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
+                order by w.arrived, w.nonce limit 1
+            ),
             next_until = moment + a_headstart * interval '1 microsecond'
         where l.digest = a_digest and l.nonce = a_nonce and l.token = a_token
         returning l.next into kept;
@@ -177,7 +170,7 @@ begin
         return false;
     end if;
     if kept is not null then
-        perform holdoff.lock_tell(a_digest, kept);
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
     end if;
     return true;
 end
@@ -198,12 +191,16 @@ begin
     update holdoff.locks l
         set until = case when l.nonce = a_nonce then moment else l.until end,
             nonce = null, owner = null,
-            next = (select holdoff.lock_longest(a_digest, moment, a_nonce)),
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
+                order by w.arrived, w.nonce limit 1
+            ),
             next_until = moment + a_headstart * interval '1 microsecond'
         where l.digest = a_digest and (l.nonce = a_nonce or l.nonce is null and l.next = a_nonce)
         returning l.next into kept;
     if found then
-        perform holdoff.lock_tell(a_digest, kept);
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
     end if;
     -- The lock first, then who waits for it, as in a grant: no two wait for each other.
     delete from holdoff.lock_waiters w where w.digest = a_digest and w.nonce = a_nonce;
@@ -232,12 +229,16 @@ begin
     update holdoff.locks l
         set token = holdoff.lock_next_token(l.token, f.era, f.floor),
             nonce = null, owner = null, until = moment,
-            next = (select holdoff.lock_longest(a_digest, moment, had.nonce)),
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> had.nonce
+                order by w.arrived, w.nonce limit 1
+            ),
             next_until = moment + a_headstart * interval '1 microsecond'
         from holdoff.lock_facts f
-        where l.digest = a_digest
+        where f.one and l.digest = a_digest
         returning l.next into kept;
-    perform holdoff.lock_tell(a_digest, kept);
+    perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
     if had.until > moment then
         holder := had.nonce;
         owner := had.owner;

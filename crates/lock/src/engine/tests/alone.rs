@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sqlx::Connection as _;
+
 use super::place::{
     LEASE, Place, bid, granted, granted_at_last, held, key, nonce, on_both, waiting, with_lease,
 };
@@ -215,4 +217,32 @@ async fn it_lives_beside_other_components(place: Place) {
     let opened = tokio::join!(place.open(), place.open(), place.open());
     granted(&*opened.0, &bid(&key("a"), 1)).await;
     assert!(held(&*opened.2, &bid(&key("a"), 2)).await.free_in > HEADSTART);
+}
+
+/// A file is put back from a copy, and what was granted since is forgotten: a new era lies above it.
+#[tokio::test]
+async fn a_restored_file_with_a_new_era_is_above_what_it_forgot() {
+    let place = Place::sqlite();
+    let file = place.folder.path().join("locks.db");
+    let (copy, key) = (place.folder.path().join("copy.db"), key("a"));
+    let take = async |number| {
+        let store = place.open().await;
+        let token = granted(&*store, &bid(&key, number)).await;
+        assert!(store.release(&key, nonce(number), token).await.unwrap());
+        token
+    };
+    take(1).await;
+    let mut connection = sqlx::SqliteConnection::connect(&place.url).await.unwrap();
+    sqlx::query("vacuum into ?1").bind(copy.to_str().unwrap()).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    take(2).await;
+    let forgotten = take(3).await;
+    for suffix in ["-wal", "-shm"] {
+        // Nothing is there if the last connection was closed in time.
+        let _ = std::fs::remove_file(place.folder.path().join(format!("locks.db{suffix}")));
+    }
+    std::fs::rename(&copy, &file).unwrap();
+    assert_eq!(take(4).await, Token::new(2), "without a new era a token would be given twice");
+    assert_eq!(place.open().await.raise_era().await.unwrap(), 1);
+    assert!(take(5).await > forgotten);
 }
