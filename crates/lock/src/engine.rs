@@ -6,5 +6,6 @@ pub(crate) mod postgres;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+#[cfg(test)]
 mod tests;

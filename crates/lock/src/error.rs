@@ -9,7 +9,7 @@ use crate::{Holder, InvalidKey, Token};
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else held it during every attempt that the policy allowed. Nothing of this one waits any more.
-    #[error("the lock is held{}: given up after {attempts} attempts and {waited:?}", by(.holder.as_ref()))]
+    #[error("the lock is held{}: given up after {attempts} attempts and {waited:?}", by(.holder.as_deref()))]
     Contended {
         /// Who held it when it was last asked for.
         holder: Option<Box<Holder>>,
@@ -19,7 +19,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The time was up before the lock was free. Nothing of this one waits any more.
-    #[error("the lock was not free in time{}: given up after {waited:?}", by(.holder.as_ref()))]
+    #[error("the lock was not free in time{}: given up after {waited:?}", by(.holder.as_deref()))]
     DeadlineExceeded {
         /// Who held it when it was last asked for.
         holder: Option<Box<Holder>>,
@@ -57,7 +57,7 @@ pub enum Error {
     Settings(String),
 }
 
-fn by(holder: Option<&Box<Holder>>) -> String {
+fn by(holder: Option<&Holder>) -> String {
     holder.map(|holder| format!(" by {}", holder.owner.name)).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! What is locked.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -90,9 +90,9 @@ fn readable(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             if letter.is_control() {
-                shown.extend(letter.escape_default())
+                shown.extend(letter.escape_default());
             } else {
-                shown.push(letter)
+                shown.push(letter);
             }
             if shown.len() >= READABLE {
                 shown.push('…');
@@ -100,7 +100,7 @@ fn readable(bytes: &[u8]) -> String {
             }
         }
         for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
+            _ = write!(shown, "\\x{byte:02x}");
         }
         if shown.len() >= READABLE {
             shown.push('…');

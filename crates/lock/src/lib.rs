@@ -4,7 +4,7 @@
 //! locks.rs     the door: acquire, try, poll, once, inspect      guard.rs   what a holder has, and how it is lost
 //! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes
 //! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
-//! fenced.rs    the resource's side: refusing stale tokens
+//! fence.rs     the resource's side: refusing stale tokens
 //! ```
 //!
 //! # Invariants
@@ -21,7 +21,7 @@
 mod engine;
 mod error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod fenced;
+mod fence;
 mod key;
 mod owner;
 mod store;
@@ -30,11 +30,11 @@ mod wakes;
 
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use fenced::FenceError;
+pub use fence::FenceError;
 #[cfg(feature = "postgres")]
-pub use fenced::postgres;
+pub use fence::postgres;
 #[cfg(feature = "sqlite")]
-pub use fenced::sqlite;
+pub use fence::sqlite;
 pub use key::{InvalidKey, Key};
 pub use owner::{Nonce, Owner};
 pub use store::{Holder, LockRecord};

@@ -1,5 +1,6 @@
 //! What the engines on SQL share: how rows become records, and errors errors.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -67,7 +68,11 @@ pub(super) fn number(token: Token) -> i64 {
 }
 
 pub(super) fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut digits, byte| {
+        // Writing into a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }
 
 /// Text that a database takes: none of them likes a zero byte.

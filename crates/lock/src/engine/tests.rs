@@ -2,6 +2,7 @@
 //! nothing of each other, as two processes would.
 
 mod alone;
+mod crash;
 mod crowd;
 mod place;
 mod speed;

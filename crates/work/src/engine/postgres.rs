@@ -45,7 +45,8 @@ const SESSION: &str = "set time zone 'UTC';
     set jit = off";
 
 /// Two are kept ready: one to claim on, one to report on.
-const CONNECTIONS: Connections = Connections { session: SESSION, min: 2, max: 10 };
+const CONNECTIONS: Connections =
+    Connections { session: SESSION, min: 2, max: 10, trusted_for: Duration::ZERO };
 
 #[derive(Debug)]
 pub(crate) struct Postgres {

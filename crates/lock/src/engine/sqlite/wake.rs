@@ -49,7 +49,7 @@ async fn watch(readers: SqlitePool, wakes: Wakes, somebody: Arc<Notify>) {
     let mut changes = Changes::new(readers.clone());
     let mut told = Told::new();
     loop {
-        if wakes.len() == 0 {
+        if wakes.digests().is_empty() {
             changes.rest();
             told.clear();
             somebody.notified().await;

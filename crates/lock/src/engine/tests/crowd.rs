@@ -1,7 +1,9 @@
 //! Many bids at once.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::place::{Place, bid, granted, granted_at_last, held, key, nonce, on_both, waiting};
 use crate::store::{Answer, Bid, HEADSTART};

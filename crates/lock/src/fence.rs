@@ -66,5 +66,6 @@ fn verdict(token: Token, seen: i64) -> Result<(), FenceError> {
     if seen > token { Err(FenceError::Stale { token, seen }) } else { Ok(()) }
 }
 
-#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+#[cfg(test)]
 mod tests;

@@ -41,7 +41,7 @@ async fn a_stale_token_does_not_pass_a_file() {
 async fn a_fence_stays_in_the_way_until_the_commit() {
     let url = tokio::task::spawn_blocking(|| Server::shared().create_database("own")).await.unwrap();
     let pool = PgPool::connect(&url).await.unwrap();
-    let prepare = async || postgres::prepare(&mut *pool.acquire().await.unwrap()).await.unwrap();
+    let prepare = async || postgres::prepare(&mut pool.acquire().await.unwrap()).await.unwrap();
     tokio::join!(prepare(), prepare());
     let key = Key::new("default", "a").unwrap();
     let pass = |token: u64| {
