@@ -14,7 +14,6 @@ pub(crate) fn now() -> Duration {
 }
 
 /// The host's wall clock: for the store in a file.
-#[cfg(feature = "sqlite")]
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 pub(crate) fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()

@@ -29,6 +29,7 @@ pub enum Error {
     },
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Error {
     /// The address cannot be used.
     pub(crate) fn address(url: &str, why: &sqlx::Error) -> Self {

@@ -14,6 +14,7 @@
 //!
 //! Tables, and anything that one component alone needs.
 
+#[cfg(feature = "sqlite")]
 mod clock;
 mod error;
 mod migration;

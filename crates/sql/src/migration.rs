@@ -1,5 +1,6 @@
 //! What a component brings along.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::Error;
 
 /// A part of the product that has tables of its own.
@@ -26,6 +27,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Component {
     /// What is still to do, where `found` was done already and nobody below `needs` may work.
     pub(crate) fn missing(
