@@ -155,3 +155,31 @@ async fn now(tx: &mut SqliteConnection, clock: &Clock) -> Result<i64, sqlx::Erro
     // What was written, not what the clock says by now: the next writer knows only of the former.
     Ok(high)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: Component = Component { table: "holdoff_test_migrations", migrations: &[] };
+
+    #[tokio::test]
+    async fn only_what_may_be_undone_is_relaxed() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("a.db").display());
+        let (file, other) = (File::open(&url).await.unwrap(), File::open(&url).await.unwrap());
+        tokio::try_join!(file.migrate(&EMPTY), other.migrate(&EMPTY)).unwrap();
+        let (normal, full) = (1, 2);
+        let mut last = 0;
+        for expected in [full, normal, full, normal] {
+            let write = if expected == full { file.write().await } else { file.write_relaxed().await };
+            let mut write = write.unwrap();
+            let found: i64 =
+                sqlx::query_scalar("pragma synchronous").fetch_one(&mut *write.tx).await.unwrap();
+            assert_eq!(found, expected);
+            let refused = other.writer().begin_with("begin immediate").await;
+            assert!(refused.is_err_and(|error| is_transient(&error)), "one writes at a time");
+            assert!(std::mem::replace(&mut last, write.now) <= write.now);
+            write.tx.commit().await.unwrap();
+        }
+    }
+}
