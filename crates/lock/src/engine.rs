@@ -3,3 +3,12 @@
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,10 @@ fn readable(bytes: &[u8]) -> String {
         for byte in chunk.invalid() {
             _ = write!(shown, "\\x{byte:02x}");
         }
+        if shown.len() >= READABLE {
+            shown.push('…');
+            return shown;
+        }
     }
     shown
 }
@@ -126,6 +130,8 @@ mod tests {
         assert!(Key::new("default", vec![0_u8; LONGEST + 1]).is_err());
         let key = Key::new("default", [b'a', 0, 0xff, b'\n']).unwrap();
         assert_eq!(key.readable(), "a\\u{0}\\xff\\n");
+        let long = Key::new("default", [0xff; 10_000]).unwrap();
+        assert!(long.readable().len() < READABLE + 20, "{}", long.readable().len());
     }
 
     #[test]

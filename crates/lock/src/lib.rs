@@ -6,7 +6,7 @@
 //! wait.rs      pure: what to do next while it is not ours       tenure.rs  pure: when to renew, until when it is ours
 //! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes
 //! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
-//! asking.rs    asking a store: time limits and the breaker      fenced.rs  a value that looks at tokens
+//! asking.rs    asking a store: time limits and the breaker      fence/     the resource's side: refusing stale tokens
 //! ```
 //!
 //! [`Locks::acquire`] is the whole lesson; [`Locks::once`] is what most want a lock for. `simulation.rs` runs the pure
@@ -31,7 +31,7 @@ mod asking;
 mod clock;
 mod engine;
 mod error;
-mod fenced;
+mod fence;
 mod guard;
 mod key;
 mod line;
@@ -48,7 +48,13 @@ mod wait;
 mod wakes;
 
 pub use error::Error;
-pub use fenced::{FencedCell, Stale};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use fence::FenceError;
+#[cfg(feature = "postgres")]
+pub use fence::postgres;
+#[cfg(feature = "sqlite")]
+pub use fence::sqlite;
+pub use fence::{FencedCell, Stale};
 pub use guard::Guard;
 pub use key::{InvalidKey, Key};
 pub use locks::{Acquire, Filter, Locks, MakeOnce, Once, OnceError, Polled};

@@ -3,6 +3,7 @@
 mod acquire;
 mod filter;
 mod once;
+mod open;
 mod poll;
 
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use holdoff_policy::Policy;
 
 use crate::asking::{Asking, Trouble};
-use crate::engine::memory::Memory;
 use crate::line::{Lines, Place};
 use crate::store::{LeaseStore, Result};
 use crate::{Guard, Holder, Key, LockRecord, Settings};
@@ -53,11 +53,6 @@ pub(crate) struct Shared {
 }
 
 impl Locks {
-    /// Locks in this process's memory.
-    pub fn memory() -> Self {
-        Self::over(Arc::new(Memory::new()))
-    }
-
     /// Locks that this store keeps.
     pub(crate) fn over(store: Arc<dyn LeaseStore>) -> Self {
         let settings = Settings::default();

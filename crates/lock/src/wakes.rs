@@ -54,6 +54,11 @@ impl Wakes {
         }
     }
 
+    /// The locks somebody listens for.
+    pub(crate) fn digests(&self) -> Vec<Digest> {
+        self.map().keys().copied().collect()
+    }
+
     /// How many locks somebody listens for.
     pub(crate) fn len(&self) -> usize {
         self.map().len()

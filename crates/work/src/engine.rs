@@ -10,6 +10,8 @@ pub(crate) mod sqlite;
 
 use std::sync::Arc;
 
+use holdoff_sql::without_password;
+
 use crate::store::Store;
 use crate::{Error, store};
 
@@ -27,24 +29,9 @@ pub(crate) async fn open(url: &str) -> store::Result<Arc<dyn Store>> {
     }
 }
 
-/// The address as it may be shown: between the user's name and the host stands nothing.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((user, host)) = rest.split_once('@') else { return url.to_owned() };
-    let name = user.split(':').next().unwrap_or_default();
-    format!("{scheme}://{name}@{host}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        assert_eq!(without_password("postgres://me:secret@db/x"), "postgres://me@db/x");
-        assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
-        assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
-    }
 
     #[tokio::test]
     async fn an_unknown_scheme_says_what_is_known() {

@@ -84,7 +84,7 @@ impl Error {
 
     /// What the store said, judged by the tables in force.
     pub(crate) fn store(error: sqlx::Error) -> Self {
-        let transient = is_transient(&error);
+        let transient = holdoff_sql::is_transient(&error);
         Self::Store { transient, source: Box::new(error) }
     }
 }
@@ -92,6 +92,17 @@ impl Error {
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         Self::store(error)
+    }
+}
+
+impl From<holdoff_sql::Error> for Error {
+    fn from(error: holdoff_sql::Error) -> Self {
+        match error {
+            holdoff_sql::Error::Sql(error) => Self::store(error),
+            holdoff_sql::Error::Address { url, why } => Self::Address { url, why },
+            holdoff_sql::Error::NewerSchema { found, known } => Self::NewerSchema { found, known },
+            other => Self::Store { transient: false, source: Box::new(other) },
+        }
     }
 }
 
@@ -104,46 +115,6 @@ impl Classify for Error {
             }
             Self::Fenced { .. } => Failure::new(Class::Permanent),
             _ => Failure::permanent(),
-        }
-    }
-}
-
-fn is_transient(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| is_transient_code(&code)),
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::WorkerCrashed => true,
-        _ => false,
-    }
-}
-
-/// A SQLSTATE has five characters; SQLite's codes are numbers, of which the low byte is the kind.
-fn is_transient_code(code: &str) -> bool {
-    const BUSY: u32 = 5;
-    const LOCKED: u32 = 6;
-    if code.len() == 5 && !code.starts_with("00") {
-        // What cannot be told from the table alone: a statement that was cut off may work next time.
-        let class = ClassMap::default().sqlstate(code);
-        let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];
-        return code == "57014" || passes.contains(&class);
-    }
-    code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locks_deadlocks_and_restarts_pass_by_themselves() {
-        for code in ["40001", "40P01", "55P03", "57P01", "57P03", "08006", "5", "517", "6", "261"] {
-            assert!(is_transient_code(code), "{code}");
-        }
-        for code in ["42P01", "23505", "22003", "1", "19", "2067"] {
-            assert!(!is_transient_code(code), "{code}");
         }
     }
 }

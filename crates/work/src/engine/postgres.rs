@@ -22,8 +22,8 @@ pub(crate) use submit::submit;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Executor, PgConnection, PgPool};
+use holdoff_sql::postgres::Connections;
+use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
@@ -32,7 +32,7 @@ use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
     Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
-use crate::{Error, Lane, Payload, Signalled, StepId, TaskId};
+use crate::{Lane, Payload, Signalled, StepId, TaskId};
 
 /// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
 /// minutes, so that statistics are always wrong: rows are found through their index, whatever the planner thinks.
@@ -45,14 +45,9 @@ const SESSION: &str = "set time zone 'UTC';
     set enable_mergejoin = off;
     set jit = off";
 
-/// The most connections a process opens.
-const MAX_CONNECTIONS: u32 = 10;
-
-/// The connections that are kept ready: one to claim on, one to report on.
-const MIN_CONNECTIONS: u32 = 2;
-
-/// How long a call waits for a connection.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Two are kept ready: one to claim on, one to report on.
+const CONNECTIONS: Connections =
+    Connections { session: SESSION, min: 2, max: 10, trusted_for: Duration::ZERO };
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
@@ -62,32 +57,16 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| Error::Address {
-            url: super::without_password(url),
-            why: error.to_string(),
-        })?;
-        let options = options.application_name("holdoff");
-        let pool = PgPoolOptions::new()
-            .max_connections(MAX_CONNECTIONS)
-            .min_connections(MIN_CONNECTIONS)
-            .acquire_timeout(CONNECT_PATIENCE)
-            .after_connect(|connection, _| Box::pin(prepare(connection)))
-            .connect_with(options)
-            .await?;
+        let pool = CONNECTIONS.open(url).await?;
         let wake = wake::Wake::new(pool.clone());
         Ok(Self { pool, wake })
     }
 }
 
-async fn prepare(connection: &mut PgConnection) -> std::result::Result<(), sqlx::Error> {
-    connection.execute(SESSION).await?;
-    Ok(())
-}
-
 #[async_trait]
 impl Store for Postgres {
     async fn migrate(&self) -> Result<()> {
-        migrate::migrate(&mut *self.pool.acquire().await?).await
+        Ok(holdoff_sql::postgres::migrate(&mut *self.pool.acquire().await?, &migrate::COMPONENT).await?)
     }
 
     async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {

@@ -87,7 +87,8 @@ async fn a_hundred_at_once_make_one_task(place: Place) {
     for round in 0..10 {
         let fingerprint = Fingerprint::of([format!("round {round}")]);
         let mut signals = tokio::task::JoinSet::new();
-        for node in nodes.iter().cycle().take(100).cloned() {
+        for number in 0..100 {
+            let node = nodes[number % nodes.len()].clone();
             signals.spawn(async move { node.signal(fingerprint, Task::new("page")).await.unwrap() });
         }
         let fates = signals.join_all().await;

@@ -1,15 +1,10 @@
 //! Knowing that steps have become due, without asking all the time.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use sqlx::PgPool;
-use sqlx::postgres::PgListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-
-/// How long to wait before listening again, when the connection was lost. Polling goes on meanwhile.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Listens for NOTIFY on one connection, begun when somebody first waits.
 #[derive(Debug)]
@@ -26,27 +21,12 @@ impl Wake {
 
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.listener.get_or_init(|| {
-            AbortOnDropHandle::new(tokio::spawn(listen(self.pool.clone(), Arc::clone(&self.woken))))
+            let woken = Arc::clone(&self.woken);
+            // Whatever is said, and whenever something may have been missed: there may be steps.
+            holdoff_sql::postgres::listen(self.pool.clone(), "holdoff", move |_| {
+                woken.send_replace(());
+            })
         });
         self.woken.subscribe()
-    }
-}
-
-async fn listen(pool: PgPool, woken: Arc<watch::Sender<()>>) {
-    loop {
-        if let Err(error) = listen_once(&pool, &woken).await {
-            tracing::debug!(%error, "not listening for new steps; polling goes on");
-        }
-        tokio::time::sleep(LISTEN_AGAIN).await;
-    }
-}
-
-async fn listen_once(pool: &PgPool, woken: &watch::Sender<()>) -> Result<(), sqlx::Error> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen("holdoff").await?;
-    loop {
-        // Nothing means that the connection was lost and made again: something may have been missed.
-        listener.try_recv().await?;
-        woken.send_replace(());
     }
 }

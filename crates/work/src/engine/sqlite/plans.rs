@@ -9,7 +9,7 @@ async fn plan(statement: &str) -> String {
     let store = Sqlite::open("sqlite::memory:").await.unwrap();
     store.migrate().await.unwrap();
     let explain = AssertSqlSafe(format!("explain query plan {statement}"));
-    let rows = sqlx::query(explain).fetch_all(&store.writer).await.unwrap();
+    let rows = sqlx::query(explain).fetch_all(store.file.writer()).await.unwrap();
     rows.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("\n")
 }
 

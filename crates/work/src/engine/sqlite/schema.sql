@@ -1,9 +1,5 @@
 -- Times are microseconds since 1970, given by whoever writes; see the clock.
 
--- The largest time anybody has written.
-create table holdoff_clock (high integer not null);
-insert into holdoff_clock values (0);
-
 -- Everything that decides who may claim a step, and in which order.
 create table holdoff_lanes (
     id integer primary key,

@@ -24,19 +24,18 @@ pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask
         values (?1, ?2, ?3, 1, ?4, ?4)
         on conflict (namespace, fingerprint) do update set task = excluded.task, occurrences = 1,
             first_at = excluded.first_at, last_at = excluded.last_at";
-    let signalled = match count(tx, now, key, Some(task.id)).await? {
-        Some(counted) => counted,
-        None => {
-            sqlx::query(take)
-                .bind(key.namespace)
-                .bind(&key.fingerprint.as_bytes()[..])
-                .bind(task.id.as_uuid())
-                .bind(now)
-                .execute(&mut *tx)
-                .await?;
-            submit(tx, now, std::slice::from_ref(task), true).await?;
-            Signalled::Created(task.id)
-        }
+    let signalled = if let Some(counted) = count(tx, now, key, Some(task.id)).await? {
+        counted
+    } else {
+        sqlx::query(take)
+            .bind(key.namespace)
+            .bind(&key.fingerprint.as_bytes()[..])
+            .bind(task.id.as_uuid())
+            .bind(now)
+            .execute(&mut *tx)
+            .await?;
+        submit(tx, now, std::slice::from_ref(task), true).await?;
+        Signalled::Created(task.id)
     };
     write.tx.commit().await?;
     Ok(signalled)

@@ -1,14 +1,11 @@
 //! Knowing that steps have become due, also when another process has written them.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+use holdoff_sql::sqlite::{Changes, LOOK_EVERY};
 use sqlx::SqlitePool;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-
-/// How often the file is asked whether anybody has written. Asking reads one number from memory.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Wake {
@@ -39,22 +36,9 @@ impl Wake {
 }
 
 async fn watch_file(readers: SqlitePool, woken: Arc<watch::Sender<()>>) {
+    let mut changes = Changes::new(readers);
     loop {
-        if let Err(error) = watch_connection(&readers, &woken).await {
-            tracing::debug!(%error, "not watching for new steps; polling goes on");
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// The number belongs to the connection: it changes when any other one has written.
-async fn watch_connection(readers: &SqlitePool, woken: &watch::Sender<()>) -> Result<(), sqlx::Error> {
-    let mut connection = readers.acquire().await?;
-    let mut last: i64 = 0;
-    loop {
-        let version = sqlx::query_scalar("pragma data_version").fetch_one(&mut *connection).await?;
-        if version != last {
-            last = version;
+        if changes.look().await {
             woken.send_replace(());
         }
         tokio::time::sleep(LOOK_EVERY).await;

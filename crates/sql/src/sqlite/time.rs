@@ -8,19 +8,27 @@ use std::time::{Duration, SystemTime};
 
 use crate::clock;
 
+/// The clock of one store, as this process knows it.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub struct Clock {
     /// A time somebody has seen, and when this process learned of it.
     seen: Mutex<(i64, Duration)>,
 }
 
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Clock {
-    pub(super) fn new() -> Self {
+    /// A clock that has seen nothing but the host's.
+    pub fn new() -> Self {
         Self { seen: Mutex::new((wall_micros(), clock::now())) }
     }
 
     /// Microseconds since 1970.
-    pub(super) fn now(&self) -> i64 {
+    pub fn now(&self) -> i64 {
         self.at(wall_micros(), clock::now())
     }
 
@@ -33,7 +41,7 @@ impl Clock {
     }
 
     /// Somebody has written this time.
-    pub(super) fn observe(&self, time: i64) -> i64 {
+    pub fn observe(&self, time: i64) -> i64 {
         let now = self.now();
         if time > now {
             let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -49,7 +57,8 @@ fn wall_micros() -> i64 {
     micros(clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
-fn micros(time: Duration) -> i64 {
+/// Whole microseconds.
+pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::Stale;
 use crate::Token;
 
 /// A value in memory that refuses those who come with an older token than it has seen.
@@ -20,16 +21,6 @@ use crate::Token;
 #[derive(Debug)]
 pub struct FencedCell<T> {
     inside: Mutex<(Token, T)>,
-}
-
-/// Somebody with a higher token was here: the lock that this token came with is lost. Nothing was changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("token {token} is stale: token {seen} was here already; nothing was changed")]
-pub struct Stale {
-    /// The one that was refused.
-    pub token: Token,
-    /// The highest one seen.
-    pub seen: Token,
 }
 
 impl<T> FencedCell<T> {

@@ -1,0 +1,211 @@
+//! Locks in Postgres.
+//!
+//! Every call is one round trip; what must happen together stands in functions of the schema, with its reasons.
+
+mod wake;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdoff_sql::postgres::Connections;
+use holdoff_sql::{Component, Migration};
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::sql::{self, Row, micros, number, text, token};
+use crate::store::{Answer, Bid, HEADSTART, Held, LeaseStore, Listing, Result};
+use crate::wakes::Subscription;
+use crate::{Holder, Key, LockRecord, Nonce, Token};
+
+/// What every connection is told. Nobody waits for long behind another's transaction: whoever does is told to come back.
+/// Tables go from empty to many rows and back, so that statistics are always wrong: rows are found through their index, by
+/// a plan that is made once. Planning anew each time would take as long as all the rest.
+const SESSION: &str = "set time zone 'UTC';
+    set lock_timeout = '5s';
+    set statement_timeout = '20s';
+    set idle_in_transaction_session_timeout = '60s';
+    set enable_seqscan = off;
+    set plan_cache_mode = force_generic_plan;
+    set jit = off";
+
+/// One of them listens. A call must be one round trip: whether a connection lives is not asked each time.
+const CONNECTIONS: Connections =
+    Connections { session: SESSION, min: 1, max: 10, trusted_for: Duration::from_secs(1) };
+
+const COMPONENT: Component = Component {
+    table: "holdoff.lock_migrations",
+    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("postgres/schema.sql") }],
+};
+
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    pool: PgPool,
+    wake: wake::Wake,
+}
+
+/// What `lock_try` answers: the token that was granted; or the holder's nonce, name and token, how long it has had it, when
+/// it is free, and how many wait.
+type Tried = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
+impl Postgres {
+    /// Opens the database at this address, and brings the tables of locks up to date.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let pool = CONNECTIONS.open(url).await?;
+        holdoff_sql::postgres::migrate(&mut *pool.acquire().await?, &COMPONENT).await?;
+        let wake = wake::Wake::new(pool.clone());
+        Ok(Self { pool, wake })
+    }
+}
+
+/// What those who note that they wait share, and whoever lets go needs alone. Two keys that meet here only wait for
+/// each other.
+fn lane(key: &Key) -> i64 {
+    key.digest().first_chunk().map_or(0, |first| i64::from_be_bytes(*first))
+}
+
+/// A lock as `sql::Row` wants it.
+const READ: &str = "select l.namespace, l.key, l.digest, l.token, l.nonce, l.owner,
+        (extract(epoch from c.moment - l.since) * 1000000)::bigint,
+        (extract(epoch from l.until - c.moment) * 1000000)::bigint,
+        (select count(*) from holdoff.lock_waiters w where w.digest = l.digest and w.until > c.moment)
+    from holdoff.locks l, (select clock_timestamp() as moment offset 0) c";
+
+#[async_trait]
+impl LeaseStore for Postgres {
+    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
+        let query = "select * from holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let tried: Tried = sqlx::query_as(query)
+            .bind(bid.key.digest().as_slice())
+            .bind(lane(&bid.key))
+            .bind(text(bid.key.namespace()))
+            .bind(bid.key.readable())
+            .bind(bid.owner.nonce.get())
+            .bind(text(&bid.owner.name))
+            .bind(micros(bid.lease))
+            .bind(bid.waits.map(micros))
+            .bind(sql::MOST_WAITERS)
+            .fetch_one(&self.pool)
+            .await?;
+        let (granted, nonce, owner, held_token, held_us, free_us, waiting) = tried;
+        if let Some(granted) = granted {
+            return Ok(Answer::Granted(token(granted)));
+        }
+        let free_us = free_us.unwrap_or_default();
+        let (held_token, held_us) = (held_token.unwrap_or_default(), held_us.unwrap_or_default());
+        Ok(Answer::Held(Held {
+            holder: sql::holder(nonce, owner, held_token, held_us, free_us),
+            free_in: sql::span(free_us),
+            waiting: sql::count(waiting.unwrap_or_default()),
+        }))
+    }
+
+    /// Durable like a grant: a renewal that a crash forgets would let another in before the holder thinks it is over.
+    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+        let query = "update holdoff.locks
+            set until = greatest(until, clock_timestamp() + $4 * interval '1 microsecond')
+            where digest = $1 and nonce = $2 and token = $3";
+        let renewed = sqlx::query(query)
+            .bind(key.digest().as_slice())
+            .bind(nonce.get())
+            .bind(number(token))
+            .bind(micros(lease))
+            .execute(&self.pool)
+            .await?;
+        Ok(renewed.rows_affected() > 0)
+    }
+
+    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
+        let released = sqlx::query_scalar("select holdoff.lock_release($1, $2, $3, $4, $5)")
+            .bind(key.digest().as_slice())
+            .bind(lane(key))
+            .bind(nonce.get())
+            .bind(number(token))
+            .bind(micros(HEADSTART))
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(released)
+    }
+
+    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
+        sqlx::query("select holdoff.lock_withdraw($1, $2, $3, $4)")
+            .bind(key.digest().as_slice())
+            .bind(lane(key))
+            .bind(nonce.get())
+            .bind(micros(HEADSTART))
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
+        let query = format!("{READ} where l.digest = $1");
+        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(key.digest().as_slice())
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(row.map(sql::record))
+    }
+
+    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
+        let query = "select token from holdoff.locks where digest = $1 and nonce = $2";
+        let found: Option<i64> = sqlx::query_scalar(query)
+            .bind(key.digest().as_slice())
+            .bind(nonce.get())
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(found.map(token))
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
+        let query = format!(
+            "{READ} where ($1::text is null or l.namespace = $1)
+                and (not $2 or l.nonce is not null and l.until > c.moment)
+                and starts_with(l.key, $3)
+            order by l.namespace, l.key, l.digest limit $4"
+        );
+        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(listing.namespace.as_deref().map(text))
+            .bind(listing.held)
+            .bind(text(&listing.prefix))
+            .bind(i64::from(listing.limit))
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(sql::record).collect())
+    }
+
+    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
+        type Had = (Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>);
+        let (nonce, owner, token, held_us, ends_us): Had =
+            sqlx::query_as("select * from holdoff.lock_force($1, $2, $3)")
+                .bind(key.digest().as_slice())
+                .bind(lane(key))
+                .bind(micros(HEADSTART))
+                .fetch_one(&self.pool)
+                .await?;
+        let [token, held_us, ends_us] = [token, held_us, ends_us].map(Option::unwrap_or_default);
+        Ok(sql::holder(nonce, owner, token, held_us, ends_us))
+    }
+
+    async fn raise_era(&self) -> Result<u64> {
+        let mut tx = self.pool.begin().await?;
+        // Grants that have read the old era end before it is raised, and those that come wait to read the new one.
+        sqlx::query("lock table holdoff.locks in share row exclusive mode").execute(&mut *tx).await?;
+        let query = "update holdoff.lock_facts set era = era + 1 returning era";
+        let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(u64::try_from(era).unwrap_or_default())
+    }
+
+    async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
+        let forgotten: i64 = sqlx::query_scalar("select holdoff.lock_prune($1, $2)")
+            .bind(micros(idle_for))
+            .bind(i64::from(limit))
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(u64::try_from(forgotten).unwrap_or_default())
+    }
+
+    fn subscribe(&self, key: &Key) -> Subscription {
+        self.wake.subscribe(key.digest())
+    }
+}

@@ -1,0 +1,282 @@
+-- Times are timestamptz, read from clock_timestamp(); spans travel as microseconds.
+
+-- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten.
+create table holdoff.lock_facts (
+    one boolean primary key default true check (one),
+    era bigint not null,
+    floor bigint not null
+);
+insert into holdoff.lock_facts (era, floor) values (0, 0);
+
+-- A row per key; it stays when the lock is let go, and so does its token. No index mentions what changes, and pages are
+-- half empty: a grant or a release is a new version of the row beside the old one, and touches no index.
+create table holdoff.locks (
+    digest bytea primary key,
+    namespace text collate "C" not null,
+    key text collate "C" not null,
+    token bigint not null,
+    -- Who has it; nobody if it was let go.
+    nonce uuid,
+    owner text,
+    since timestamptz not null,
+    -- When the lease ends; when it was let go, if it was.
+    until timestamptz not null,
+    -- For whom it is kept, and until when.
+    next uuid,
+    next_until timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+create index locks_named on holdoff.locks (namespace, key);
+
+-- Who waits, for how long it counts as waiting, and since when. Not in the log of the server: a crash loses nothing but
+-- politeness, since those who wait ask again anyway.
+create unlogged table holdoff.lock_waiters (
+    digest bytea not null,
+    nonce uuid not null,
+    arrived timestamptz not null,
+    until timestamptz not null,
+    primary key (digest, nonce)
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- The token after this one. The era stands above forty bits.
+create function holdoff.lock_next_token(token bigint, era bigint, floor bigint) returns bigint
+    language sql immutable parallel safe
+    as $$ select greatest(greatest(token, floor) + 1, (era << 40) + 1) $$;
+
+-- Grants the lock, or says who has it and notes who waits.
+--
+-- A grant is durable before it is answered, whatever else is not: one that a crash forgets would be granted again, to
+-- another, with the same token. A refusal changes only who waits, and need not reach the disk.
+--
+-- Nobody is refused by a lock on the row, which would keep the holder from renewing. What must not happen is that the
+-- lock is let go between a look at it and the note that somebody waits: nobody would be told. Those who note share an
+-- advisory lock, and whoever lets go needs it alone, for as long as their short transactions last.
+create function holdoff.lock_try(
+    a_digest bytea, a_lane bigint, a_namespace text, a_key text, a_nonce uuid, a_owner text,
+    a_lease bigint, a_waits bigint, a_most_waiters bigint,
+    out granted bigint, out holder uuid, out owner text, out token bigint,
+    out held_us bigint, out free_us bigint, out waiting bigint
+)
+    language plpgsql
+    as $$
+#variable_conflict use_column
+declare
+    -- The lease counts from when it was asked for, also if another's transaction has to be waited for.
+    moment timestamptz := clock_timestamp();
+    seen holdoff.locks;
+begin
+    loop
+        update holdoff.locks l
+            set token = case when l.nonce = a_nonce then l.token
+                    else holdoff.lock_next_token(l.token, f.era, f.floor) end,
+                since = case when l.nonce = a_nonce then l.since else moment end,
+                until = case when l.nonce = a_nonce
+                    then greatest(l.until, moment + a_lease * interval '1 microsecond')
+                    else moment + a_lease * interval '1 microsecond' end,
+                nonce = a_nonce,
+                owner = a_owner,
+                next = null
+            from holdoff.lock_facts f
+            where f.one and l.digest = a_digest
+                and case when l.nonce is null then l.next is null or l.next = a_nonce or l.next_until <= moment
+                    else l.nonce = a_nonce or l.until <= moment end
+            returning l.token into granted;
+        if found then
+            delete from holdoff.lock_waiters w
+                where w.digest = a_digest and (w.nonce = a_nonce or w.until <= moment);
+            return;
+        end if;
+
+        if a_waits is not null then
+            perform pg_advisory_xact_lock_shared(a_lane);
+        end if;
+        moment := clock_timestamp();
+        select * into seen from holdoff.locks l where l.digest = a_digest;
+        if not found then
+            insert into holdoff.locks (digest, namespace, key, token, nonce, owner, since, until)
+                select a_digest, a_namespace, a_key, holdoff.lock_next_token(0, f.era, f.floor), a_nonce, a_owner,
+                    moment, moment + a_lease * interval '1 microsecond'
+                from holdoff.lock_facts f
+                where f.one
+                on conflict do nothing
+                returning token into granted;
+            if found then
+                -- Somebody may have forgotten this very lock after the facts were read.
+                update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
+                    from holdoff.lock_facts f where f.one and l.digest = a_digest and l.token <= f.floor
+                    returning l.token into seen.token;
+                if found then
+                    granted := seen.token;
+                end if;
+                return;
+            end if;
+            continue;
+        end if;
+        continue when case when seen.nonce is null
+            then seen.next is null or seen.next = a_nonce or seen.next_until <= moment
+            else seen.nonce = a_nonce or seen.until <= moment end;
+
+        perform set_config('synchronous_commit', 'off', true);
+        select count(*) into waiting from (
+            select from holdoff.lock_waiters w
+            where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce limit a_most_waiters
+        ) others;
+        if a_waits is not null and waiting < a_most_waiters then
+            insert into holdoff.lock_waiters as w (digest, nonce, arrived, until)
+                values (a_digest, a_nonce, moment, moment + a_waits * interval '1 microsecond')
+                on conflict (digest, nonce) do update set until = greatest(w.until, excluded.until);
+            waiting := waiting + 1;
+        end if;
+        holder := seen.nonce;
+        owner := seen.owner;
+        token := seen.token;
+        held_us := extract(epoch from moment - seen.since) * 1000000;
+        free_us := extract(epoch from
+            case when seen.nonce is null then seen.next_until else seen.until end - moment) * 1000000;
+        return;
+    end loop;
+end
+$$;
+
+-- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody: it is not waited
+-- for. Whoever is granted the lock after it waits for the disk, and with its own grant this one is there too. Without
+-- anybody who waits, nobody is told: telling costs more than all the rest.
+create function holdoff.lock_release(
+    a_digest bytea, a_lane bigint, a_nonce uuid, a_token bigint, a_headstart bigint
+) returns boolean
+    language plpgsql
+    as $$
+declare
+    moment timestamptz;
+    kept uuid;
+begin
+    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'off', true);
+    moment := clock_timestamp();
+    update holdoff.locks l
+        set nonce = null, owner = null, until = moment,
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
+                order by w.arrived, w.nonce limit 1
+            ),
+            next_until = moment + a_headstart * interval '1 microsecond'
+        where l.digest = a_digest and l.nonce = a_nonce and l.token = a_token
+        returning l.next into kept;
+    if not found then
+        return false;
+    end if;
+    if kept is not null then
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+    end if;
+    return true;
+end
+$$;
+
+-- Wipes out a nonce: it waits no more, it is kept nothing, it has nothing. As with a release, forgetting it is harmless.
+create function holdoff.lock_withdraw(
+    a_digest bytea, a_lane bigint, a_nonce uuid, a_headstart bigint
+) returns void
+    language plpgsql
+    as $$
+declare
+    moment timestamptz;
+    kept uuid;
+begin
+    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'off', true);
+    moment := clock_timestamp();
+    update holdoff.locks l
+        set until = case when l.nonce = a_nonce then moment else l.until end,
+            nonce = null, owner = null,
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce
+                order by w.arrived, w.nonce limit 1
+            ),
+            next_until = moment + a_headstart * interval '1 microsecond'
+        where l.digest = a_digest and (l.nonce = a_nonce or l.nonce is null and l.next = a_nonce)
+        returning l.next into kept;
+    if found then
+        perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+    end if;
+    -- The lock first, then who waits for it, as in a grant: no two wait for each other.
+    delete from holdoff.lock_waiters w where w.digest = a_digest and w.nonce = a_nonce;
+end
+$$;
+
+-- Takes the lock away, and says from whom if its lease was not over. An operator waits for the disk.
+create function holdoff.lock_force(
+    a_digest bytea, a_lane bigint, a_headstart bigint,
+    out holder uuid, out owner text, out token bigint, out held_us bigint, out ends_us bigint
+)
+    language plpgsql
+    as $$
+#variable_conflict use_column
+declare
+    moment timestamptz;
+    had holdoff.locks;
+    kept uuid;
+begin
+    perform pg_advisory_xact_lock(a_lane);
+    select * into had from holdoff.locks l where l.digest = a_digest and l.nonce is not null for update;
+    if not found then
+        return;
+    end if;
+    moment := clock_timestamp();
+    update holdoff.locks l
+        set token = holdoff.lock_next_token(l.token, f.era, f.floor),
+            nonce = null, owner = null, until = moment,
+            next = (
+                select w.nonce from holdoff.lock_waiters w
+                where w.digest = a_digest and w.until > moment and w.nonce <> had.nonce
+                order by w.arrived, w.nonce limit 1
+            ),
+            next_until = moment + a_headstart * interval '1 microsecond'
+        from holdoff.lock_facts f
+        where f.one and l.digest = a_digest
+        returning l.next into kept;
+    perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
+    if had.until > moment then
+        holder := had.nonce;
+        owner := had.owner;
+        token := had.token;
+        held_us := extract(epoch from moment - had.since) * 1000000;
+        ends_us := extract(epoch from had.until - moment) * 1000000;
+    end if;
+end
+$$;
+
+-- Forgets locks. The highest of their tokens is kept in the same transaction: whoever makes one of them anew, even while
+-- this goes on, starts above it.
+create function holdoff.lock_prune(a_idle bigint, a_limit bigint) returns bigint
+    language plpgsql
+    as $$
+declare
+    moment timestamptz := clock_timestamp();
+    before timestamptz := moment - a_idle * interval '1 microsecond';
+    forgotten bigint;
+    highest bigint;
+begin
+    delete from holdoff.lock_waiters w where (w.digest, w.nonce) in (
+        select o.digest, o.nonce from holdoff.lock_waiters o where o.until <= moment limit a_limit
+        for update skip locked
+    );
+    with gone as (
+        delete from holdoff.locks l where l.digest in (
+            select o.digest from holdoff.locks o
+            where greatest(o.until, case when o.next is not null then o.next_until end) <= before
+                and not exists (select from holdoff.lock_waiters w where w.digest = o.digest and w.until > moment)
+            limit a_limit for update skip locked
+        )
+        returning l.token
+    )
+    select count(*), max(token) into forgotten, highest from gone;
+    if forgotten > 0 then
+        update holdoff.lock_facts set floor = greatest(floor, highest);
+    end if;
+    return forgotten;
+end
+$$;

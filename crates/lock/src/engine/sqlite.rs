@@ -1,0 +1,168 @@
+//! Locks in a SQLite file, shared by any number of processes on one machine.
+//!
+//! Grants and renewals are on the disk before they are answered: one that a power cut forgets would be granted again, to
+//! another, with the same token. A release that is forgotten delays the next holder until the lease ends, and a waiter
+//! that is forgotten asks again; neither waits for the disk.
+
+mod bid;
+mod let_go;
+mod wake;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdoff_sql::sqlite::File;
+use holdoff_sql::{Component, Migration};
+
+use super::sql::{self, Row, micros, number, text, token};
+use crate::store::{Answer, Bid, LeaseStore, Listing, Result};
+use crate::wakes::{Heard, Subscription};
+use crate::{Holder, Key, LockRecord, Nonce, Token};
+
+const COMPONENT: Component = Component {
+    table: "holdoff_lock_migrations",
+    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("sqlite/schema.sql") }],
+};
+
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    file: File,
+    wake: wake::Wake,
+}
+
+impl Sqlite {
+    /// Opens the file at this address, and brings the tables of locks up to date.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let file = File::open(url).await?;
+        file.migrate(&COMPONENT).await?;
+        let wake = wake::Wake::new(file.readers().clone());
+        Ok(Self { file, wake })
+    }
+
+    /// Tells those in this process at once; others see that the file has changed.
+    fn tell(&self, key: &Key, heard: Option<Heard>) -> bool {
+        heard.inspect(|heard| self.wake.tell(key.digest(), *heard)).is_some()
+    }
+}
+
+/// A lock as `sql::Row` wants it; the first parameter is the time.
+const READ: &str =
+    "select l.namespace, l.key, l.digest, l.token, l.nonce, l.owner, ?1 - l.since, l.until - ?1,
+        (select count(*) from holdoff_lock_waiters w where w.digest = l.digest and w.until > ?1)
+    from holdoff_locks l";
+
+#[async_trait]
+impl LeaseStore for Sqlite {
+    async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
+        bid::bid(&self.file, bid).await
+    }
+
+    async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
+        let mut write = self.file.write().await?;
+        let query = "update holdoff_locks set until = max(until, ?4)
+            where digest = ?1 and nonce = ?2 and token = ?3";
+        let renewed = sqlx::query(query)
+            .bind(key.digest().as_slice())
+            .bind(nonce.get())
+            .bind(number(token))
+            .bind(write.now + micros(lease))
+            .execute(&mut *write.tx)
+            .await?;
+        write.tx.commit().await?;
+        Ok(renewed.rows_affected() > 0)
+    }
+
+    async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
+        let heard = let_go::release(self.file.write_relaxed().await?, key, nonce, token).await?;
+        Ok(self.tell(key, heard))
+    }
+
+    async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()> {
+        let heard = let_go::withdraw(self.file.write_relaxed().await?, key, nonce).await?;
+        self.tell(key, heard);
+        Ok(())
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<LockRecord>> {
+        let query = format!("{READ} where l.digest = ?2");
+        let row: Option<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(self.file.now())
+            .bind(key.digest().as_slice())
+            .fetch_optional(self.file.readers())
+            .await?;
+        Ok(row.map(sql::record))
+    }
+
+    async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>> {
+        let query = "select token from holdoff_locks where digest = ?1 and nonce = ?2";
+        let found: Option<i64> = sqlx::query_scalar(query)
+            .bind(key.digest().as_slice())
+            .bind(nonce.get())
+            .fetch_optional(self.file.readers())
+            .await?;
+        Ok(found.map(token))
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
+        let query = format!(
+            "{READ} where (?2 is null or l.namespace = ?2)
+                and (not ?3 or l.nonce is not null and l.until > ?1)
+                and substr(l.key, 1, length(?4)) = ?4
+            order by l.namespace, l.key, l.digest limit ?5"
+        );
+        let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
+            .bind(self.file.now())
+            .bind(listing.namespace.as_deref().map(text))
+            .bind(listing.held)
+            .bind(text(&listing.prefix))
+            .bind(listing.limit)
+            .fetch_all(self.file.readers())
+            .await?;
+        Ok(rows.into_iter().map(sql::record).collect())
+    }
+
+    async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
+        // An operator waits for the disk.
+        let Some((holder, heard)) = let_go::force(self.file.write().await?, key).await? else {
+            return Ok(None);
+        };
+        self.tell(key, Some(heard));
+        Ok(holder)
+    }
+
+    async fn raise_era(&self) -> Result<u64> {
+        let mut write = self.file.write().await?;
+        let query = "update holdoff_lock_facts set era = era + 1 returning era";
+        let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *write.tx).await?;
+        write.tx.commit().await?;
+        Ok(u64::try_from(era).unwrap_or_default())
+    }
+
+    async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
+        let mut write = self.file.write().await?;
+        let sweep = "delete from holdoff_lock_waiters where (digest, nonce) in (
+            select digest, nonce from holdoff_lock_waiters where until <= ?1 limit ?2)";
+        sqlx::query(sweep).bind(write.now).bind(limit).execute(&mut *write.tx).await?;
+        let query = "delete from holdoff_locks where digest in (
+                select l.digest from holdoff_locks l
+                where l.until <= ?1 and (l.next is null or l.next_until <= ?1)
+                    and not exists (select 1 from holdoff_lock_waiters w where w.digest = l.digest and w.until > ?2)
+                limit ?3)
+            returning token";
+        let gone: Vec<i64> = sqlx::query_scalar(query)
+            .bind(write.now.saturating_sub(micros(idle_for)))
+            .bind(write.now)
+            .bind(limit)
+            .fetch_all(&mut *write.tx)
+            .await?;
+        // In the same transaction: whoever makes one of them anew starts above it.
+        let floor = "update holdoff_lock_facts set floor = max(floor, ?1)";
+        sqlx::query(floor).bind(gone.iter().max().unwrap_or(&0)).execute(&mut *write.tx).await?;
+        write.tx.commit().await?;
+        Ok(gone.len() as u64)
+    }
+
+    fn subscribe(&self, key: &Key) -> Subscription {
+        self.wake.subscribe(key.digest())
+    }
+}

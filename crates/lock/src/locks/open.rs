@@ -1,0 +1,69 @@
+//! Which store keeps the locks.
+
+use std::sync::Arc;
+
+use super::Locks;
+use crate::Error;
+use crate::engine;
+use crate::store::{LeaseStore, Result};
+
+impl Locks {
+    /// Locks in this process's memory.
+    pub fn memory() -> Self {
+        Self::over(Arc::new(engine::memory::Memory::new()))
+    }
+
+    /// Locks in a SQLite file, for all processes of one machine.
+    #[cfg(feature = "sqlite")]
+    pub async fn sqlite(path: impl AsRef<std::path::Path>) -> Result<Self> {
+        Self::open(&format!("sqlite:{}", path.as_ref().display())).await
+    }
+
+    /// Locks in Postgres, for all who can reach it.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(url: &str) -> Result<Self> {
+        Ok(Self::over(Arc::new(engine::postgres::Postgres::open(url).await?)))
+    }
+
+    /// Locks as Leases in a namespace of a Kubernetes cluster.
+    #[cfg(feature = "kubernetes")]
+    pub fn kubernetes(client: kube::Client, namespace: &str) -> Self {
+        Self::over(Arc::new(engine::kubernetes::Kubernetes::open(client, namespace)))
+    }
+
+    /// Locks at `memory:`, `sqlite:FILE`, `postgres://…`, or `kubernetes:NAMESPACE` in the cluster that this process
+    /// runs in or that its kubeconfig names.
+    pub async fn open(url: &str) -> Result<Self> {
+        let store: Arc<dyn LeaseStore> = match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("memory") => Arc::new(engine::memory::Memory::new()),
+            #[cfg(feature = "sqlite")]
+            Some("sqlite") => Arc::new(engine::sqlite::Sqlite::open(url).await?),
+            #[cfg(feature = "postgres")]
+            Some("postgres" | "postgresql") => Arc::new(engine::postgres::Postgres::open(url).await?),
+            #[cfg(feature = "kubernetes")]
+            Some("kubernetes") => Arc::new(engine::kubernetes::Kubernetes::connect(url).await?),
+            _ => return Err(unknown(url)),
+        };
+        Ok(Self::over(store))
+    }
+}
+
+fn unknown(url: &str) -> Error {
+    // What stands before the host may be a password.
+    let shown = url.split_once("://").map_or(url, |(scheme, _)| scheme);
+    Error::Settings(format!(
+        "`{shown}` is no store for locks: expected sqlite:FILE, postgres://USER@HOST/DATABASE, kubernetes:NAMESPACE or memory:, \
+         as far as this build has them"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_unknown_store_is_named_without_its_password() {
+        let error = Locks::open("mysql://me:secret@db/x").await.unwrap_err().to_string();
+        assert!(error.contains("`mysql` is no store") && !error.contains("secret"), "{error}");
+    }
+}

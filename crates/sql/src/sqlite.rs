@@ -1,0 +1,14 @@
+//! Stores in a SQLite file, shared by any number of processes on one machine.
+//!
+//! Writers begin with `begin immediate`: a transaction that reads first and writes later would find the database
+//! locked, however long it waits.
+
+mod changes;
+mod file;
+mod migrate;
+mod time;
+
+pub use changes::{Changes, LOOK_EVERY};
+pub use file::{File, Write, now_in};
+pub use migrate::migrate;
+pub use time::{Clock, micros};
