@@ -90,6 +90,12 @@ impl Postgres {
             .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
     }
 
+    /// Shuts the server down as an operator would, and starts it again.
+    pub fn restart(&self) {
+        self.pg_ctl_in("restart", "fast")
+            .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
+    }
+
     /// The port on loopback.
     pub fn port(&self) -> u16 {
         self.port
@@ -134,10 +140,14 @@ impl Postgres {
 
     /// `pg_ctl` waits until what it was told has happened. Without `-l` the server would keep our output open.
     fn pg_ctl(&self, what: &str) -> Result<String, String> {
+        self.pg_ctl_in(what, "immediate")
+    }
+
+    fn pg_ctl_in(&self, what: &str, mode: &str) -> Result<String, String> {
         let mut pg_ctl = self.command("pg_ctl");
         pg_ctl.arg(what).arg("-D").arg(self.data()).args(["-w", "-t", "60"]);
         if what != "start" {
-            pg_ctl.args(["-m", "immediate"]);
+            pg_ctl.args(["-m", mode]);
         }
         if what != "stop" {
             pg_ctl.arg("-l").arg(self.log_path());

@@ -9,7 +9,7 @@ pub use migrate::migrate;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, Executor, PgPool};
+use sqlx::{Executor, PgPool};
 
 use crate::Error;
 
@@ -25,9 +25,6 @@ pub struct Connections {
     pub min: u32,
     /// How many there may be.
     pub max: u32,
-    /// One that was used so recently is used again unseen; one that was idle for longer is asked first whether it still
-    /// lives, which takes a round trip. What was trusted in vain fails once, and may be tried again.
-    pub trusted_for: Duration,
 }
 
 impl Connections {
@@ -42,15 +39,6 @@ impl Connections {
                 Box::pin(async move {
                     connection.execute(self.session).await?;
                     Ok(())
-                })
-            })
-            .test_before_acquire(false)
-            .before_acquire(move |connection, idle| {
-                Box::pin(async move {
-                    if idle.idle_for >= self.trusted_for {
-                        connection.ping().await?;
-                    }
-                    Ok(true)
                 })
             })
             .connect_with(options.application_name("holdoff"))

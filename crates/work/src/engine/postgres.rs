@@ -46,8 +46,7 @@ const SESSION: &str = "set time zone 'UTC';
     set jit = off";
 
 /// Two are kept ready: one to claim on, one to report on.
-const CONNECTIONS: Connections =
-    Connections { session: SESSION, min: 2, max: 10, trusted_for: Duration::ZERO };
+const CONNECTIONS: Connections = Connections { session: SESSION, min: 2, max: 10 };
 
 #[derive(Debug)]
 pub(crate) struct Postgres {

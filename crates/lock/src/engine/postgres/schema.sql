@@ -1,12 +1,24 @@
--- Times are timestamptz, read from clock_timestamp(); spans travel as microseconds.
+-- Times are timestamptz, read from clock_timestamp(); spans travel as microseconds. Sessions do not wait for the disk;
+-- what must be there says so.
 
--- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten.
+-- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten. And the longest
+-- lease, in microseconds, that was ever granted without waiting for the disk: for so long a crash may have forgotten a
+-- holder.
 create table holdoff.lock_facts (
     one boolean primary key default true check (one),
     era bigint not null,
-    floor bigint not null
+    floor bigint not null,
+    longest bigint not null
 );
-insert into holdoff.lock_facts (era, floor) values (0, 0);
+insert into holdoff.lock_facts (era, floor, longest) values (0, 0, 0);
+
+-- What the server forgets in a crash, and what neither a backup of its files nor a standby has: a row in a table that is not
+-- in the log. Where it is missing, grants may be missing too. Before `settled` nobody is granted anything.
+create unlogged table holdoff.lock_memory (
+    one boolean primary key default true check (one),
+    settled timestamptz not null
+);
+insert into holdoff.lock_memory (settled) values ('-infinity');
 
 -- A row per key; it stays when the lock is let go, and so does its token. No index mentions what changes, and pages are
 -- half empty: a grant or a release is a new version of the row beside the old one, and touches no index.
@@ -47,10 +59,48 @@ create function holdoff.lock_next_token(token bigint, era bigint, floor bigint) 
     language sql immutable parallel safe
     as $$ select greatest(greatest(token, floor) + 1, (era << 40) + 1) $$;
 
--- Grants the lock, or says who has it and notes who waits.
---
--- A grant is durable before it is answered, whatever else is not: one that a crash forgets would be granted again, to
--- another, with the same token. A refusal changes only who waits, and need not reach the disk.
+-- The server has forgotten its memory: a crash, a failover to a standby, or files from a backup. Grants may be gone with
+-- it, so two things are done before anybody is granted anything. The era is raised: whatever was forgotten lies below
+-- every token to come. And all leases that may have been forgotten are waited for, so that whoever believes to
+-- have a lock is right until then. Both are on the disk before anybody can see them.
+create function holdoff.lock_awake() returns timestamptz
+    language plpgsql
+    as $$
+declare
+    since timestamptz;
+begin
+    perform set_config('synchronous_commit', 'on', true);
+    -- One at a time; and grants under way have read no era yet, for they come here first.
+    lock table holdoff.lock_facts in share row exclusive mode;
+    select m.settled into since from holdoff.lock_memory m where m.one;
+    if found then
+        return since;
+    end if;
+    update holdoff.lock_facts f set era = f.era + 1
+        returning clock_timestamp() + f.longest * interval '1 microsecond' into since;
+    insert into holdoff.lock_memory (settled) values (since);
+    return since;
+end
+$$;
+
+-- Sees to it that a lease that is being granted is outlived by what `lock_awake` waits for. One of at most a minute then
+-- need not wait for the disk, which would take longer than all the rest: a crash may forget it, harmlessly. How long that
+-- takes must itself be on the disk, so the first grant with a longer lease than any before waits, as does every grant
+-- with a lease of more than a minute: nobody should have to wait for so long after a crash.
+create function holdoff.lock_outlive(a_lease bigint, a_longest bigint) returns void
+    language plpgsql
+    as $$
+begin
+    if a_lease > a_longest then
+        perform set_config('synchronous_commit', 'on', true);
+        update holdoff.lock_facts f set longest = a_lease
+            where f.one and f.longest < a_lease and a_lease <= 60000000;
+    end if;
+end
+$$;
+
+-- Grants the lock, or says who has it and notes who waits. A refusal changes only who waits, and never waits for the
+-- disk.
 --
 -- Nobody is refused by a lock on the row, which would keep the holder from renewing. What must not happen is that the
 -- lock is let go between a look at it and the note that somebody waits: nobody would be told. Those who note share an
@@ -68,7 +118,20 @@ declare
     -- The lease counts from when it was asked for, also if another's transaction has to be waited for.
     moment timestamptz := clock_timestamp();
     seen holdoff.locks;
+    settled timestamptz;
+    longest bigint;
 begin
+    select m.settled, f.longest into settled, longest
+        from holdoff.lock_memory m, holdoff.lock_facts f where m.one and f.one;
+    if not found then
+        settled := greatest(holdoff.lock_awake(), moment);
+    end if;
+    -- Whoever has just raised the era must not grant anything before that is on the disk: hence not only `>`.
+    if settled >= moment then
+        waiting := 0;
+        free_us := greatest(extract(epoch from settled - clock_timestamp()) * 1000000, 0);
+        return;
+    end if;
     loop
         update holdoff.locks l
             set token = case when l.nonce = a_nonce then l.token
@@ -86,6 +149,7 @@ begin
                     else l.nonce = a_nonce or l.until <= moment end
             returning l.token into granted;
         if found then
+            perform holdoff.lock_outlive(a_lease, longest);
             delete from holdoff.lock_waiters w
                 where w.digest = a_digest and (w.nonce = a_nonce or w.until <= moment);
             return;
@@ -105,6 +169,7 @@ begin
                 on conflict do nothing
                 returning token into granted;
             if found then
+                perform holdoff.lock_outlive(a_lease, longest);
                 -- Somebody may have forgotten this very lock after the facts were read.
                 update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
                     from holdoff.lock_facts f where f.one and l.digest = a_digest and l.token <= f.floor
@@ -120,7 +185,6 @@ begin
             then seen.next is null or seen.next = a_nonce or seen.next_until <= moment
             else seen.nonce = a_nonce or seen.until <= moment end;
 
-        perform set_config('synchronous_commit', 'off', true);
         select count(*) into waiting from (
             select from holdoff.lock_waiters w
             where w.digest = a_digest and w.until > moment and w.nonce <> a_nonce limit a_most_waiters
@@ -142,9 +206,7 @@ begin
 end
 $$;
 
--- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody: it is not waited
--- for. Whoever is granted the lock after it waits for the disk, and with its own grant this one is there too. Without
--- anybody who waits, nobody is told: telling costs more than all the rest.
+-- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody. Without anybody who waits, nobody is told: telling costs more than all the rest.
 create function holdoff.lock_release(
     a_digest bytea, a_lane bigint, a_nonce uuid, a_token bigint, a_headstart bigint
 ) returns boolean
@@ -154,7 +216,7 @@ declare
     moment timestamptz;
     kept uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'off', true);
+    perform pg_advisory_xact_lock(a_lane);
     moment := clock_timestamp();
     update holdoff.locks l
         set nonce = null, owner = null, until = moment,
@@ -186,7 +248,7 @@ declare
     moment timestamptz;
     kept uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'off', true);
+    perform pg_advisory_xact_lock(a_lane);
     moment := clock_timestamp();
     update holdoff.locks l
         set until = case when l.nonce = a_nonce then moment else l.until end,
@@ -220,7 +282,7 @@ declare
     had holdoff.locks;
     kept uuid;
 begin
-    perform pg_advisory_xact_lock(a_lane);
+    perform pg_advisory_xact_lock(a_lane), set_config('synchronous_commit', 'on', true);
     select * into had from holdoff.locks l where l.digest = a_digest and l.nonce is not null for update;
     if not found then
         return;
@@ -260,6 +322,7 @@ declare
     forgotten bigint;
     highest bigint;
 begin
+    perform set_config('synchronous_commit', 'on', true);
     delete from holdoff.lock_waiters w where (w.digest, w.nonce) in (
         select o.digest, o.nonce from holdoff.lock_waiters o where o.until <= moment limit a_limit
         for update skip locked

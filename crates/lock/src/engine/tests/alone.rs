@@ -203,8 +203,7 @@ async fn it_lives_beside_other_components(place: Place) {
         migrations: &[Migration { version: 7, breaks_before: 1, sql: "create table tasks (id integer)" }],
     };
     if place.is_postgres() {
-        let connections =
-            postgres::Connections { session: "set jit = off", min: 1, max: 1, trusted_for: LEASE };
+        let connections = postgres::Connections { session: "set jit = off", min: 1, max: 1 };
         let pool = connections.open(&place.url).await.unwrap();
         for _ in 0..2 {
             postgres::migrate(&mut pool.acquire().await.unwrap(), &first).await.unwrap();

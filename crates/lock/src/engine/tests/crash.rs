@@ -3,12 +3,21 @@
 use std::time::Duration;
 
 use holdoff_testbed::{Options, Postgres as Server};
+use tokio::time::Instant;
 
-use super::place::{bid, granted, held, key, nonce, waiting};
+use super::place::{bid, granted, held, key, nonce, waiting, with_lease};
 use crate::engine::postgres::Postgres;
-use crate::store::LeaseStore;
+use crate::store::{Answer, Bid, Held, LeaseStore};
 use crate::wakes::Heard;
 use crate::{Key, Token};
+
+/// A server that keeps in memory for long what nobody waits for: whatever did not wait for the disk is gone after a
+/// crash.
+async fn forgetful() -> Server {
+    let settings = vec![("wal_writer_delay".to_owned(), "10s".to_owned())];
+    let start = || Server::start_with(&Options { settings, ..Options::default() });
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
 
 /// Asks until the server is back: connections that died fail once.
 async fn granted_to(store: &Postgres, key: &Key, number: u128) -> Option<Token> {
@@ -21,25 +30,84 @@ async fn granted_to(store: &Postgres, key: &Key, number: u128) -> Option<Token> 
     }
 }
 
+/// Asks until there is an answer.
+async fn answer(store: &Postgres, bid: &Bid) -> Answer {
+    loop {
+        match store.try_acquire(bid).await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_grant_survives_a_crash() {
-    // What is not waited for stays in memory for long, so that a grant that did not wait would be gone.
-    let settings = vec![("wal_writer_delay".to_owned(), "10s".to_owned())];
-    let start = || Server::start_with(&Options { settings, ..Options::default() });
-    let server = tokio::task::spawn_blocking(start).await.unwrap();
+async fn a_grant_that_a_crash_forgets_is_outwaited_and_outranked() {
+    const LEASE: Duration = Duration::from_millis(1500);
+    let server = forgetful().await;
     let store = Postgres::open(&server.create_database("crash")).await.unwrap();
     let key = key("a");
+    // The first of this length waits for the disk, and what comes after does not.
+    let first = granted(&store, &with_lease(LEASE, bid(&key, 1))).await;
+    assert!(store.release(&key, nonce(1), first).await.unwrap());
+    let (mut highest, mut forgotten) = (first, 0);
+    for round in 1..=3 {
+        let asked = Instant::now();
+        let token = granted(&store, &with_lease(LEASE, bid(&key, 10 * round))).await;
+        assert!(token > highest, "{token} after {highest}");
+        server.restart_immediately();
+        let next = with_lease(LEASE, bid(&key, 10 * round + 1));
+        forgotten += u32::from(granted_to(&store, &key, 10 * round).await.is_none());
+        highest = loop {
+            match answer(&store, &next).await {
+                Answer::Granted(granted) => {
+                    assert!(asked.elapsed() >= LEASE, "the holder may still believe in its lease");
+                    assert!(granted > token, "{granted} after {token}");
+                    break granted;
+                }
+                Answer::Held(Held { free_in, .. }) => {
+                    tokio::time::sleep(free_in.clamp(Duration::from_millis(1), LEASE)).await;
+                }
+            }
+        };
+        assert!(store.release(&key, next.owner.nonce, highest).await.unwrap());
+    }
+    assert!(forgotten > 0, "no crash has forgotten a grant, so this test shows nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_lease_survives_a_crash() {
+    let server = forgetful().await;
+    let store = Postgres::open(&server.create_database("crash")).await.unwrap();
+    let (key, hour) = (key("a"), Duration::from_secs(3600));
     let mut listening = store.subscribe(&key);
     assert_eq!(listening.heard().await, Heard::Maybe, "it listens");
     for number in 1..=3 {
-        let token = granted(&store, &bid(&key, number)).await;
+        let token = granted(&store, &with_lease(hour, bid(&key, number))).await;
         held(&store, &waiting(&key, number + 100)).await;
         server.restart_immediately();
         assert_eq!(granted_to(&store, &key, number).await, Some(token), "crash {number}");
+        // The first to ask wakes the store up; there was no short lease to wait for.
+        answer(&store, &bid(&key, 99)).await;
         let refusal = held(&store, &bid(&key, 99)).await;
         assert_eq!((refusal.holder.unwrap().token, refusal.waiting), (token, 0), "who waited must ask again");
         assert_eq!(listening.heard().await, Heard::Maybe, "it listens again");
         assert!(store.release(&key, nonce(number), token).await.unwrap());
         store.withdraw(&key, nonce(number + 100)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_shut_down_well_forgets_nothing() {
+    let server = forgetful().await;
+    let store = Postgres::open(&server.create_database("clean")).await.unwrap();
+    let key = key("a");
+    let token = granted(&store, &bid(&key, 1)).await;
+    server.restart();
+    store.withdraw(&key, nonce(77)).await.unwrap_or_default();
+    assert_eq!(granted_to(&store, &key, 1).await, Some(token));
+    assert!(matches!(answer(&store, &bid(&key, 2)).await, Answer::Held(held) if held.holder.is_some()));
+    assert!(store.release(&key, nonce(1), token).await.unwrap());
+    let next = granted(&store, &bid(&key, 2)).await;
+    assert_eq!(next.era(), token.era());
 }
