@@ -1,0 +1,89 @@
+//! Locks: how many a second when nobody else wants them, how soon the next has one that is let go, and how often the
+//! database is asked meanwhile.
+//!
+//! Every contender opens the store by itself, so that none stands in line before another of its process. Who lets go
+//! and who is next look at the same clock. Rates go by the clock on the wall, in turns, and the best round counts.
+
+mod crowd;
+mod hand_off;
+mod pairs;
+mod statements;
+
+use holdoff_lock::Locks;
+use holdoff_testbed::{Options, Postgres, postgres_binaries};
+use tempfile::TempDir;
+
+use crate::row::Row;
+
+/// Enough connections for all who wait, two for each and some to spare; and a log that says who said what, for the
+/// database that asks for it.
+const SETTINGS: [(&str, &str); 4] = [
+    ("max_connections", "400"),
+    ("shared_buffers", "256MB"),
+    ("log_line_prefix", "%d|"),
+    ("log_parameter_max_length", "0"),
+];
+
+/// Where the locks of a turn are kept.
+enum Place {
+    Memory,
+    Sqlite(TempDir),
+    Postgres(Postgres),
+}
+
+impl Place {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite(_) => "SQLite",
+            Self::Postgres(_) => "Postgres",
+        }
+    }
+
+    /// The address of a store that nobody has used.
+    fn fresh(&self) -> String {
+        match self {
+            Self::Memory => "memory:".to_owned(),
+            Self::Sqlite(folder) => {
+                format!("sqlite:{}", folder.path().join(format!("{:x}.db", fastrand::u64(..))).display())
+            }
+            Self::Postgres(server) => server.create_database("lock"),
+        }
+    }
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let measured = runtime.block_on(measure());
+    measured.unwrap_or_else(|why| {
+        eprintln!("lock: not measured, {why}");
+        Vec::new()
+    })
+}
+
+async fn measure() -> Result<Vec<Row>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut places = vec![Place::Memory, Place::Sqlite(folder)];
+    if postgres_binaries().is_some() {
+        let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        places.push(Place::Postgres(Postgres::start_with(&Options { fsync: true, settings })));
+    }
+    let mut rows = Vec::new();
+    for place in &places {
+        rows.extend(pairs::rows(place).await?);
+    }
+    for place in &places {
+        rows.extend(hand_off::rows(place).await?);
+    }
+    for place in &places {
+        if let Place::Postgres(server) = place {
+            rows.extend(statements::rows(server).await?);
+        }
+    }
+    Ok(rows)
+}
+
+async fn open(url: &str) -> Result<Locks, String> {
+    Locks::open(url).await.map_err(|error| error.to_string())
+}
