@@ -103,5 +103,9 @@ async fn contend(
         if let Err(error) = guard.release().await {
             break drop(tell.send(Err(error.to_string())));
         }
+        // Whoever polls would take it again before anybody else can look.
+        if matches!(way, Way::Poll) {
+            tokio::time::sleep(POLL_EVERY).await;
+        }
     }
 }

@@ -13,10 +13,9 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for waiting in WAITING {
         let (median, p99) = hand_offs(place, waiting, Way::Wait).await?;
-        // Nobody polls what is in its own memory.
         let polled = match place {
-            Place::Memory => (f64::NAN, f64::NAN),
-            _ => hand_offs(place, waiting, Way::Poll).await?,
+            Place::Memory | Place::Sqlite(_) => (f64::NAN, f64::NAN),
+            Place::Postgres(_) => hand_offs(place, waiting, Way::Poll).await?,
         };
         let name = format!("{}: hand-off, {waiting} wait", place.name());
         eprintln!("lock: {name}: median {median:.2} ms, p99 {p99:.2} ms; polled {polled:.2?} ms");

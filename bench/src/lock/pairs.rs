@@ -1,5 +1,7 @@
 //! Acquiring and releasing what nobody else wants, one after the other.
 
+use std::time::Duration;
+
 use holdoff_lock::Locks;
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinSet;
@@ -9,7 +11,8 @@ use crate::measure::now;
 use crate::row::Row;
 
 const ROUNDS: usize = 9;
-const PAIRS: u32 = 500;
+const TURNS: u32 = 20;
+const PAIRS: u32 = 20;
 /// How many keys are wanted at once, for interest.
 const KEYS: u32 = 16;
 
@@ -20,17 +23,13 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
         Place::Postgres(_) => Some(Bare::connect(&url).await?),
         Place::Memory | Place::Sqlite(_) => None,
     };
-    let [mut ours, mut many, mut advisory, mut durable] = [0.0_f64; 4];
+    let mut rates: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
-        if let Some(bare) = &mut bare {
-            advisory = advisory.max(bare.advisory().await?);
-            durable = durable.max(bare.durable().await?);
-        }
-        let alone = one_by_one(&locks, 0).await?;
-        ours = ours.max(alone);
-        many = many.max(at_once(&locks).await?);
-        eprintln!("lock: {name}: {alone:.0} pairs/s; best {ours:.0}, advisory {advisory:.0}");
+        let round = round(&locks, bare.as_mut()).await?;
+        eprintln!("lock: {name}: {:.0} pairs/s; advisory, durable, many keys: {:.0?}", round[0], &round[1..]);
+        rates.iter_mut().zip(round).for_each(|(rates, rate)| rates.push(rate));
     }
+    let [ours, advisory, durable, many] = rates.map(median);
     let pairs = format!("{name}: acquire, release");
     let at_once = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", ours));
     if bare.is_none() {
@@ -45,15 +44,36 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     ])
 }
 
-/// Pairs a second on one key.
-async fn one_by_one(locks: &Locks, number: u32) -> Result<f64, String> {
+/// Pairs a second: ours, and the bare ones beside them, a few of each in turns, so that whatever disturbs the machine
+/// disturbs all of them; then ours on many keys.
+async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<[f64; 4], String> {
+    let [mut ours, mut advisory, mut durable] = [Duration::ZERO; 3];
+    for _ in 0..TURNS {
+        if let Some(bare) = &mut bare {
+            advisory += bare.advisory().await?;
+            durable += bare.durable().await?;
+        }
+        ours += one_by_one(locks, 0).await?;
+    }
+    let [ours, advisory, durable] =
+        [ours, advisory, durable].map(|time| f64::from(TURNS * PAIRS) / time.as_secs_f64());
+    Ok([ours, advisory, durable, at_once(locks).await?])
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// How long a few pairs on one key take.
+async fn one_by_one(locks: &Locks, number: u32) -> Result<Duration, String> {
     let key = format!("key {number}");
     let start = now();
     for _ in 0..PAIRS {
         let guard = locks.acquire(&key).await.map_err(|error| error.to_string())?;
         guard.release().await.map_err(|error| error.to_string())?;
     }
-    Ok(f64::from(PAIRS) / start.elapsed().as_secs_f64())
+    Ok(start.elapsed())
 }
 
 /// Pairs a second on many keys together.
@@ -82,16 +102,16 @@ impl Bare {
     }
 
     /// What the server's own locks give; a crash forgets them.
-    async fn advisory(&mut self) -> Result<f64, String> {
+    async fn advisory(&mut self) -> Result<Duration, String> {
         self.pairs("select pg_advisory_lock($1)", "select pg_advisory_unlock($1)").await
     }
 
     /// What anything durable gives at best: a round trip that waits for the disk, and one that does not.
-    async fn durable(&mut self) -> Result<f64, String> {
+    async fn durable(&mut self) -> Result<Duration, String> {
         self.pairs("update least set n = n + $1", "select $1").await
     }
 
-    async fn pairs(&mut self, one: &'static str, other: &'static str) -> Result<f64, String> {
+    async fn pairs(&mut self, one: &'static str, other: &'static str) -> Result<Duration, String> {
         let start = now();
         for _ in 0..PAIRS {
             for query in [one, other] {
@@ -102,6 +122,6 @@ impl Bare {
                     .map_err(|error| error.to_string())?;
             }
         }
-        Ok(f64::from(PAIRS) / start.elapsed().as_secs_f64())
+        Ok(start.elapsed())
     }
 }
