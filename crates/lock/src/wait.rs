@@ -9,9 +9,6 @@
 //!                                    the deadline           give up
 //! ```
 //!
-//! Whoever lets go names the next, so that a backoff is only the way out when that word was lost: the more wait, the
-//! longer it is from the start, within the policy's cap, and all together ask about as often as one that polls.
-//!
 //! Only attempts are counted against the policy. What is not an attempt is bounded too: after [`MOST_UNPAID`] of them
 //! nothing but the backoff leads to another.
 
@@ -32,8 +29,6 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(1);
 /// The time each of those who wait is given when all may ask at once.
 const SLOT_US: u64 = 5_000;
-/// The same, when each has a backoff of its own.
-const TURN_US: u64 = 20_000;
 const NARROWEST_US: u64 = 20_000;
 const WIDEST_US: u64 = 1_000_000;
 
@@ -273,9 +268,8 @@ impl Wait {
         match self.policy.decide(&so_far, failure, roll) {
             Decision::Retry { after } => {
                 self.last_delay = after;
-                let delay = self.in_crowd(after, now, roll);
-                self.attempt_at = Some(now.saturating_add(delay.max(SHORTEST)));
-                self.drawn = Some(Backoff { after: self.attempt, delay });
+                self.attempt_at = Some(now.saturating_add(after.max(SHORTEST)));
+                self.drawn = Some(Backoff { after: self.attempt, delay: after });
                 self.pause(now)
             }
             Decision::GiveUp(Refusal::Deadline) => {
@@ -284,15 +278,6 @@ impl Wait {
             }
             _ => Next::GiveUp(Why::Exhausted),
         }
-    }
-
-    /// The same backoff; a longer one if many wait. Never so long that it takes the last attempt away.
-    fn in_crowd(&self, after: Duration, now: Duration, roll: u32) -> Duration {
-        let width = Duration::from_micros(u64::from(self.waiting) * TURN_US).min(self.policy.cap());
-        // Those who came together must not stay together.
-        let longer = after.max(width / 2 + share_of(width / 2, roll));
-        let is_in_time = self.deadline.is_none_or(|deadline| now.saturating_add(longer) < deadline);
-        if is_in_time { longer } else { after }
     }
 
     fn pause(&self, now: Duration) -> Next {
@@ -308,13 +293,10 @@ impl Wait {
     /// A little, drawn from a window that is wide enough for all who wait: they were woken together.
     fn nudge(&self, roll: u32) -> Duration {
         let width_us = (u64::from(self.waiting) * SLOT_US).clamp(NARROWEST_US, WIDEST_US);
-        share_of(Duration::from_micros(width_us), roll).max(SHORTEST)
+        // Another number than the one that the backoff is drawn with.
+        let share = u64::from(roll.wrapping_mul(0x9E37_79B1));
+        Duration::from_micros((width_us * share) >> 32).max(SHORTEST)
     }
-}
-
-/// Part of it, drawn with another number than the one that the backoff is drawn with.
-fn share_of(whole: Duration, roll: u32) -> Duration {
-    whole.mul_f64(f64::from(roll.wrapping_mul(0x9E37_79B1)) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]
@@ -362,24 +344,6 @@ mod tests {
             assert_eq!(wait.answered(HELD, SECOND / 2, SECOND / 2, 0), until);
         }
         assert_eq!(wait.attempts(), 1);
-    }
-
-    #[test]
-    fn the_more_wait_the_later_each_asks_again_but_not_beyond_the_cap_nor_the_deadline() {
-        let policy = Policy::preset("lock").unwrap();
-        let delay = |waiting, deadline| {
-            let policy = Arc::new(policy.clone());
-            let mut wait = Wait::new(MINE, policy, SECOND * 30, deadline, Duration::ZERO);
-            wait.answered(Reply::Held { free_in: None, waiting }, Duration::ZERO, Duration::ZERO, 1 << 31);
-            wait.drawn().expect("it is held").delay
-        };
-        let alone = delay(1, None);
-        assert_eq!((delay(0, None), delay(4, None)), (alone, alone));
-        assert!((SECOND * 16 / 100..=SECOND * 32 / 100).contains(&delay(16, None)));
-        for many in [64, u32::MAX] {
-            assert!((SECOND / 2..=SECOND).contains(&delay(many, None)));
-        }
-        assert_eq!(delay(64, Some(SECOND / 4)), alone, "it would have been the last attempt");
     }
 
     #[test]
