@@ -1,11 +1,12 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, where a disk and
-//! other processes take part, goes by the clock on the wall.
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store` and `lock`,
+//! where a disk and others take part, go by the clock on the wall.
 
 mod budget;
 mod decide;
+mod lock;
 mod measure;
 mod retry;
 mod room;
@@ -20,7 +21,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 7] = [
+const SUITES: [(&str, Suite); 8] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
@@ -28,6 +29,7 @@ const SUITES: [(&str, Suite); 7] = [
     ("work", work::rows),
     ("store", store::rows),
     ("room", room::rows),
+    ("lock", lock::rows),
 ];
 
 fn main() -> ExitCode {

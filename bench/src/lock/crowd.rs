@@ -1,0 +1,111 @@
+//! A crowd that wants one lock: each has it for a moment, lets it go, and wants it again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use holdoff_lock::{Guard, Locks};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::open;
+use crate::measure::now;
+
+const KEY: &str = "the one";
+/// How long each has the lock.
+pub(super) const HOLD: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(100);
+/// Longer than any hand-off should take: a crowd that stands still is an error.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a contender gets the lock.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// As we mean it.
+    Wait,
+    /// By the same statement, again and again at the same distance.
+    Poll,
+}
+
+impl Way {
+    async fn acquire(self, locks: &Locks) -> Result<Guard, String> {
+        match self {
+            Self::Wait => locks.acquire(KEY).await.map_err(|error| error.to_string()),
+            Self::Poll => loop {
+                if let Some(guard) = locks.try_acquire(KEY).await.map_err(|error| error.to_string())? {
+                    break Ok(guard);
+                }
+                tokio::time::sleep(POLL_EVERY).await;
+            },
+        }
+    }
+}
+
+/// Contenders at work, until this is dropped.
+pub(super) struct Crowd {
+    hand_offs: mpsc::UnboundedReceiver<Result<Duration, String>>,
+    /// What is dropped with the rest stops.
+    _contenders: JoinSet<()>,
+}
+
+impl Crowd {
+    /// So many that wait, and the one that has it. Done when everybody could have had the lock once.
+    pub(super) async fn gather(url: &str, waiting: usize, way: Way) -> Result<Self, String> {
+        let (tell, hand_offs) = mpsc::unbounded_channel();
+        let released = Arc::new(Mutex::new(None));
+        let first = open(url).await?;
+        let mut all = vec![first.clone()];
+        for _ in 0..waiting {
+            // What is in memory is there for clones only; they stand in line.
+            all.push(if url == "memory:" { first.clone() } else { open(url).await? });
+        }
+        let mut contenders = JoinSet::new();
+        for locks in all {
+            contenders.spawn(contend(locks, way, Arc::clone(&released), tell.clone()));
+        }
+        let mut crowd = Self { hand_offs, _contenders: contenders };
+        crowd.watch(waiting + 1).await?;
+        Ok(crowd)
+    }
+
+    /// The next so many hand-offs: from when one begins to let go until the next has its guard.
+    pub(super) async fn watch(&mut self, hand_offs: usize) -> Result<Vec<Duration>, String> {
+        let mut seen = Vec::with_capacity(hand_offs);
+        while seen.len() < hand_offs {
+            let next = tokio::time::timeout(PATIENCE, self.hand_offs.recv()).await;
+            let next = next.map_err(|_| "nobody gets the lock any more")?;
+            seen.push(next.ok_or("everybody has left")??);
+        }
+        Ok(seen)
+    }
+}
+
+async fn contend(
+    locks: Locks,
+    way: Way,
+    released: Arc<Mutex<Option<Instant>>>,
+    tell: mpsc::UnboundedSender<Result<Duration, String>>,
+) {
+    let released = || released.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those who poll do it evenly, not all at once.
+    tokio::time::sleep(POLL_EVERY.mul_f64(fastrand::f64())).await;
+    loop {
+        let guard = match way.acquire(&locks).await {
+            Ok(guard) => guard,
+            Err(why) => break drop(tell.send(Err(why))),
+        };
+        if let Some(released) = released().take()
+            && tell.send(Ok(now().duration_since(released))).is_err()
+        {
+            break;
+        }
+        tokio::time::sleep(HOLD).await;
+        released().replace(now());
+        if let Err(error) = guard.release().await {
+            break drop(tell.send(Err(error.to_string())));
+        }
+        // Whoever polls would take it again before anybody else can look.
+        if matches!(way, Way::Poll) {
+            tokio::time::sleep(POLL_EVERY).await;
+        }
+    }
+}

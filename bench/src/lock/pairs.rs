@@ -1,0 +1,127 @@
+//! Acquiring and releasing what nobody else wants, one after the other.
+
+use std::time::Duration;
+
+use holdoff_lock::Locks;
+use sqlx::{Connection, Executor, PgConnection};
+use tokio::task::JoinSet;
+
+use super::{Place, open};
+use crate::measure::now;
+use crate::row::Row;
+
+const ROUNDS: usize = 9;
+const TURNS: u32 = 20;
+const PAIRS: u32 = 20;
+/// How many keys are wanted at once, for interest.
+const KEYS: u32 = 16;
+
+pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
+    let (name, url) = (place.name(), place.fresh());
+    let locks = open(&url).await?;
+    let mut bare = match place {
+        Place::Postgres(_) => Some(Bare::connect(&url).await?),
+        Place::Memory | Place::Sqlite(_) => None,
+    };
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let round = round(&locks, bare.as_mut()).await?;
+        eprintln!("lock: {name}: {:.0} pairs/s; advisory, durable, many keys: {:.0?}", round[0], &round[1..]);
+        rates.iter_mut().zip(round).for_each(|(rates, rate)| rates.push(rate));
+    }
+    let [ours, advisory, durable, many] = rates.map(median);
+    let pairs = format!("{name}: acquire, release");
+    let at_once = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", ours));
+    if bare.is_none() {
+        return Ok(vec![Row::beside(&pairs, "/s", ours, ("", f64::NAN)), at_once]);
+    }
+    // The advisory lock is nothing on the disk; our grant is there before it is answered.
+    let beside_advisory = Row::beside(&pairs, "/s", ours, ("bare advisory lock, no disk", advisory));
+    Ok(vec![
+        beside_advisory.bar("≥ 0.4 ×", ours >= 0.4 * advisory),
+        Row::beside(&pairs, "/s", ours, ("bare update, and select 1", durable)),
+        at_once,
+    ])
+}
+
+/// Pairs a second: ours, and the bare ones beside them, a few of each in turns, so that whatever disturbs the machine
+/// disturbs all of them; then ours on many keys.
+async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<[f64; 4], String> {
+    let [mut ours, mut advisory, mut durable] = [Duration::ZERO; 3];
+    for _ in 0..TURNS {
+        if let Some(bare) = &mut bare {
+            advisory += bare.advisory().await?;
+            durable += bare.durable().await?;
+        }
+        ours += one_by_one(locks, 0).await?;
+    }
+    let [ours, advisory, durable] =
+        [ours, advisory, durable].map(|time| f64::from(TURNS * PAIRS) / time.as_secs_f64());
+    Ok([ours, advisory, durable, at_once(locks).await?])
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// How long a few pairs on one key take.
+async fn one_by_one(locks: &Locks, number: u32) -> Result<Duration, String> {
+    let key = format!("key {number}");
+    let start = now();
+    for _ in 0..PAIRS {
+        let guard = locks.acquire(&key).await.map_err(|error| error.to_string())?;
+        guard.release().await.map_err(|error| error.to_string())?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Pairs a second on many keys together.
+async fn at_once(locks: &Locks) -> Result<f64, String> {
+    let mut keys = JoinSet::new();
+    let start = now();
+    for number in 0..KEYS {
+        let locks = locks.clone();
+        keys.spawn(async move { one_by_one(&locks, number).await });
+    }
+    for done in keys.join_all().await {
+        done?;
+    }
+    Ok(f64::from(KEYS * PAIRS) / start.elapsed().as_secs_f64())
+}
+
+/// One connection, and nothing around it.
+struct Bare(PgConnection);
+
+impl Bare {
+    async fn connect(url: &str) -> Result<Self, String> {
+        let mut connection = PgConnection::connect(url).await.map_err(|error| error.to_string())?;
+        let least = "create table least (n bigint) with (fillfactor = 50); insert into least values (0)";
+        connection.execute(least).await.map_err(|error| error.to_string())?;
+        Ok(Self(connection))
+    }
+
+    /// What the server's own locks give; a crash forgets them.
+    async fn advisory(&mut self) -> Result<Duration, String> {
+        self.pairs("select pg_advisory_lock($1)", "select pg_advisory_unlock($1)").await
+    }
+
+    /// What anything durable gives at best: a round trip that waits for the disk, and one that does not.
+    async fn durable(&mut self) -> Result<Duration, String> {
+        self.pairs("update least set n = n + $1", "select $1").await
+    }
+
+    async fn pairs(&mut self, one: &'static str, other: &'static str) -> Result<Duration, String> {
+        let start = now();
+        for _ in 0..PAIRS {
+            for query in [one, other] {
+                sqlx::query(query)
+                    .bind(1_i64)
+                    .execute(&mut self.0)
+                    .await
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
