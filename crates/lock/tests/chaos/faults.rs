@@ -1,5 +1,6 @@
 //! What happens to the processes, and to Postgres.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use crate::fleet::{Fleet, SIZE};
+use crate::resource::Resource;
 use crate::worker::LEASE;
 
 pub(crate) type Shared = Arc<Mutex<Fleet>>;
@@ -26,6 +28,22 @@ fn about(rng: &mut Rng, time: Duration) -> Duration {
 /// The slot that is paused; the others may be killed.
 const PAUSED: usize = 0;
 
+/// Waits until one of these holds a lock: its slot, the lock, and the token; nothing when the time is over.
+async fn holder(
+    fleet: &Shared,
+    slots: RangeInclusive<usize>,
+    until: Instant,
+) -> Option<(usize, String, i64)> {
+    while Instant::now() < until {
+        let held = |slot| lock(fleet).held_by(slot).map(|(key, token)| (slot, key, token));
+        if let Some(found) = slots.clone().find_map(held) {
+            return Some(found);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    None
+}
+
 /// Kills processes until the time is over; answers how many.
 pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
     let mut kills = 0;
@@ -37,18 +55,21 @@ pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
     kills
 }
 
-/// Pauses one for longer than its lease, and lets it go on with what it thinks is its own; answers how often.
-pub(crate) async fn pause(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
+/// Pauses a holder until another has written in its place, and lets it go on with what it thinks is its own; answers how
+/// often.
+pub(crate) async fn pause(fleet: Shared, resource: Arc<Resource>, mut rng: Rng, until: Instant) -> u64 {
     let mut pauses = 0;
     while Instant::now() < until {
         sleep(about(&mut rng, Duration::from_millis(200))).await;
-        while !lock(&fleet).first_holds() && Instant::now() < until {
-            sleep(Duration::from_millis(1)).await;
-        }
+        let Some((_, key, token)) = holder(&fleet, PAUSED..=PAUSED, until).await else { return pauses };
         lock(&fleet).signal(PAUSED, Signal::STOP);
-        sleep(LEASE + about(&mut rng, Duration::from_millis(400))).await;
+        let paused = Instant::now();
+        // Perhaps nobody else wants it.
+        while paused.elapsed() < 4 * LEASE && resource.highest(&key).await.is_none_or(|seen| seen <= token) {
+            sleep(Duration::from_millis(10)).await;
+        }
         lock(&fleet).signal(PAUSED, Signal::CONT);
-        pauses += 1;
+        pauses += u64::from(paused.elapsed() > LEASE);
     }
     pauses
 }
@@ -70,21 +91,22 @@ pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 
     terminated
 }
 
-/// Crashes the server, and now and then lets it stay away for longer than a lease; answers how often.
-pub(crate) async fn crash(server: Arc<Postgres>, until: Instant) -> u64 {
-    const TIMES: u64 = 4;
-    let pause = until.saturating_duration_since(Instant::now()) / 5;
-    for time in 0..TIMES {
-        sleep(pause.saturating_sub(if time % 2 == 0 { Duration::ZERO } else { LEASE })).await;
-        let server = Arc::clone(&server);
-        if time % 2 == 0 {
-            tokio::task::spawn_blocking(move || server.restart_immediately()).await.unwrap();
-        } else {
-            let away = Arc::clone(&server);
+/// Crashes the server while somebody holds a lock, and every second time lets it stay away for longer than a lease;
+/// answers how often.
+pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> u64 {
+    let mut crashes = 0;
+    loop {
+        sleep(LEASE).await;
+        if holder(&fleet, PAUSED + 1..=SIZE - 1, until).await.is_none() {
+            return crashes;
+        }
+        let away = Arc::clone(&server);
+        if crashes % 2 == 0 {
             tokio::task::spawn_blocking(move || away.stop_immediately()).await.unwrap();
             sleep(LEASE).await;
-            tokio::task::spawn_blocking(move || server.restart_immediately()).await.unwrap();
         }
+        let back = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || back.restart_immediately()).await.unwrap();
+        crashes += 1;
     }
-    TIMES
 }

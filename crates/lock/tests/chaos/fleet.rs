@@ -17,59 +17,68 @@ pub(crate) struct Fleet {
     pub(crate) resource: String,
     pub(crate) logs: PathBuf,
     pub(crate) seed: u64,
-    slots: Vec<Child>,
+    slots: Vec<Slot>,
     started: u64,
+}
+
+struct Slot {
+    child: Child,
+    log: PathBuf,
 }
 
 impl Fleet {
     pub(crate) fn start(store: String, resource: String, logs: PathBuf, seed: u64) -> Self {
         let mut fleet = Self { store, resource, logs, seed, slots: Vec::new(), started: 0 };
         for _ in 0..SIZE {
-            let child = fleet.spawn();
-            fleet.slots.push(child);
+            let slot = fleet.spawn();
+            fleet.slots.push(slot);
         }
         fleet
     }
 
-    fn spawn(&mut self) -> Child {
+    fn spawn(&mut self) -> Slot {
         self.started += 1;
+        let log = self.logs.join(self.started.to_string());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.env(worker::STORE, &self.store).env(worker::RESOURCE, &self.resource);
-        command.env(worker::LOG, self.logs.join(self.started.to_string()));
+        command.env(worker::LOG, &log);
         command.env(worker::SEED, (self.seed ^ self.started).to_string());
-        command.spawn().unwrap()
+        Slot { child: command.spawn().unwrap(), log }
     }
 
     /// Kills one, which learns nothing of it, and starts another in its place.
     pub(crate) fn replace(&mut self, slot: usize) {
-        let child = self.spawn();
-        let mut old = std::mem::replace(&mut self.slots[slot], child);
+        let new = self.spawn();
+        let mut old = std::mem::replace(&mut self.slots[slot], new).child;
         assert_alive(&mut old);
         old.kill().unwrap();
         old.wait().unwrap();
     }
 
     pub(crate) fn signal(&mut self, slot: usize, signal: Signal) {
-        assert_alive(&mut self.slots[slot]);
-        kill_process(Pid::from_child(&self.slots[slot]), signal).unwrap();
+        let child = &mut self.slots[slot].child;
+        assert_alive(child);
+        kill_process(Pid::from_child(child), signal).unwrap();
     }
 
-    /// Whether the process that has been in the first slot from the beginning holds a lock, as far as it has noted.
-    pub(crate) fn first_holds(&self) -> bool {
-        let noted = std::fs::read_to_string(self.logs.join("1")).unwrap_or_default();
-        noted.lines().last().is_some_and(|line| line.starts_with("granted") || line.starts_with("taken"))
+    /// Which lock the process in a slot holds, and with which token, as far as it has noted.
+    pub(crate) fn held_by(&self, slot: usize) -> Option<(String, i64)> {
+        let noted = std::fs::read_to_string(&self.slots[slot].log).unwrap_or_default();
+        let last = noted.lines().rev().find(|line| !line.starts_with("taken"))?;
+        let (key, rest) = last.strip_prefix("granted-")?.split_once(' ')?;
+        Some((key.to_owned(), rest.split(' ').next()?.parse().ok()?))
     }
 
     /// Tells all to take one turn more and go; all must, and well.
     pub(crate) async fn finish(&mut self, patience: Duration) {
-        for child in &mut self.slots {
+        for Slot { child, .. } in &mut self.slots {
             assert_alive(child);
             drop(child.stdin.take());
         }
         let finishing = async {
-            for child in &mut self.slots {
+            for Slot { child, .. } in &mut self.slots {
                 let status = loop {
                     if let Some(status) = child.try_wait().unwrap() {
                         break status;
@@ -91,7 +100,7 @@ fn assert_alive(child: &mut Child) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for mut child in self.slots.drain(..) {
+        for Slot { mut child, .. } in self.slots.drain(..) {
             let _ = child.kill();
             let _ = child.wait();
         }

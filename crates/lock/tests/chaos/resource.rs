@@ -143,6 +143,16 @@ impl Resource {
         Ok(Fate::Taken)
     }
 
+    /// The highest token that has written; nothing if there is none, or nobody can say.
+    pub(crate) async fn highest(&self, key: &str) -> Option<i64> {
+        let query = "select max(token) from events where key = $1";
+        let found: Result<Option<i64>, sqlx::Error> = match self {
+            Self::Postgres(pool) => sqlx::query_scalar(query).bind(key).fetch_one(pool).await,
+            Self::Sqlite(pool) => sqlx::query_scalar(query).bind(key).fetch_one(pool).await,
+        };
+        found.ok().flatten()
+    }
+
     /// All that was taken, in order.
     pub(crate) async fn events(&self) -> Vec<Event> {
         let query = "select key, token, process from events order by id";

@@ -45,7 +45,7 @@ pub(crate) fn run(ground: Ground) {
 async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     let Ground { store, resource: protected, server } = ground;
     let logs = tempfile::tempdir().unwrap();
-    let resource = Resource::open(&protected).await;
+    let resource = Arc::new(Resource::open(&protected).await);
     resource.make().await;
     drop(Locks::open(&store).await.unwrap());
     resource::note_grants(&store).await;
@@ -55,10 +55,10 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     // Kept until the end of the run: whoever drops it, stops it.
     let server = server.map(Arc::new);
     let killing = tokio::spawn(faults::kill(Arc::clone(&fleet), rng.fork(), until));
-    let pausing = tokio::spawn(faults::pause(Arc::clone(&fleet), rng.fork(), until));
+    let pausing = tokio::spawn(faults::pause(Arc::clone(&fleet), Arc::clone(&resource), rng.fork(), until));
     let mut struck = Vec::new();
     if let Some(server) = &server {
-        let crashing = tokio::spawn(faults::crash(Arc::clone(server), until));
+        let crashing = tokio::spawn(faults::crash(Arc::clone(&fleet), Arc::clone(server), until));
         let cutting = tokio::spawn(faults::terminate(store.clone(), rng.fork(), until));
         struck.push((crashing.await.unwrap(), "servers crashed"));
         struck.push((cutting.await.unwrap(), "connections terminated"));
@@ -69,7 +69,12 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     faults::lock(&fleet).finish(PATIENCE).await;
     println!("  all had their turn {:.1?} after the faults", peace.elapsed());
     let notes = Notes::read(logs.path());
-    struck.extend(check::check(&notes, &resource::grants(&store).await, &resource.events().await));
+    struck.extend(check::check(
+        server.is_some(),
+        &notes,
+        &resource::grants(&store).await,
+        &resource.events().await,
+    ));
     for (count, what) in &struck {
         println!("  {count:>6} {what}");
     }

@@ -19,9 +19,9 @@ pub(crate) const LOG: &str = "HOLDOFF_CHAOS_LOG";
 pub(crate) const SEED: &str = "HOLDOFF_CHAOS_WORKER_SEED";
 
 /// How long a holder that is gone keeps others out.
-pub(crate) const LEASE: Duration = Duration::from_millis(1500);
+pub(crate) const LEASE: Duration = Duration::from_millis(1000);
 /// How many locks there are.
-const KEYS: u32 = 4;
+const KEYS: u32 = 3;
 /// How long nobody waits for a lock when the faults are over, and so nobody does before.
 const WAIT: Duration = Duration::from_secs(30);
 /// How late a task may be woken without anybody having paused the process.
@@ -127,8 +127,8 @@ impl Worker {
     async fn turn(&self, rng: &mut Rng) {
         let key = format!("{}", rng.u32(..KEYS));
         // Now and then longer than the lease, so that it is renewed.
-        let hold = if rng.u32(..20) == 0 { LEASE * 4 / 3 } else { Duration::from_millis(rng.u64(1..80)) };
-        let is_stubborn = rng.bool();
+        let hold = if rng.u32(..10) == 0 { LEASE * 4 / 3 } else { Duration::from_millis(rng.u64(1..60)) };
+        let is_stubborn = rng.u32(..8) > 0;
         let guard = match self.locks.acquire(&key).wait(WAIT).await {
             Ok(guard) => guard,
             Err(error) => {
@@ -148,7 +148,7 @@ impl Worker {
             self.note(&format!("lost-{key}"), token);
             if is_stubborn {
                 // What nobody should do, and what the fence is for.
-                tokio::time::sleep(LEASE / 3).await;
+                tokio::time::sleep(LEASE / 5).await;
                 self.write(&guard, "late").await;
             }
         }
