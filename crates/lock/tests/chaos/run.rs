@@ -66,7 +66,8 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     struck.push((killing.await.unwrap(), "processes killed"));
     struck.push((pausing.await.unwrap(), "processes paused past their lease"));
     let peace = Instant::now();
-    faults::lock(&fleet).finish(PATIENCE).await;
+    let mut fleet = Arc::into_inner(fleet).expect("nobody strikes any more").into_inner().unwrap();
+    fleet.finish(PATIENCE).await;
     println!("  all had their turn {:.1?} after the faults", peace.elapsed());
     let notes = Notes::read(logs.path());
     struck.extend(check::check(

@@ -19,7 +19,7 @@ pub(crate) const LOG: &str = "HOLDOFF_CHAOS_LOG";
 pub(crate) const SEED: &str = "HOLDOFF_CHAOS_WORKER_SEED";
 
 /// How long a holder that is gone keeps others out.
-pub(crate) const LEASE: Duration = Duration::from_millis(1000);
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
 /// How many locks there are.
 const KEYS: u32 = 3;
 /// How long nobody waits for a lock when the faults are over, and so nobody does before.

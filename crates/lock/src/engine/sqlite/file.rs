@@ -60,7 +60,6 @@ impl File {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::engine::sqlite::Sqlite;
     use crate::store::{Answer, Bid, LeaseStore as _};
     use crate::{Key, Nonce, Owner, Token};
