@@ -96,9 +96,14 @@ pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 
 pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> u64 {
     let mut crashes = 0;
     loop {
-        sleep(LEASE).await;
-        if holder(&fleet, PAUSED + 1..=SIZE - 1, until).await.is_none() {
+        sleep(LEASE / 10).await;
+        let Some((slot, key, token)) = holder(&fleet, PAUSED + 1..=SIZE - 1, until).await else {
             return crashes;
+        };
+        // Whoever still has it will have it for long.
+        sleep(LEASE / 10).await;
+        if lock(&fleet).held_by(slot) != Some((key, token)) {
+            continue;
         }
         let away = Arc::clone(&server);
         if crashes % 2 == 0 {
@@ -108,5 +113,6 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
         let back = Arc::clone(&server);
         tokio::task::spawn_blocking(move || back.restart_immediately()).await.unwrap();
         crashes += 1;
+        sleep(LEASE).await;
     }
 }
