@@ -49,6 +49,34 @@ fn start() -> Instant {
     })
 }
 
+/// How long the machine has been running, suspension included: the same to all its processes.
+#[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
+pub(crate) fn since_boot() -> Duration {
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(boot.tv_sec), u32::try_from(boot.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
+/// Which start of which machine that counts from.
+#[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
+pub(crate) fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("boot {}", id.trim())
+}
+
+/// Elsewhere the wall clock must do, which somebody may set.
+#[cfg(all(feature = "sqlite", not(any(target_os = "linux", target_os = "android"))))]
+#[expect(clippy::disallowed_methods, reason = "the one door")]
+pub(crate) fn since_boot() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The wall clock goes on when the machine is started again.
+#[cfg(all(feature = "sqlite", not(any(target_os = "linux", target_os = "android"))))]
+pub(crate) fn boot() -> String {
+    "1970".to_owned()
+}
+
 /// How long the machine has been suspended in its life, as far as it is known.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn suspended() -> Duration {

@@ -128,12 +128,10 @@ impl Pursuit {
         let store = wish.shared.asking.store();
         // Before the store is asked, so that nothing is missed between its answer and the wait.
         let _ = self.heard.get_or_insert_with(|| store.subscribe(&wish.key));
-        wish.was_asked = true;
         metrics::asked(&wish.key);
         let (key, owner) = (wish.key.clone(), wish.owner.clone());
         let bid = Bid { key, owner, lease: self.lease, waits: Some(waits) };
-        let shared = Arc::clone(&wish.shared);
-        let call = shared.asking.call(answer_limit(self.lease), shared.asking.store().try_acquire(&bid));
+        let call = wish.send(bid, answer_limit(self.lease));
         let answer = match self.in_time(call).await {
             Ok(answer) => answer,
             Err(error) => return Err(self.stop(error).await),

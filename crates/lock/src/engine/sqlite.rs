@@ -3,15 +3,18 @@
 //! Grants and renewals are on the disk before they are answered: one that a power cut forgets would be granted again, to
 //! another, with the same token. A release that is forgotten delays the next holder until the lease ends, and a waiter
 //! that is forgotten asks again; neither waits for the disk.
+//!
+//! Leases are measured with the machine's time since it was started: see `file.rs`.
 
 mod bid;
+mod file;
 mod let_go;
 mod wake;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdoff_sql::sqlite::File;
+use file::File;
 use holdoff_sql::{Component, Migration};
 
 use super::sql::{self, Row, micros, number, text, token};
@@ -33,8 +36,7 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     /// Opens the file at this address, and brings the tables of locks up to date.
     pub(crate) async fn open(url: &str) -> Result<Self> {
-        let file = File::open(url).await?;
-        file.migrate(&COMPONENT).await?;
+        let file = File::open(url, &COMPONENT).await?;
         let wake = wake::Wake::new(file.readers().clone());
         Ok(Self { file, wake })
     }

@@ -82,18 +82,16 @@ impl Acquire {
         let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
         let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
         let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
-        wish.was_asked = true;
         metrics::asked(&wish.key);
         let sent = clock::now();
-        let limit = answer_limit(bid.lease).min(terms.deadline.unwrap_or(Duration::MAX));
-        let call = shared.asking.call(limit, shared.asking.store().try_acquire(&bid));
-        let (reply, _, trouble) = understand(call.await);
+        let limit = answer_limit(terms.lease).min(terms.deadline.unwrap_or(Duration::MAX));
+        let (reply, _, trouble) = understand(wish.send(bid, limit).await);
         match (reply, trouble) {
-            (Reply::Granted(token), _) if tenure::valid_until(sent, bid.lease) > clock::now() => {
+            (Reply::Granted(token), _) if tenure::valid_until(sent, terms.lease) > clock::now() => {
                 wish.was_asked = false;
                 wish.ended(metrics::outcome(None));
                 let nonce = wish.owner.nonce;
-                Ok(Some(Guard::keep(shared.holding(&wish.key, nonce, token, sent, bid.lease, Some(place)))))
+                Ok(Some(Guard::keep(shared.holding(&wish.key, nonce, token, sent, terms.lease, Some(place)))))
             }
             (reply, None) => {
                 wish.ended("contended");

@@ -131,14 +131,13 @@ async fn ask(
     let (asking, limit) = (&shared.asking, answer_limit(terms.lease));
     let mut next = polling.wait.start(clock::now());
     let mut last = None;
-    wish.was_asked = true;
     for _ in 0..MOST_ASKS {
         let Next::Ask { waits } = next else { break };
         let (key, owner) = (terms.key.clone(), polling.owner.clone());
         let bid = Bid { key, owner, lease: terms.lease, waits: Some(waits) };
         metrics::asked(&bid.key);
         let sent = clock::now();
-        let (reply, _, trouble) = understand(asking.call(limit, asking.store().try_acquire(&bid)).await);
+        let (reply, _, trouble) = understand(wish.send(bid, limit).await);
         last = trouble;
         next = polling.wait.answered(reply, sent, clock::now(), clock::roll());
         if next == Next::ReadBack {

@@ -1,9 +1,10 @@
 //! Asking for a lock.
 
-use holdoff_sql::sqlite::{File, Write};
+use holdoff_sql::sqlite::Write;
 use sqlx::SqliteExecutor;
 use uuid::Uuid;
 
+use super::file::File;
 use crate::engine::sql::{self, MOST_WAITERS, count, micros, number, span, text};
 use crate::store::{Answer, Bid, Held, Result};
 use crate::{Key, Token};

@@ -1,12 +1,14 @@
--- Times are microseconds since 1970, given by whoever writes; see the clock.
+-- Times are microseconds since the machine was started, given by whoever writes; see file.rs.
 
--- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten.
+-- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten. And which start of
+-- which machine the times count from.
 create table holdoff_lock_facts (
     one integer primary key check (one = 1),
     era integer not null,
-    floor integer not null
+    floor integer not null,
+    boot text not null
 ) strict;
-insert into holdoff_lock_facts values (1, 0, 0);
+insert into holdoff_lock_facts values (1, 0, 0, '');
 
 -- A row per key; it stays when the lock is let go, and so does its token.
 create table holdoff_locks (

@@ -1,0 +1,138 @@
+//! What must be true when everything is over.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use crate::resource::{Event, Grant};
+
+/// What the processes have noted.
+#[derive(Default)]
+pub(crate) struct Notes {
+    granted: Vec<Note>,
+    lost: Vec<Note>,
+    taken: u64,
+    stale: u64,
+    failed: u64,
+}
+
+struct Note {
+    key: String,
+    token: i64,
+    /// Microseconds since 1970.
+    at: i64,
+    /// By how many microseconds the process was woken too late about then.
+    late: i64,
+}
+
+impl Notes {
+    pub(crate) fn read(logs: &Path) -> Self {
+        let mut notes = Self::default();
+        for log in std::fs::read_dir(logs).unwrap() {
+            let text = std::fs::read_to_string(log.unwrap().path()).unwrap();
+            for line in text.lines() {
+                notes.take(line);
+            }
+        }
+        notes
+    }
+
+    fn take(&mut self, line: &str) {
+        // Whoever was killed may have left half a line.
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, token, at, late] = words[..] else { return };
+        let (what, key) = what.split_once('-').unwrap_or((what, ""));
+        let note = || Note {
+            key: key.to_owned(),
+            token: token.parse().unwrap(),
+            at: at.parse().unwrap(),
+            late: late.parse().unwrap(),
+        };
+        match what {
+            "granted" => self.granted.push(note()),
+            "lost" => self.lost.push(note()),
+            "taken" => self.taken += 1,
+            "stale" => self.stale += 1,
+            "failed" => self.failed += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Checks everything; answers what was seen of the faults.
+pub(crate) fn check(
+    has_server: bool,
+    notes: &Notes,
+    grants: &[Grant],
+    events: &[Event],
+) -> Vec<(u64, &'static str)> {
+    tokens_are_granted_once(notes, grants);
+    writes_come_in_the_order_of_tokens(events, grants);
+    let excused = holders_are_told_in_time(notes, grants);
+    println!(
+        "  {} grants, {} of them known to a process, {} writes taken; {} losses by processes that did not get to run; \
+         {} acquisitions given up",
+        grants.len(),
+        notes.granted.len(),
+        notes.taken,
+        excused,
+        notes.failed,
+    );
+    let told = notes.lost.len() as u64;
+    let mut seen =
+        vec![(notes.stale, "stale writes refused"), (told, "holders told that their lock is lost")];
+    // A holder that runs loses its lock only if the store is away.
+    if has_server {
+        seen.push((told - excused, "of them before the next was granted it"));
+    }
+    seen
+}
+
+/// The store never granted a token twice, nor a lower one after a higher, nor is there one that it does not know of.
+fn tokens_are_granted_once(notes: &Notes, grants: &[Grant]) {
+    let mut last: HashMap<&str, i64> = HashMap::new();
+    for grant in grants {
+        let before = last.insert(&grant.key, grant.token).unwrap_or(0);
+        assert!(grant.token > before, "{grant:?} after {before}");
+    }
+    let known: BTreeSet<(&str, i64)> = grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect();
+    let mut held = BTreeSet::new();
+    for Note { key, token, .. } in &notes.granted {
+        assert!(held.insert((key, token)), "two processes hold {key} with {token}");
+        assert!(known.contains(&(key.as_str(), *token)), "{key} was never granted with {token}");
+    }
+}
+
+/// The resource took nothing from a stale holder, and nothing from two with the same token.
+fn writes_come_in_the_order_of_tokens(events: &[Event], grants: &[Grant]) {
+    let known: BTreeSet<(&str, i64)> = grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect();
+    let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
+    for event in events {
+        assert!(known.contains(&(event.key.as_str(), event.token)), "{event:?} was never granted");
+        let Some(before) = last.insert(&event.key, event) else { continue };
+        assert!(event.token >= before.token, "{event:?} after {before:?}");
+        if event.token == before.token {
+            assert_eq!(event.process, before.process, "two hold it: {event:?} after {before:?}");
+        }
+    }
+}
+
+/// Whoever lost a lock was told before the next was granted it, by the store's clock; unless its process was not let run,
+/// which nobody can be told of in time. Answers how many those were.
+fn holders_are_told_in_time(notes: &Notes, grants: &[Grant]) -> u64 {
+    let mut excused = 0;
+    for lost in &notes.lost {
+        let next = grants.iter().find(|grant| grant.key == lost.key && grant.token > lost.token);
+        let Some(late_by) = next.map(|next| lost.at - next.at).filter(|late_by| *late_by >= 0) else {
+            continue;
+        };
+        assert!(
+            late_by <= lost.late,
+            "the holder of {} with {} was told {late_by} µs after the next was granted it, and was late itself by {} µs",
+            lost.key,
+            lost.token,
+            lost.late
+        );
+        excused += 1;
+    }
+    excused
+}

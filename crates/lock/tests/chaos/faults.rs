@@ -1,0 +1,118 @@
+//! What happens to the processes, and to Postgres.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use holdoff_testbed::Postgres;
+use rustix::process::Signal;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::{Instant, sleep};
+
+use crate::fleet::{Fleet, SIZE};
+use crate::resource::Resource;
+use crate::worker::LEASE;
+
+pub(crate) type Shared = Arc<Mutex<Fleet>>;
+
+pub(crate) fn lock(fleet: &Shared) -> MutexGuard<'_, Fleet> {
+    fleet.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A time between half and one and a half of this.
+fn about(rng: &mut Rng, time: Duration) -> Duration {
+    time.mul_f64(0.5 + rng.f64())
+}
+
+/// The slot that is paused; the others may be killed.
+const PAUSED: usize = 0;
+
+/// Waits until one of these holds a lock: its slot, the lock, and the token; nothing when the time is over.
+async fn holder(
+    fleet: &Shared,
+    slots: RangeInclusive<usize>,
+    until: Instant,
+) -> Option<(usize, String, i64)> {
+    while Instant::now() < until {
+        let held = |slot| lock(fleet).held_by(slot).map(|(key, token)| (slot, key, token));
+        if let Some(found) = slots.clone().find_map(held) {
+            return Some(found);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    None
+}
+
+/// Kills processes until the time is over; answers how many.
+pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
+    let mut kills = 0;
+    while Instant::now() < until {
+        sleep(about(&mut rng, Duration::from_millis(900))).await;
+        lock(&fleet).replace(rng.usize(PAUSED + 1..SIZE));
+        kills += 1;
+    }
+    kills
+}
+
+/// Pauses a holder until another has written in its place, and lets it go on with what it thinks is its own; answers how
+/// often.
+pub(crate) async fn pause(fleet: Shared, resource: Arc<Resource>, mut rng: Rng, until: Instant) -> u64 {
+    let mut pauses = 0;
+    while Instant::now() < until {
+        sleep(about(&mut rng, Duration::from_millis(200))).await;
+        let Some((_, key, token)) = holder(&fleet, PAUSED..=PAUSED, until).await else { return pauses };
+        lock(&fleet).signal(PAUSED, Signal::STOP);
+        let paused = Instant::now();
+        // Perhaps nobody else wants it.
+        while paused.elapsed() < 4 * LEASE && resource.highest(&key).await.is_none_or(|seen| seen <= token) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        lock(&fleet).signal(PAUSED, Signal::CONT);
+        pauses += u64::from(paused.elapsed() > LEASE);
+    }
+    pauses
+}
+
+/// Cuts off some connections, again and again; answers how many.
+pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 {
+    let mut terminated = 0;
+    while Instant::now() < until {
+        sleep(about(&mut rng, Duration::from_millis(200))).await;
+        let query = "select count(*) filter (where pg_terminate_backend(pid)) from (
+                select pid from pg_stat_activity where application_name = 'holdoff'
+                order by md5(pid::text || $1) limit 2
+            ) unlucky";
+        // The server may just be away.
+        let Ok(mut connection) = PgConnection::connect(&url).await else { continue };
+        let cut = sqlx::query_scalar::<_, i64>(query).bind(rng.u64(..).to_string());
+        terminated += u64::try_from(cut.fetch_one(&mut connection).await.unwrap_or(0)).unwrap();
+    }
+    terminated
+}
+
+/// Crashes the server while somebody holds a lock, and every second time lets it stay away for longer than a lease;
+/// answers how often.
+pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> u64 {
+    let mut crashes = 0;
+    loop {
+        sleep(LEASE / 10).await;
+        let Some((slot, key, token)) = holder(&fleet, PAUSED + 1..=SIZE - 1, until).await else {
+            return crashes;
+        };
+        // Whoever still has it will have it for long.
+        sleep(LEASE / 10).await;
+        if lock(&fleet).held_by(slot) != Some((key, token)) {
+            continue;
+        }
+        let away = Arc::clone(&server);
+        if crashes % 2 == 0 {
+            tokio::task::spawn_blocking(move || away.stop_immediately()).await.unwrap();
+            sleep(LEASE).await;
+        }
+        let back = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || back.restart_immediately()).await.unwrap();
+        crashes += 1;
+        sleep(LEASE).await;
+    }
+}

@@ -1,0 +1,108 @@
+//! The processes.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::worker;
+
+/// How many run at once.
+pub(crate) const SIZE: usize = 5;
+
+/// Processes, each in a slot. All are killed when this is dropped.
+pub(crate) struct Fleet {
+    pub(crate) store: String,
+    pub(crate) resource: String,
+    pub(crate) logs: PathBuf,
+    pub(crate) seed: u64,
+    slots: Vec<Slot>,
+    started: u64,
+}
+
+struct Slot {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Fleet {
+    pub(crate) fn start(store: String, resource: String, logs: PathBuf, seed: u64) -> Self {
+        let mut fleet = Self { store, resource, logs, seed, slots: Vec::new(), started: 0 };
+        for _ in 0..SIZE {
+            let slot = fleet.spawn();
+            fleet.slots.push(slot);
+        }
+        fleet
+    }
+
+    fn spawn(&mut self) -> Slot {
+        self.started += 1;
+        let log = self.logs.join(self.started.to_string());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["worker_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.env(worker::STORE, &self.store).env(worker::RESOURCE, &self.resource);
+        command.env(worker::LOG, &log);
+        command.env(worker::SEED, (self.seed ^ self.started).to_string());
+        Slot { child: command.spawn().unwrap(), log }
+    }
+
+    /// Kills one, which learns nothing of it, and starts another in its place.
+    pub(crate) fn replace(&mut self, slot: usize) {
+        let new = self.spawn();
+        let mut old = std::mem::replace(&mut self.slots[slot], new).child;
+        assert_alive(&mut old);
+        old.kill().unwrap();
+        old.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&mut self, slot: usize, signal: Signal) {
+        let child = &mut self.slots[slot].child;
+        assert_alive(child);
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    /// Which lock the process in a slot holds, and with which token, as far as it has noted.
+    pub(crate) fn held_by(&self, slot: usize) -> Option<(String, i64)> {
+        let noted = std::fs::read_to_string(&self.slots[slot].log).unwrap_or_default();
+        let last = noted.lines().rev().find(|line| !line.starts_with("taken"))?;
+        let (key, rest) = last.strip_prefix("granted-")?.split_once(' ')?;
+        Some((key.to_owned(), rest.split(' ').next()?.parse().ok()?))
+    }
+
+    /// Tells all to take one turn more and go; all must, and well.
+    pub(crate) async fn finish(&mut self, patience: Duration) {
+        for Slot { child, .. } in &mut self.slots {
+            assert_alive(child);
+            drop(child.stdin.take());
+        }
+        let finishing = async {
+            for Slot { child, .. } in &mut self.slots {
+                let status = loop {
+                    if let Some(status) = child.try_wait().unwrap() {
+                        break status;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                };
+                assert!(status.success(), "a process ended with {status}");
+            }
+        };
+        tokio::time::timeout(patience, finishing).await.expect("somebody does not get its turn");
+    }
+}
+
+fn assert_alive(child: &mut Child) {
+    if let Some(status) = child.try_wait().unwrap() {
+        panic!("a process ended by itself, with {status}");
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for Slot { mut child, .. } in self.slots.drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Real processes on real stores, under every fault at once.
+//!
+//! They acquire one of a few locks, write through a fence, hold, write again and let go. Postgres crashes and cuts
+//! connections off; processes are killed, and paused for longer than their leases. No token is granted twice, nobody is
+//! granted a lock before the holder before it was told that it is lost, stale writes are refused, and when the faults are
+//! over everybody gets its turn.
+//!
+//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same faults again. What the operating system makes of them
+//! differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_SECONDS` makes a longer haul of it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod check;
+mod faults;
+mod fleet;
+mod resource;
+mod run;
+mod worker;
+
+use std::sync::Mutex;
+
+use holdoff_testbed::Postgres;
+
+/// One engine at a time: two at once would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn on_postgres() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let server = Postgres::start();
+    let (store, resource) = (server.create_database("chaos"), server.create_database("resource"));
+    run::run(run::Ground { store, resource, server: Some(server) });
+}
+
+#[test]
+fn on_sqlite() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    run::run(run::Ground { store: url("store.db"), resource: url("resource.db"), server: None });
+}
+
+#[test]
+#[ignore = "the others run it, as a process of its own"]
+fn worker_process() {
+    worker::run_if_asked();
+}

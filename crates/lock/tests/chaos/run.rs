@@ -1,0 +1,85 @@
+//! One run: faults for a while, then peace, then the reckoning.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use holdoff_lock::Locks;
+use holdoff_testbed::Postgres;
+use tokio::time::Instant;
+
+use crate::check::{self, Notes};
+use crate::faults;
+use crate::fleet::Fleet;
+use crate::resource::{self, Resource};
+
+/// Where it all happens.
+pub(crate) struct Ground {
+    pub(crate) store: String,
+    pub(crate) resource: String,
+    pub(crate) server: Option<Postgres>,
+}
+
+/// How long the faults last, unless somebody says otherwise.
+const SECONDS: u64 = 12;
+/// How long the last turns may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
+}
+
+pub(crate) fn run(ground: Ground) {
+    let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
+    let faulty = Duration::from_secs(number("HOLDOFF_CHAOS_SECONDS").unwrap_or(SECONDS));
+    let engine = if ground.server.is_some() { "postgres" } else { "sqlite" };
+    println!(
+        "chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_SECONDS={} cargo test -p holdoff-lock \
+         --all-features --test chaos -- --nocapture on_{engine}",
+        faulty.as_secs()
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(strike(ground, seed, faulty));
+}
+
+async fn strike(ground: Ground, seed: u64, faulty: Duration) {
+    let Ground { store, resource: protected, server } = ground;
+    let logs = tempfile::tempdir().unwrap();
+    let resource = Arc::new(Resource::open(&protected).await);
+    resource.make().await;
+    drop(Locks::open(&store).await.unwrap());
+    resource::note_grants(&store).await;
+    let fleet = Fleet::start(store.clone(), protected, logs.path().to_owned(), seed);
+    let fleet = Arc::new(Mutex::new(fleet));
+    let (until, mut rng) = (Instant::now() + faulty, Rng::with_seed(seed));
+    // Kept until the end of the run: whoever drops it, stops it.
+    let server = server.map(Arc::new);
+    let killing = tokio::spawn(faults::kill(Arc::clone(&fleet), rng.fork(), until));
+    let pausing = tokio::spawn(faults::pause(Arc::clone(&fleet), Arc::clone(&resource), rng.fork(), until));
+    let mut struck = Vec::new();
+    if let Some(server) = &server {
+        let crashing = tokio::spawn(faults::crash(Arc::clone(&fleet), Arc::clone(server), until));
+        let cutting = tokio::spawn(faults::terminate(store.clone(), rng.fork(), until));
+        struck.push((crashing.await.unwrap(), "servers crashed"));
+        struck.push((cutting.await.unwrap(), "connections terminated"));
+    }
+    struck.push((killing.await.unwrap(), "processes killed"));
+    struck.push((pausing.await.unwrap(), "processes paused past their lease"));
+    let peace = Instant::now();
+    let mut fleet = Arc::into_inner(fleet).expect("nobody strikes any more").into_inner().unwrap();
+    fleet.finish(PATIENCE).await;
+    println!("  all had their turn {:.1?} after the faults", peace.elapsed());
+    let notes = Notes::read(logs.path());
+    struck.extend(check::check(
+        server.is_some(),
+        &notes,
+        &resource::grants(&store).await,
+        &resource.events().await,
+    ));
+    for (count, what) in &struck {
+        println!("  {count:>6} {what}");
+    }
+    for (count, what) in struck {
+        assert!(count > 0, "no {what}: this run shows nothing");
+    }
+}

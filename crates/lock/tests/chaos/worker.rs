@@ -1,0 +1,169 @@
+//! One process: takes turns until it is killed, or until its standard input ends; then one turn more.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use fastrand::Rng;
+use holdoff_lock::{Error, Guard, Locks, Settings};
+use tokio::time::Instant;
+
+use crate::resource::{Fate, Resource};
+
+/// The variables by which a process learns what to do.
+pub(crate) const STORE: &str = "HOLDOFF_CHAOS_STORE";
+pub(crate) const RESOURCE: &str = "HOLDOFF_CHAOS_RESOURCE";
+pub(crate) const LOG: &str = "HOLDOFF_CHAOS_LOG";
+pub(crate) const SEED: &str = "HOLDOFF_CHAOS_WORKER_SEED";
+
+/// How long a holder that is gone keeps others out.
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// How many locks there are.
+const KEYS: u32 = 3;
+/// How long nobody waits for a lock when the faults are over, and so nobody does before.
+const WAIT: Duration = Duration::from_secs(30);
+/// How late a task may be woken without anybody having paused the process.
+const TICK: Duration = Duration::from_millis(5);
+
+pub(crate) fn run_if_asked() {
+    let [Ok(store), Ok(resource), Ok(log), Ok(seed)] = [STORE, RESOURCE, LOG, SEED].map(std::env::var) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let worker = Worker {
+            locks: open(&store).await,
+            resource: Resource::open(&resource).await,
+            log: File::options().append(true).create(true).open(log).unwrap(),
+            lateness: Lateness::new(),
+        };
+        let is_over = Arc::new(AtomicBool::new(false));
+        tokio::spawn(worker.lateness.clone().watch());
+        let mut rng = Rng::with_seed(seed.parse().unwrap());
+        let ending = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            ending.store(true, Ordering::SeqCst);
+        });
+        while !is_over.load(Ordering::SeqCst) {
+            worker.turn(&mut rng).await;
+        }
+        worker.note("last", 0);
+        worker.turn(&mut rng).await;
+        worker.note("finished", 0);
+    });
+    std::process::exit(0);
+}
+
+/// The server may just be away.
+async fn open(store: &str) -> Locks {
+    loop {
+        match Locks::open(store).await {
+            Ok(locks) => return locks.with_settings(Settings::default().with_lease(LEASE)).unwrap(),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The longest time by which this process was woken too late in the last few seconds: it was paused, or the machine has
+/// too much to do.
+#[derive(Clone)]
+struct Lateness(Arc<Mutex<Late>>);
+
+struct Late {
+    slept: Instant,
+    longest: Duration,
+    at: Instant,
+}
+
+impl Lateness {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(Late { slept: now, longest: Duration::ZERO, at: now })))
+    }
+
+    async fn watch(self) {
+        loop {
+            self.look(true);
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    /// Whoever looks first after a pause sees it, also before the one that watches was woken.
+    fn look(&self, is_watcher: bool) -> Duration {
+        let mut late = self.0.lock().unwrap();
+        let by = late.slept.elapsed().saturating_sub(TICK);
+        if by >= late.longest || late.at.elapsed() > 2 * LEASE {
+            (late.longest, late.at) = (by, Instant::now());
+        }
+        if is_watcher {
+            late.slept = Instant::now();
+        }
+        late.longest
+    }
+}
+
+struct Worker {
+    locks: Locks,
+    resource: Resource,
+    log: File,
+    lateness: Lateness,
+}
+
+impl Worker {
+    /// Notes what happened, and when by the machine's clock, which is the store's.
+    #[allow(clippy::disallowed_methods, reason = "it is held against what the store has written down")]
+    fn note(&self, what: &str, token: u64) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+        let late = self.lateness.look(false).as_micros();
+        let line = format!("{what} {token} {now} {late}\n");
+        (&self.log).write_all(line.as_bytes()).unwrap();
+    }
+
+    /// Acquires, writes, holds, writes, lets go.
+    async fn turn(&self, rng: &mut Rng) {
+        let key = format!("{}", rng.u32(..KEYS));
+        // Now and then longer than the lease, so that it is renewed.
+        let hold = if rng.u32(..10) == 0 { LEASE * 4 / 3 } else { Duration::from_millis(rng.u64(1..60)) };
+        let is_stubborn = rng.u32(..8) > 0;
+        let guard = match self.locks.acquire(&key).wait(WAIT).await {
+            Ok(guard) => guard,
+            Err(error) => {
+                assert!(error.is_transient(), "{error}");
+                self.note("failed", 0);
+                return;
+            }
+        };
+        let token = guard.token().get();
+        self.note(&format!("granted-{key}"), token);
+        let work = async {
+            self.write(&guard, "enter").await;
+            tokio::time::sleep(hold).await;
+            self.write(&guard, "leave").await;
+        };
+        if let Err(Error::Lost { .. }) = guard.run(work).await {
+            self.note(&format!("lost-{key}"), token);
+            if is_stubborn {
+                // What nobody should do, and what the fence is for.
+                tokio::time::sleep(LEASE / 5).await;
+                self.write(&guard, "late").await;
+            }
+        }
+        let released = guard.release().await;
+        self.note(if released.is_ok() { "released" } else { "unreleased" }, token);
+    }
+
+    /// Writes, and tries again while the resource is away.
+    async fn write(&self, guard: &Guard, what: &str) {
+        loop {
+            match self.resource.write(guard.key(), guard.token(), what).await {
+                Ok(Fate::Taken) => return self.note("taken", guard.token().get()),
+                Ok(Fate::Stale) => return self.note("stale", guard.token().get()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Processes whose wall clocks are an hour wrong: it makes no difference.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::Instant;
+
+use crate::place::{Place, SECOND, acquire, held_with, on_shared_stores};
+
+/// Long enough for a busy machine to renew in time.
+const LEASE_MS: u64 = 1500;
+/// Longer than the lease, so that it is renewed meanwhile.
+const LONGER: Duration = Duration::from_millis(2500);
+
+/// Nobody is granted what somebody whose clock is wrong holds and renews; it gets its turn, and gives way when it dies.
+async fn an_hour_makes_no_difference(place: &Place, skew: &str, key: &str) {
+    let (locks, mut skewed) = (place.node().await, place.process_off_by(skew).await);
+    let guard = locks.acquire(key).lease(Duration::from_millis(LEASE_MS)).await.unwrap();
+    skewed.tell(&format!("ACQUIRE {key} {LEASE_MS} 60000")).await;
+    let held_since = Instant::now();
+    while held_since.elapsed() < LONGER {
+        assert_eq!(held_with(&locks, key).await, Some(guard.token()), "it is ours");
+        assert!(guard.is_valid());
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    let ours = guard.token().get();
+    guard.release().await.unwrap();
+
+    let theirs = skewed.granted().await;
+    assert!(theirs > ours);
+    let held_since = Instant::now();
+    while held_since.elapsed() < LONGER {
+        assert!(locks.try_acquire(key).await.unwrap().is_none(), "it is theirs");
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    assert_eq!(skewed.ask("VALID").await, "true");
+    skewed.signal(Signal::KILL);
+    assert!(acquire(&locks, key).await.token().get() > theirs);
+}
+
+/// Both at once, and ours is right.
+async fn clocks_an_hour_behind_and_ahead_make_no_difference(place: Place) {
+    tokio::join!(
+        an_hour_makes_no_difference(&place, "-1h", "ledger"),
+        an_hour_makes_no_difference(&place, "+1h", "journal")
+    );
+}
+
+on_shared_stores!(clocks_an_hour_behind_and_ahead_make_no_difference);

@@ -1,0 +1,80 @@
+//! A holder is told that its lock is lost, and before anybody else is granted it.
+
+use std::time::Duration;
+
+use holdoff_lock::{Error, Locks};
+use holdoff_testbed::Postgres;
+use sqlx::{Connection as _, Executor as _};
+use tokio::time::Instant;
+
+use crate::place::{PATIENCE, Place, SECOND, acquire, in_time, on_every_store};
+use crate::proxy::Proxy;
+
+/// Short, so that it is soon over; long enough that a busy machine renews in time.
+const LEASE: Duration = Duration::from_millis(1500);
+
+async fn whoever_loses_a_lock_by_force_is_told(place: Place) {
+    let (locks, other) = (place.node().await, place.node().await);
+    let guard = locks.acquire("ledger").lease(LEASE).await.unwrap();
+    let working = async { guard.run(std::future::pending::<()>()).await };
+    let (stopped, taken) = tokio::join!(working, other.force_release("ledger"));
+    assert_eq!(taken.unwrap().expect("somebody had it").token, guard.token());
+    assert!(matches!(stopped, Err(Error::Lost { token }) if token == guard.token()));
+    guard.lost().await;
+    assert!(!guard.is_valid() && guard.valid_for() == Duration::ZERO);
+    // Whoever lost it stands in nobody's way.
+    assert!(acquire(&other, "ledger").await.token() > guard.token());
+    assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+}
+
+/// The store goes away for the holder only, while another waits for the lock.
+async fn told_before_the_next(holding: Locks, other: Locks, cut: impl AsyncFnOnce()) {
+    let guard = holding.acquire("ledger").lease(LEASE).await.unwrap();
+    let token = guard.token();
+    let next = tokio::spawn(async move { (acquire(&other, "ledger").await, Instant::now()) });
+    assert!(guard.is_valid());
+    cut().await;
+    let away = Instant::now();
+    guard.lost().await;
+    let told = Instant::now();
+    assert!(!guard.is_valid());
+    assert!(told - away < LEASE + SECOND, "{:?}", told - away);
+    let (successor, granted) = next.await.unwrap();
+    assert!(told < granted, "granted {:?} before the holder was told", told - granted);
+    assert!(successor.token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_loses_sight_of_postgres_is_told_before_the_next_is_granted() {
+    let place = Place::postgres().await;
+    let proxy = Proxy::to(Postgres::shared().port()).await;
+    let [own, other] = [Postgres::shared().port(), proxy.port].map(|port| format!(":{port}/"));
+    let holding = place.node_at(&place.store.replace(&own, &other)).await;
+    in_time(told_before_the_next(holding, place.node().await, async || proxy.cut())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_loses_sight_of_kubernetes_is_told_before_the_next_is_granted() {
+    let place = Place::stand_in().await;
+    let port = place.stand_in.as_ref().unwrap().url().rsplit(':').next().unwrap().parse().unwrap();
+    let proxy = Proxy::to(port).await;
+    let holding = place.node_at(&format!("stand-in:http://127.0.0.1:{}", proxy.port)).await;
+    in_time(told_before_the_next(holding, place.node().await, async || proxy.cut())).await;
+}
+
+/// Nobody can write to a file while somebody else does: here a stranger does, for longer than the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_cannot_write_to_its_file_is_told_before_the_next_is_granted() {
+    let place = Place::sqlite();
+    let (holding, other) = (place.node().await, place.node().await);
+    let mut stranger = sqlx::SqliteConnection::connect(&place.store).await.unwrap();
+    let guard = holding.acquire("ledger").lease(LEASE).await.unwrap();
+    stranger.execute("begin immediate").await.unwrap();
+    tokio::time::timeout(LEASE + SECOND, guard.lost()).await.expect("it was not told in time");
+    assert!(!guard.is_valid());
+    stranger.execute("rollback").await.unwrap();
+    let next = tokio::time::timeout(PATIENCE, acquire(&other, "ledger")).await.unwrap();
+    assert!(next.token() > guard.token());
+}
+
+on_every_store!(whoever_loses_a_lock_by_force_is_told);

@@ -1,0 +1,38 @@
+//! What every store must do, asked of each of them: memory, a SQLite file, a real Postgres, the stand-in for
+//! Kubernetes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
+//!
+//! Tests use the public API, so that they say what a user would notice. `place` knows the stores, `proxy` is a line
+//! that can be cut, `../node` a process of its own; every other file is one subject.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../node/mod.rs"]
+mod node;
+mod place;
+mod proxy;
+
+mod answers;
+mod clocks;
+mod crowds;
+mod doors;
+mod keys;
+mod leaving;
+mod lines;
+mod losing;
+mod making_once;
+mod operators;
+mod pauses;
+mod restores;
+mod tokens;
+
+#[test]
+#[ignore = "the others run it, as a process of its own"]
+fn node_process() {
+    node::run_if_asked();
+}

@@ -1,0 +1,190 @@
+//! The stores, and what all subjects need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdoff_lock::{Guard, LockRecord, Locks, Settings, Token};
+use holdoff_testbed::Postgres;
+use holdoff_testbed::kubernetes::{KUBECONFIG_VARIABLE, Kubernetes};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use uuid::Uuid;
+
+use crate::node::{self, Process, Resource};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// How long anything may take that must happen. Machines that run tests are slow and busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store for one test. What several use is told apart by the namespace of the keys.
+pub(crate) struct Place {
+    pub(crate) store: String,
+    pub(crate) namespace: String,
+    pub(crate) folder: TempDir,
+    pub(crate) stand_in: Option<Kubernetes>,
+    memory: Option<Locks>,
+    // In the one real cluster one test at a time forgets locks, or raises the era.
+    _alone: Option<OwnedMutexGuard<()>>,
+}
+
+impl Place {
+    fn at(store: String) -> Self {
+        let (namespace, folder) = (Uuid::new_v4().to_string(), TempDir::new().unwrap());
+        Self { store, namespace, folder, stand_in: None, memory: None, _alone: None }
+    }
+
+    pub(crate) fn memory() -> Self {
+        Self { memory: Some(Locks::memory()), ..Self::at("memory:".to_owned()) }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        let mut place = Self::at(String::new());
+        place.store = place.file("locks.db");
+        place
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let create = || Postgres::shared().create_database("locks");
+        Self::at(tokio::task::spawn_blocking(create).await.unwrap())
+    }
+
+    pub(crate) async fn stand_in() -> Self {
+        let server = Kubernetes::start().await;
+        let store = format!("stand-in:{}", server.url());
+        Self { stand_in: Some(server), ..Self::at(store) }
+    }
+
+    /// The real cluster, if there is one.
+    pub(crate) async fn cluster() -> Option<Self> {
+        static ALONE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
+        std::env::var_os(KUBECONFIG_VARIABLE)?;
+        let alone = Arc::clone(&ALONE).lock_owned().await;
+        Some(Self { _alone: Some(alone), ..Self::at("cluster:".to_owned()) })
+    }
+
+    pub(crate) fn is_kubernetes(&self) -> bool {
+        self.store.starts_with("stand-in:") || self.store.starts_with("cluster:")
+    }
+
+    /// A file beside the store.
+    pub(crate) fn file(&self, name: &str) -> String {
+        format!("sqlite:{}", self.folder.path().join(name).display())
+    }
+
+    /// A node with connections and a line of its own. Locks in memory belong to one node.
+    pub(crate) async fn node(&self) -> Locks {
+        self.node_with(|settings| settings).await
+    }
+
+    pub(crate) async fn node_with(&self, choose: impl FnOnce(Settings) -> Settings) -> Locks {
+        let settings = choose(Settings::default().with_namespace(&self.namespace));
+        match &self.memory {
+            Some(locks) => locks.with_settings(settings).unwrap(),
+            None => node::open(&self.store, settings).await,
+        }
+    }
+
+    /// A node that speaks to the store at another address.
+    pub(crate) async fn node_at(&self, store: &str) -> Locks {
+        node::open(store, Settings::default().with_namespace(&self.namespace)).await
+    }
+
+    /// A node in a process of its own.
+    pub(crate) async fn process(&self) -> Process {
+        Process::start(&self.store, &self.namespace, &self.file("resource.db"), None).await
+    }
+
+    /// One whose clock is wrong.
+    pub(crate) async fn process_off_by(&self, skew: &str) -> Process {
+        Process::start(&self.store, &self.namespace, &self.file("resource.db"), Some(skew)).await
+    }
+
+    /// What the processes write to.
+    pub(crate) async fn resource(&self) -> Resource {
+        Resource::open(&self.file("resource.db")).await
+    }
+}
+
+/// Instantiates tests for every store.
+macro_rules! on_every_store {
+    ($($test:ident),* $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::place::in_time(super::$test($crate::place::Place::memory())).await;
+            })*
+        }
+        $crate::place::on_shared_stores!($($test),*);
+    };
+}
+
+/// Instantiates tests for the stores that several nodes can share.
+macro_rules! on_shared_stores {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::place::in_time(super::$test($crate::place::Place::sqlite())).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::place::in_time(super::$test($crate::place::Place::postgres().await)).await;
+            })*
+        }
+        mod kubernetes_stand_in {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::place::in_time(super::$test($crate::place::Place::stand_in().await)).await;
+            })*
+        }
+        mod kubernetes_cluster {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                if let Some(place) = $crate::place::Place::cluster().await {
+                    $crate::place::in_time(super::$test(place)).await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use {on_every_store, on_shared_stores};
+
+/// A test that hangs has failed.
+pub(crate) async fn in_time(test: impl Future<Output = ()>) {
+    tokio::time::timeout(2 * PATIENCE, test).await.expect("it hangs");
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Acquires, however long that takes.
+pub(crate) async fn acquire(locks: &Locks, key: &str) -> Guard {
+    locks.acquire(key).wait(PATIENCE).await.unwrap()
+}
+
+/// Acquires and lets go; answers with which token.
+pub(crate) async fn pass(locks: &Locks, key: &str) -> Token {
+    let guard = acquire(locks, key).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    token
+}
+
+pub(crate) async fn inspect(locks: &Locks, key: &str) -> LockRecord {
+    locks.inspect(key).await.unwrap().expect("it is known")
+}
+
+/// The token that somebody holds it with.
+pub(crate) async fn held_with(locks: &Locks, key: &str) -> Option<Token> {
+    locks.inspect(key).await.unwrap()?.holder.map(|holder| holder.token)
+}

@@ -1,0 +1,124 @@
+//! A node in a process of its own, which does what it is told.
+//!
+//! ```text
+//! ACQUIRE key lease-ms wait-ms        granted TOKEN | failed WHY
+//! WRITE what                          written | stale          with the token, whatever the guard thinks
+//! VALID                               true | false
+//! RELEASE                             released | lost | failed WHY
+//! ROUNDS key count hold-ms lease-ms   done LONGEST-WAIT-US     acquires, enters, holds, leaves, releases
+//! ```
+
+#[path = "process.rs"]
+mod process;
+#[path = "resource.rs"]
+mod resource;
+
+use std::time::Duration;
+
+use holdoff_lock::{Error, Guard, Locks, Settings};
+use holdoff_testbed::kubernetes::real_cluster;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::Instant;
+
+pub(crate) use process::Process;
+pub(crate) use resource::{Resource, Write, one_at_a_time};
+
+/// The variables by which a process learns what it works with.
+const STORE: &str = "HOLDOFF_NODE_STORE";
+const NAMESPACE: &str = "HOLDOFF_NODE_NAMESPACE";
+const RESOURCE: &str = "HOLDOFF_NODE_RESOURCE";
+
+/// What an answer begins with: whatever else is printed is not meant for us.
+const MARK: &str = "@ ";
+
+/// The store at an address; `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real one.
+pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
+    let locks = if let Some(url) = store.strip_prefix("stand-in:") {
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        Locks::kubernetes(kube::Client::try_from(config).unwrap(), "default")
+    } else if store == "cluster:" {
+        let (client, namespace) = real_cluster().await.unwrap();
+        Locks::kubernetes(client, &namespace)
+    } else {
+        Locks::open(store).await.unwrap()
+    };
+    locks.with_settings(settings).unwrap()
+}
+
+/// What a node's process does; returns at once in a process that is none.
+pub(crate) fn run_if_asked() {
+    let [Ok(store), Ok(namespace), Ok(resource)] = [STORE, NAMESPACE, RESOURCE].map(std::env::var) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let locks = open(&store, Settings::default().with_namespace(namespace)).await;
+        let mut node = Node { locks, resource: Resource::open(&resource).await, guard: None };
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        println!("{MARK}ready");
+        while let Some(line) = lines.next_line().await.unwrap() {
+            println!("{MARK}{}", node.obey(&line).await);
+        }
+    });
+    std::process::exit(0);
+}
+
+struct Node {
+    locks: Locks,
+    resource: Resource,
+    guard: Option<Guard>,
+}
+
+impl Node {
+    async fn obey(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        let millis = |word: &str| Duration::from_millis(word.parse().unwrap());
+        match words[..] {
+            ["ACQUIRE", key, lease, wait] => {
+                let acquire = self.locks.acquire(key).lease(millis(lease)).wait(millis(wait));
+                match acquire.await {
+                    Ok(guard) => format!("granted {}", self.guard.insert(guard).token()),
+                    Err(error) => format!("failed {error}"),
+                }
+            }
+            ["WRITE", what] => {
+                let guard = self.guard.as_ref().unwrap();
+                match self.resource.write(guard.key(), guard.token(), what).await {
+                    Write::Done => "written".to_owned(),
+                    Write::Stale => "stale".to_owned(),
+                }
+            }
+            ["VALID"] => self.guard.as_ref().unwrap().is_valid().to_string(),
+            ["RELEASE"] => match self.guard.take().unwrap().release().await {
+                Ok(()) => "released".to_owned(),
+                Err(Error::Lost { .. }) => "lost".to_owned(),
+                Err(error) => format!("failed {error}"),
+            },
+            ["ROUNDS", key, count, hold, lease] => {
+                let longest =
+                    self.rounds(key, count.parse().unwrap(), millis(hold), millis(lease)).await.as_micros();
+                format!("done {longest}")
+            }
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+
+    async fn rounds(&self, key: &str, count: u32, hold: Duration, lease: Duration) -> Duration {
+        let mut longest = Duration::ZERO;
+        for _ in 0..count {
+            let asked = Instant::now();
+            let guard = self.locks.acquire(key).lease(lease).wait(Duration::from_secs(60)).await.unwrap();
+            longest = longest.max(asked.elapsed());
+            for what in ["enter", "leave"] {
+                let written = self.resource.write(guard.key(), guard.token(), what).await;
+                assert_eq!(written, Write::Done, "a holder was refused");
+                if what == "enter" {
+                    tokio::time::sleep(hold).await;
+                }
+            }
+            guard.release().await.unwrap();
+        }
+        longest
+    }
+}

@@ -1,0 +1,71 @@
+//! What the lock protects: a file that looks at tokens, and writes down everything it takes.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use holdoff_lock::{FenceError, Key, Token, sqlite};
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+pub(crate) struct Resource {
+    pool: SqlitePool,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Write {
+    Done,
+    Stale,
+}
+
+impl Resource {
+    /// The file need not survive the machine, only its processes.
+    pub(crate) async fn open(url: &str) -> Self {
+        let options = SqliteConnectOptions::from_str(url)
+            .unwrap()
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Off)
+            .busy_timeout(Duration::from_secs(20));
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        sqlite::prepare(&pool).await.unwrap();
+        let create = "create table if not exists events (
+            id integer primary key, token integer not null, what text not null) strict";
+        sqlx::query(create).execute(&pool).await.unwrap();
+        Self { pool }
+    }
+
+    pub(crate) async fn write(&self, key: &Key, token: Token, what: &str) -> Write {
+        let mut tx = self.pool.begin_with("begin immediate").await.unwrap();
+        match sqlite::fence(&mut tx, key, token).await {
+            Ok(()) => {}
+            Err(FenceError::Stale(_)) => return Write::Stale,
+            Err(error) => panic!("{error}"),
+        }
+        let insert = "insert into events (token, what) values (?1, ?2)";
+        let token = i64::try_from(token.get()).unwrap();
+        sqlx::query(insert).bind(token).bind(what).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        Write::Done
+    }
+
+    /// All that was taken, in order.
+    pub(crate) async fn events(&self) -> Vec<(u64, String)> {
+        let events: Vec<(i64, String)> =
+            sqlx::query_as("select token, what from events order by id").fetch_all(&self.pool).await.unwrap();
+        events.into_iter().map(|(token, what)| (u64::try_from(token).unwrap(), what)).collect()
+    }
+}
+
+/// Whoever entered left before the next one entered, which had a higher token; answers how many did.
+pub(crate) fn one_at_a_time(events: &[(u64, String)]) -> usize {
+    let mut last = 0;
+    for pair in events.chunks(2) {
+        let [(entered, enter), (left, leave)] = pair else { panic!("somebody did not leave: {pair:?}") };
+        assert_eq!((enter.as_str(), leave.as_str()), ("enter", "leave"), "two at once: {pair:?}");
+        assert_eq!(entered, left, "two at once");
+        assert!(*entered > last, "token {entered} after {last}");
+        last = *entered;
+    }
+    events.len() / 2
+}
