@@ -1,5 +1,7 @@
 //! What locks are like unless an acquisition says otherwise.
 
+mod file;
+
 use std::time::Duration;
 
 use holdoff_policy::{BreakerOptions, Policy};
@@ -7,7 +9,7 @@ use holdoff_policy::{BreakerOptions, Policy};
 use crate::{Error, Key};
 
 /// The shortest and the longest lease: below, renewals race with the network; above, a crash is never noticed.
-const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+pub(crate) const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
 const LONGEST_NAME: usize = 200;
 
 /// What locks are like unless an acquisition says otherwise.
@@ -24,6 +26,7 @@ const LONGEST_NAME: usize = 200;
 pub struct Settings {
     pub(crate) namespace: String,
     pub(crate) policy: Option<Policy>,
+    pub(crate) wait: Option<Duration>,
     pub(crate) lease: Duration,
     pub(crate) most_waiters: usize,
     pub(crate) name: String,
@@ -47,6 +50,13 @@ impl Settings {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
+        self
+    }
+
+    /// How long to wait, however many attempts that takes: of the policy only the delays count.
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
         self
     }
 
@@ -80,7 +90,13 @@ impl Settings {
 
     /// The policy in force.
     pub(crate) fn policy(&self) -> Policy {
-        self.policy.clone().unwrap_or_else(|| patient(self.lease))
+        let wait = match (&self.policy, self.wait) {
+            (Some(policy), None) => return policy.clone(),
+            (_, Some(wait)) => wait,
+            (None, None) => self.lease * 2,
+        };
+        let policy = self.policy.clone().or_else(|| Policy::preset("lock")).unwrap_or_default();
+        until(&policy, wait).unwrap_or(policy)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -93,7 +109,7 @@ impl Settings {
             let length = self.name.len();
             return Err(Error::Settings(format!("the name has {length} bytes, and may have {LONGEST_NAME}")));
         }
-        if let Some(wait) = self.longest_wait().filter(|wait| *wait < self.lease) {
+        if let Some(wait) = self.short_wait() {
             tracing::warn!(
                 ?wait,
                 lease = ?self.lease,
@@ -103,8 +119,18 @@ impl Settings {
         Ok(())
     }
 
+    /// How long is waited at most, if that does not exceed the lease: then a killed holder fails everyone.
+    pub fn short_wait(&self) -> Option<Duration> {
+        self.longest_wait().filter(|wait| *wait <= self.lease)
+    }
+
+    /// For how long a holder that vanished keeps others out.
+    pub const fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// How long the policy waits at most; nothing if without end.
-    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+    fn longest_wait(&self) -> Option<Duration> {
         let policy = self.policy();
         let total = policy.explain().total.map(|total| Duration::from_micros(total.high_us));
         [policy.deadline(), total].into_iter().flatten().min()
@@ -116,6 +142,7 @@ impl Default for Settings {
         Self {
             namespace: "default".to_owned(),
             policy: None,
+            wait: None,
             lease: Duration::from_secs(30),
             most_waiters: 1024,
             name: process(),
@@ -142,11 +169,6 @@ pub(crate) fn until(policy: &Policy, wait: Duration) -> Result<Policy, Error> {
 
 /// Longer than anybody waits.
 const LONGEST_WAIT: Duration = holdoff_policy::MAX_DELAY;
-
-fn patient(lease: Duration) -> Policy {
-    let lock = Policy::preset("lock").unwrap_or_default();
-    until(&lock, lease * 2).unwrap_or(lock)
-}
 
 /// The program and the number of this process.
 fn process() -> String {

@@ -11,7 +11,7 @@ use super::{Locks, MakeOnce};
 use crate::pursuit::{Progress, Pursuit, Terms, Wish, answer_limit, understand};
 use crate::store::{Bid, Result};
 use crate::wait::Reply;
-use crate::{Error, Guard, Key, Nonce, Owner, clock, metrics, settings, tenure};
+use crate::{Error, Guard, Handover, Key, Nonce, Owner, clock, metrics, settings, tenure};
 
 /// An acquisition that is about to begin: `.await` it.
 ///
@@ -111,6 +111,16 @@ impl Acquire {
         }
     }
 
+    /// Acquires the lock for somebody who keeps it himself, such as a client elsewhere: nothing here renews it.
+    pub async fn hand_over(self) -> Result<Handover> {
+        let mut pursuit = self.begin()?;
+        loop {
+            if let Progress::Granted(grant) = pursuit.step().await? {
+                return Ok(pursuit.hand_over(grant));
+            }
+        }
+    }
+
     /// Makes something once: [`Locks::once`].
     pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> MakeOnce<P, C>
     where
@@ -161,8 +171,8 @@ impl IntoFuture for Acquire {
         Box::pin(async move {
             let mut pursuit = self.begin()?;
             loop {
-                if let Progress::Granted(guard) = pursuit.step().await? {
-                    return Ok(guard);
+                if let Progress::Granted(grant) = pursuit.step().await? {
+                    return Ok(pursuit.keep(grant));
                 }
             }
         })
