@@ -33,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) lease: Duration,
     pub(crate) deadline: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
+    /// What the holder is called.
+    pub(crate) name: String,
 }
 
 #[derive(Debug)]
@@ -75,8 +77,8 @@ enum Woken {
 
 impl Pursuit {
     pub(crate) fn begin(shared: &Arc<Shared>, terms: Terms) -> Result<Self> {
-        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
-        let Terms { key, policy, lease, deadline, cancel } = terms;
+        let Terms { key, policy, lease, deadline, cancel, name } = terms;
+        let owner = Owner { nonce: Nonce::fresh(), name };
         let wait = Wait::new(owner.nonce, policy, lease, deadline, clock::now());
         let mut wish = Wish::new(Arc::clone(shared), key, owner);
         let place = match shared.lines.join(&wish.key, shared.settings.most_waiters) {

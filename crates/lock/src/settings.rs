@@ -105,10 +105,7 @@ impl Settings {
         if self.most_waiters == 0 {
             return Err(Error::Settings("the most waiters are 0: at least one must be let wait".to_owned()));
         }
-        if self.name.len() > LONGEST_NAME {
-            let length = self.name.len();
-            return Err(Error::Settings(format!("the name has {length} bytes, and may have {LONGEST_NAME}")));
-        }
+        check_name(&self.name)?;
         if let Some(wait) = self.short_wait() {
             tracing::warn!(
                 ?wait,
@@ -149,6 +146,14 @@ impl Default for Settings {
             breaker: BreakerOptions::default(),
         }
     }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let length = name.len();
+    Err(Error::Settings(format!("the holder's name has {length} bytes, and may have {LONGEST_NAME}")))
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {

@@ -27,12 +27,13 @@ pub struct Acquire {
     deadline: Option<Duration>,
     wait: Option<Duration>,
     cancel: Option<CancellationToken>,
+    name: Option<String>,
 }
 
 impl Acquire {
     pub(super) fn new(locks: Locks, key: Vec<u8>) -> Self {
-        let (namespace, policy, lease, deadline, wait, cancel) = (None, None, None, None, None, None);
-        Self { locks, key, namespace, policy, lease, deadline, wait, cancel }
+        let (namespace, policy, lease, deadline) = (None, None, None, None);
+        Self { locks, key, namespace, policy, lease, deadline, wait: None, cancel: None, name: None }
     }
 
     /// The namespace of the key.
@@ -71,6 +72,12 @@ impl Acquire {
         self
     }
 
+    /// What the holder is called where people look at locks. Nothing is decided by it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Acquires the lock if it is free now; nothing if it is not.
     pub async fn at_once(self) -> Result<Option<Guard>> {
         let terms = self.terms()?;
@@ -79,7 +86,7 @@ impl Acquire {
             metrics::ended(&terms.key, "contended", Duration::ZERO);
             return Ok(None);
         };
-        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
+        let owner = Owner { nonce: Nonce::fresh(), name: terms.name };
         let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
         let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
         wish.was_asked = true;
@@ -137,6 +144,8 @@ impl Acquire {
         let settings = &self.locks.shared.settings;
         let lease = self.lease.unwrap_or(settings.lease);
         settings::check_lease(lease)?;
+        let name = self.name.as_ref().unwrap_or(&settings.name).clone();
+        settings::check_name(&name)?;
         let policy = match (&self.policy, self.wait) {
             (None, None) => Arc::clone(&self.locks.shared.policy),
             (Some(policy), None) => Arc::new(policy.clone()),
@@ -151,6 +160,7 @@ impl Acquire {
             lease,
             deadline: self.deadline,
             cancel: self.cancel.clone(),
+            name,
         })
     }
 
