@@ -80,7 +80,10 @@ impl Locks {
 
     /// The same locks with another namespace for keys for which none is given.
     pub fn with_namespace(&self, namespace: impl Into<String>) -> Result<Self> {
-        self.with_settings(self.shared.settings.clone().with_namespace(namespace))
+        let settings = self.shared.settings.clone().with_namespace(namespace);
+        Key::new(&settings.namespace, "any")?;
+        let Shared { asking, lines, polls, .. } = &*self.shared;
+        Ok(Self::assemble(asking.clone(), settings, lines.clone(), polls.clone()))
     }
 
     /// Acquires a lock, waiting for it as long as the policy allows: `locks.acquire(key).await`.

@@ -26,6 +26,8 @@ const LONGEST_NAME: usize = 200;
 pub struct Settings {
     pub(crate) namespace: String,
     pub(crate) policy: Option<Policy>,
+    /// What the policy is called in the file.
+    policy_name: Option<String>,
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Duration,
     pub(crate) most_waiters: usize,
@@ -49,11 +51,11 @@ impl Settings {
     /// more often than the preset does.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
-        self.policy = Some(policy);
+        (self.policy, self.policy_name) = (Some(policy), None);
         self
     }
 
-    /// How long to wait, however many attempts that takes: of the policy only the delays count.
+    /// How long to wait, however many attempts that takes: of the policy only the delays count. Zero asks once.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
@@ -121,6 +123,11 @@ impl Settings {
         self.longest_wait().filter(|wait| *wait <= self.lease)
     }
 
+    /// What the policy is called, if it was named in the file.
+    pub fn policy_name(&self) -> Option<&str> {
+        self.policy_name.as_deref()
+    }
+
     /// For how long a holder that vanished keeps others out.
     pub const fn lease(&self) -> Duration {
         self.lease
@@ -139,6 +146,7 @@ impl Default for Settings {
         Self {
             namespace: "default".to_owned(),
             policy: None,
+            policy_name: None,
             wait: None,
             lease: Duration::from_secs(30),
             most_waiters: 1024,
@@ -168,7 +176,11 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
 pub(crate) fn until(policy: &Policy, wait: Duration) -> Result<Policy, Error> {
     // A policy counts whole microseconds.
     let wait = Duration::from_micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)).min(LONGEST_WAIT);
-    let builder = policy.to_builder().attempts(Policy::UNLIMITED).deadline(wait);
+    // Whoever does not wait asks once, and hears the answer.
+    let builder = match wait {
+        Duration::ZERO => policy.to_builder().attempts(1),
+        wait => policy.to_builder().attempts(Policy::UNLIMITED).deadline(wait),
+    };
     builder.build().map_err(|invalid| Error::Settings(invalid.to_string()))
 }
 

@@ -60,6 +60,7 @@ impl Wakes {
     }
 
     /// How many locks somebody listens for.
+    #[cfg(any(feature = "kubernetes", test))]
     pub(crate) fn len(&self) -> usize {
         self.map().len()
     }

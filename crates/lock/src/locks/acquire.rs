@@ -60,7 +60,7 @@ impl Acquire {
         self
     }
 
-    /// Waits for so long, however many attempts that takes: of the policy only the delays count.
+    /// Waits for so long, however many attempts that takes: of the policy only the delays count. Zero asks once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

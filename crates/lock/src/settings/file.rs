@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdoff_policy::file::{self, DeTable, Reader, Section};
-use holdoff_policy::{MAX_DELAY, Policy, PolicySet, Problems};
+use holdoff_policy::{Finding, MAX_DELAY, Policy, PolicySet, Problems, Severity, format_duration};
 
 use super::{LEASES, Settings};
 
@@ -31,6 +31,19 @@ impl Settings {
         let policies = PolicySet::from_toml(text).ok();
         file::read(text, |reader, document| read(reader, document, policies.as_ref()))
     }
+
+    /// What is probably not wanted.
+    pub fn lint(&self) -> Option<Finding> {
+        let wait = self.short_wait()?;
+        let (wait, lease) = (format_duration(wait), format_duration(self.lease));
+        Some(Finding {
+            code: "wait-within-lease",
+            severity: Severity::Warning,
+            subject: "lock".to_owned(),
+            message: format!("waits {wait} at most, and a lease lasts {lease}: a killed holder fails everyone"),
+            remedy: format!("wait longer than {lease}, or make the lease shorter than {wait}"),
+        })
+    }
 }
 
 fn read(reader: &mut Reader<'_>, document: &DeTable<'_>, policies: Option<&PolicySet>) -> Settings {
@@ -44,14 +57,16 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>, policies: Option<&Polic
         section.duration(reader, "wait", Duration::ZERO..=MAX_DELAY, &mut wait);
         settings.wait = Some(wait);
     }
-    settings.policy = policies.and_then(|policies| policy(reader, &section, policies));
+    if let Some((name, policy)) = policies.and_then(|policies| policy(reader, &section, policies)) {
+        (settings.policy_name, settings.policy) = (Some(name), Some(policy));
+    }
     settings
 }
 
-fn policy(reader: &mut Reader<'_>, section: &Section<'_, '_>, policies: &PolicySet) -> Option<Policy> {
+fn policy(reader: &mut Reader<'_>, section: &Section<'_, '_>, policies: &PolicySet) -> Option<(String, Policy)> {
     let name = section.text(reader, "policy", "lock")?;
     if let Some(policy) = policies.policy(&name) {
-        return Some(Policy::clone(policy));
+        return Some((name, Policy::clone(policy)));
     }
     let (value, _) = section.get("policy")?;
     let known: Vec<_> = policies.policies().keys().map(String::as_str).collect();

@@ -6,8 +6,6 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use holdoff_lock::Acquire;
-use holdoff_policy::Policy;
 use serde_json::{Value, json};
 
 use super::super::body;
@@ -29,14 +27,10 @@ pub(super) async fn acquire(
     let mut form: AcquireForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let Place { namespace, bytes } = form.place()?;
     let lease = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
-    let mut acquire = app.locks.acquire(bytes).namespace(namespace).lease(lease);
+    let mut acquire = app.locks.acquire(bytes).namespace(namespace).lease(lease).wait(form.wait()?);
     if let Some(name) = form.name.take() {
         acquire = acquire.name(name);
     }
-    acquire = match form.wait()? {
-        Some(wait) => acquire.wait(wait),
-        None => once(acquire)?,
-    };
     let handover = acquire.hand_over().await?;
     let held = handover.lease();
     let answer = json!({
@@ -47,12 +41,6 @@ pub(super) async fn acquire(
         "expires_in": seconds(handover.valid_for()),
     });
     Ok(Handing::answer(answer.to_string(), handover))
-}
-
-/// One that does not wait.
-fn once(acquire: Acquire) -> Result<Acquire, Problem> {
-    let policy = Policy::preset("lock").unwrap_or_default().to_builder().attempts(1).build();
-    Ok(acquire.policy(policy.map_err(|why| form::invalid(why.to_string()))?))
 }
 
 pub(super) async fn renew(

@@ -78,14 +78,14 @@ impl AcquireForm {
         Named { key, key_base64, namespace }.place()
     }
 
-    /// How long to wait; nothing for not at all.
-    pub(super) fn wait(&self) -> Result<Option<Duration>, Problem> {
+    /// How long to wait; not at all unless it is said.
+    pub(super) fn wait(&self) -> Result<Duration, Problem> {
         let wait = self.wait.as_ref().map_or(Duration::ZERO, |Wait(wait)| *wait);
         if wait > LONGEST_WAIT {
             let most = LONGEST_WAIT.as_secs();
             return Err(invalid(format!("wait: at most {most}s at once; ask again to wait longer")));
         }
-        Ok(Some(wait).filter(|wait| !wait.is_zero()))
+        Ok(wait)
     }
 }
 
@@ -102,6 +102,6 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     forms::parse(body).map_err(invalid)
 }
 
-pub(super) fn invalid(why: impl Into<String>) -> Problem {
+fn invalid(why: impl Into<String>) -> Problem {
     Problem::new(Kind::InvalidLock, why)
 }
