@@ -49,8 +49,9 @@ impl Child {
     }
 
     /// Waits until it ends; answers with the code to pass on.
-    pub(super) async fn ended(&mut self) -> std::io::Result<u8> {
-        Ok(code(self.process.wait().await?))
+    pub(super) async fn ended(&mut self) -> Result<u8, Failure> {
+        let ended = self.process.wait().await;
+        ended.map(code).map_err(|error| Failure::Failed(format!("cannot wait for the command: {error}")))
     }
 
     /// Passes a signal on. What was typed on the terminal has reached the command already.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "not every test file stands on all of it")]
 
+pub mod statements;
 mod target;
 
 use std::time::Duration;
