@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use holdoff::LoadError;
-use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_lock::Settings as LockSettings;
+use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_work::Settings;
 
 use crate::failure::Failure;

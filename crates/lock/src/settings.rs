@@ -9,7 +9,8 @@ use holdoff_policy::{BreakerOptions, Policy};
 use crate::{Error, Key};
 
 /// The shortest and the longest lease: below, renewals race with the network; above, a crash is never noticed.
-pub(crate) const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+pub(crate) const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
 const LONGEST_NAME: usize = 200;
 
 /// What locks are like unless an acquisition says otherwise.

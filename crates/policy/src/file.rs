@@ -36,9 +36,9 @@ mod write;
 
 pub use problem::{Problem, Problems, nearest};
 pub use reader::{Reader, Value};
-pub use section::Section;
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use section::Section;
 pub use toml::de::DeTable;
 
 pub use duration::{format_duration, parse_duration};

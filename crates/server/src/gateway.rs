@@ -77,7 +77,8 @@ impl Gateway {
             let work = self.work.clone();
             move |_token| async move { work.signal(fingerprint, task).await }
         };
-        let acquire = self.locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
+        let acquire =
+            self.locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
         match acquire.once(probe, create).or_create_anyway().await {
             Ok(once) => Ok(once.into_inner()),
             Err(OnceError::Probe(error) | OnceError::Create(error)) => Err(error.into()),
@@ -89,7 +90,8 @@ impl Gateway {
     }
 
     fn crowded(&self) -> Problem {
-        let detail = format!("{} signals wait in this daemon already (signals.max_waiters)", self.most_waiters);
+        let detail =
+            format!("{} signals wait in this daemon already (signals.max_waiters)", self.most_waiters);
         Problem::new(Kind::TooManyWaiters, detail).retry_after(spread())
     }
 }

@@ -41,7 +41,10 @@ async fn a_lock_is_lent_kept_and_given_back() {
 
     let (status, refused) = post(&daemon, "acquire", &json!({ "key": "invoice 7" })).await;
     assert_eq!((status, &refused["type"]), (409, &json!("/problems/lock-held")), "{refused}");
-    assert_eq!((&refused["holder"]["name"], &refused["holder"]["token"]), (&json!("billing-1"), &mine["token"]));
+    assert_eq!(
+        (&refused["holder"]["name"], &refused["holder"]["token"]),
+        (&json!("billing-1"), &mine["token"])
+    );
     assert_eq!(refused["holder"].get("nonce"), None, "nobody else learns what lets it go");
     let (status, _) = post(&daemon, "acquire", &json!({ "key": "invoice 7", "wait": "100ms" })).await;
     assert_eq!(status, 409);
@@ -87,7 +90,9 @@ async fn locks_are_looked_at_and_taken_by_force() {
     }
     let keys = async |query: &str| {
         let (_, listed) = get(&daemon, &format!("/v1/locks{query}")).await;
-        let key = |lock: &Value| format!("{}/{}", lock["namespace"].as_str().unwrap(), lock["key"].as_str().unwrap());
+        let key = |lock: &Value| {
+            format!("{}/{}", lock["namespace"].as_str().unwrap(), lock["key"].as_str().unwrap())
+        };
         listed.as_array().unwrap().iter().map(key).collect::<Vec<_>>()
     };
     assert_eq!(keys("").await.len(), 4);

@@ -72,7 +72,11 @@ async fn what_cannot_be_taken_in_is_explained() {
             "invalid-signal",
             "data has no `x`, `y`",
         ),
-        (json!({ "fingerprint": "a", "task": { "operation": "a", "after": 1 } }), "invalid-signal", "task.after"),
+        (
+            json!({ "fingerprint": "a", "task": { "operation": "a", "after": 1 } }),
+            "invalid-signal",
+            "task.after",
+        ),
         (json!({ "fingerprint": "a", "task": { "operation": "" } }), "invalid-task", "operation"),
     ] {
         let response = send(&daemon, &body).await;

@@ -39,6 +39,9 @@ async fn three(place: &Place, locks: impl Fn() -> Option<Locks>) -> Vec<Daemon> 
     daemons
 }
 
+/// The tests take turns: each has the machine, and its figures, to itself.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Sends all signals at once while somebody else holds their lock; answers how long the slowest took.
 async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     let held = elsewhere.acquire(format!("signal:{}", fingerprint())).await.unwrap();
@@ -101,6 +104,7 @@ async fn polling(url: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_signals_over_three_daemons_on_postgres() {
+    let _turn = TURN.lock().await;
     let postgres = logging_postgres();
     let url = postgres.create_database("storm");
     let daemons = three(&Place::store(&url), || None).await;
@@ -117,45 +121,45 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
     polling(&url).await;
     let theirs = Statements::of(&postgres.log()[before..]);
 
-    let (ours_waiting, theirs_waiting) = (ours.after(200), theirs.after(50));
     println!(
-        "slowest answer {slowest:?}; statements: ours {} ({} after all had asked once, peak {} in 10 ms, {} with the \
-         arrival), polling {} ({}, peak {}, {} with the arrival)",
+        "Postgres: slowest answer {slowest:?}; ours: {} statements, at most {} in 10 ms; polling: {}, at most {}",
         ours.count(),
-        ours_waiting.count(),
-        ours_waiting.peak(),
         ours.peak(),
         theirs.count(),
-        theirs_waiting.count(),
-        theirs_waiting.peak(),
         theirs.peak(),
     );
     assert!(theirs.count() >= 5 * SIGNALS, "the log counts: {}", theirs.count());
     assert!(ours.count() >= 2 * SIGNALS, "the log counts: {}", ours.count());
-    assert!(ours.count() < theirs.count());
-    assert!(ours_waiting.peak() < theirs_waiting.peak());
+    assert!(ours.count() < theirs.count(), "statements for each who waits");
+    assert!(ours.peak() < theirs.peak(), "at the worst moment");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_signals_over_three_daemons_on_sqlite() {
+    let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let place = Place::directory(folder.path());
     let daemons = three(&place, || None).await;
     let elsewhere = Locks::open(place.url()).await.unwrap();
     let slowest = storm(&daemons, &elsewhere).await;
-    println!("slowest answer {slowest:?}");
+    println!("SQLite: slowest answer {slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_signals_over_three_daemons_with_leases_of_kubernetes() {
+    let _turn = TURN.lock().await;
     let cluster = Kubernetes::start().await;
     let folder = tempfile::tempdir().unwrap();
     let locks = || Locks::kubernetes(cluster.client(), "default");
     let daemons = three(&Place::directory(folder.path()), || Some(locks())).await;
     let elsewhere = locks();
     let slowest = storm(&daemons, &elsewhere).await;
-    let requests: usize = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete].into_iter().map(|verb| cluster.requests(verb)).sum();
-    println!("slowest answer {slowest:?}; {requests} requests");
+    let requests: usize =
+        [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete]
+            .into_iter()
+            .map(|verb| cluster.requests(verb))
+            .sum();
+    println!("Kubernetes: slowest answer {slowest:?}; {requests} requests");
     assert!(requests < SIGNALS, "polling every 100 ms would be ten times as many: {requests}");
 }
 

@@ -21,7 +21,10 @@ pub(super) async fn run(desk: &Desk, key: &str) -> Result<(), Failure> {
     match &lock.holder {
         Some(holder) => {
             let (name, since, ends) = (&holder.owner.name, time(holder.held_for), time(holder.ends_in));
-            writeln!(out, "{key} is held by {name} for {since}; its lease ends in {ends} unless it is renewed")?;
+            writeln!(
+                out,
+                "{key} is held by {name} for {since}; its lease ends in {ends} unless it is renewed"
+            )?;
         }
         None => writeln!(out, "{key} is free")?,
     }

@@ -40,7 +40,9 @@ impl Settings {
             code: "wait-within-lease",
             severity: Severity::Warning,
             subject: "lock".to_owned(),
-            message: format!("waits {wait} at most, and a lease lasts {lease}: a killed holder fails everyone"),
+            message: format!(
+                "waits {wait} at most, and a lease lasts {lease}: a killed holder fails everyone"
+            ),
             remedy: format!("wait longer than {lease}, or make the lease shorter than {wait}"),
         })
     }
@@ -63,7 +65,11 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>, policies: Option<&Polic
     settings
 }
 
-fn policy(reader: &mut Reader<'_>, section: &Section<'_, '_>, policies: &PolicySet) -> Option<(String, Policy)> {
+fn policy(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    policies: &PolicySet,
+) -> Option<(String, Policy)> {
     let name = section.text(reader, "policy", "lock")?;
     if let Some(policy) = policies.policy(&name) {
         return Some((name, Policy::clone(policy)));

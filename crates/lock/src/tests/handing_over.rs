@@ -39,7 +39,10 @@ async fn what_nobody_accepts_is_let_go() {
     settle().await;
     let other = neighbour(&store);
     let held = other.acquire("a").hand_over().await.unwrap();
-    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holder.map(|h| h.token), Some(held.lease().token()));
+    assert_eq!(
+        locks.inspect("a").await.unwrap().unwrap().holder.map(|h| h.token),
+        Some(held.lease().token())
+    );
     // One that waits for it and goes away leaves nothing.
     let waiting = tokio::time::timeout(SECOND, locks.acquire("a").hand_over()).await;
     assert!(waiting.is_err());

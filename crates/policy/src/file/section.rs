@@ -62,13 +62,7 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// A size in bytes, or with a unit.
-    pub fn size(
-        &self,
-        reader: &mut Reader<'_>,
-        key: &str,
-        range: RangeInclusive<u64>,
-        into: &mut usize,
-    ) {
+    pub fn size(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<u64>, into: &mut usize) {
         const EXPECTED: &str = "a number of bytes, or a size such as \"256KiB\" or \"1MiB\"";
         let Some((value, what)) = self.get(key) else { return };
         let found = match value.get_ref().as_str() {
@@ -102,13 +96,7 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// A number, with or without a fraction.
-    pub fn number(
-        &self,
-        reader: &mut Reader<'_>,
-        key: &str,
-        range: RangeInclusive<f64>,
-        into: &mut f64,
-    ) {
+    pub fn number(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<f64>, into: &mut f64) {
         let Some((value, what)) = self.get(key) else { return };
         let Some(found) = reader.number(value, &what) else { return };
         put(reader, (value, &what), found, &range, f64::to_string, into);

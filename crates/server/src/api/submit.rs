@@ -31,7 +31,8 @@ pub(crate) async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
-    let sent = forms::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidTask, why))?;
+    let sent =
+        forms::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidTask, why))?;
     let submitted = app.work.submit_all(sent.tasks).await?;
     let mut taken = Vec::with_capacity(submitted.len());
     for fate in submitted {

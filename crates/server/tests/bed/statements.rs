@@ -31,19 +31,16 @@ impl Statements {
         }
         let is_theirs = |text: &str| {
             let was_run = text.contains("LOG:  execute") || text.contains("LOG:  statement");
-            was_run && ["holdoff.signals", "holdoff.lock_", "holdoff.locks"].iter().any(|name| text.contains(name))
+            was_run
+                && ["holdoff.signals", "holdoff.lock_", "holdoff.locks"]
+                    .iter()
+                    .any(|name| text.contains(name))
         };
         Self(entries.into_iter().filter(|(_, text)| is_theirs(text)).map(|(at, _)| at).collect())
     }
 
     pub fn count(&self) -> usize {
         self.0.len()
-    }
-
-    /// Those that came so long after the first: when everybody had asked once, and waited.
-    pub fn after(&self, millis: u64) -> Self {
-        let first = self.0.iter().min().copied().unwrap_or(0);
-        Self(self.0.iter().copied().filter(|at| *at >= first + millis).collect())
     }
 
     /// The most in any 10 ms.

@@ -3,7 +3,6 @@
 use holdoff_policy::file::{Reader, Section};
 use url::{Host, ParseError, Url};
 
-
 /// A URL that can be called, as it was written.
 pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str) -> Option<String> {
     let (value, what) = section.get(key)?;

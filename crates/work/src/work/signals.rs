@@ -20,7 +20,8 @@ impl Work {
         task.dedup = None;
         let Shared { store, callers, settings, .. } = &*self.shared;
         let namespace = task.namespace.clone();
-        let key = SignalKey { namespace: &namespace, fingerprint, failed_for: settings.signals.suppress_failed };
+        let key =
+            SignalKey { namespace: &namespace, fingerprint, failed_for: settings.signals.suppress_failed };
         let signalled = patiently(callers, |_| store.signal(&key, task)).await?;
         let fate = match signalled {
             Signalled::Created(task) => Submitted::Created(task),

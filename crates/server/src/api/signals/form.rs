@@ -34,9 +34,11 @@ pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Signal, String> {
             return Err("expected either `fingerprint` or `fields`, and there are both".to_owned());
         }
         (None, None) => {
-            return Err("expected `fingerprint`, a text, or `fields`, the names of those of `data` that make two \
+            return Err(
+                "expected `fingerprint`, a text, or `fields`, the names of those of `data` that make two \
                         signals the same"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     };
     if task.dedup.is_some() {
@@ -131,7 +133,9 @@ mod tests {
 
     #[test]
     fn the_same_values_are_the_same_however_they_are_written() {
-        let one = print(r#""fields": ["host", "what"], "data": {"host": {"b": [1, 2.5], "a": "ü"}, "what": 7, "at": 1}"#);
+        let one = print(
+            r#""fields": ["host", "what"], "data": {"host": {"b": [1, 2.5], "a": "ü"}, "what": 7, "at": 1}"#,
+        );
         let same = [
             r#""fields": ["what", "host"], "data": {"at": 2, "what": 7.0, "host": {"a": "\u00fc", "b": [1.0, 2.5]}}"#,
             r#""fields": ["what", "host", "what"], "data": {"what": 7e0, "host": {"a":"ü","b":[1,25e-1]}}"#,
@@ -147,7 +151,10 @@ mod tests {
         for body in others {
             assert_ne!(print(body), one, "{body}");
         }
-        assert_eq!(print(r#""fields": ["a"], "data": {"a": -0.0}"#), print(r#""fields": ["a"], "data": {"a": 0}"#));
+        assert_eq!(
+            print(r#""fields": ["a"], "data": {"a": -0.0}"#),
+            print(r#""fields": ["a"], "data": {"a": 0}"#)
+        );
     }
 
     #[test]
