@@ -97,7 +97,8 @@ impl Pursuit {
     pub(crate) async fn step(&mut self) -> Result<Progress> {
         loop {
             self.next = match self.next {
-                Next::Ask { .. } if !self.was_told => {
+                // Those behind another of this process look when it is their turn: it looks for them meanwhile.
+                Next::Ask { .. } if !self.was_told && self.is_first() => {
                     self.was_told = true;
                     return Ok(Progress::Woke);
                 }
@@ -118,6 +119,11 @@ impl Pursuit {
                 tracing::debug!(attempt = %backoff.after, delay = ?backoff.delay, "a lock is held");
             }
         }
+    }
+
+    /// Whether nobody of this process is before it.
+    fn is_first(&self) -> bool {
+        self.place.as_ref().is_none_or(Place::is_my_turn)
     }
 
     async fn ask(&mut self, waits: Duration) -> Result<Next> {

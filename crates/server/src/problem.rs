@@ -155,7 +155,7 @@ impl From<holdoff_lock::Error> for Problem {
 /// When to come back, so that those who are told so do not all come back at once.
 pub(crate) fn spread() -> Duration {
     const MOST_SECONDS: u64 = 10;
-    Duration::from_secs(fastrand::u64(1..=MOST_SECONDS))
+    Duration::from_secs(fastrand::Rng::new().u64(1..=MOST_SECONDS))
 }
 
 impl IntoResponse for Problem {
@@ -168,7 +168,7 @@ impl IntoResponse for Problem {
             "detail": self.detail,
         });
         if let Some(holder) = self.holder {
-            problem["holder"] = serde_json::json!(holder);
+            problem.as_object_mut().map(|said| said.insert("holder".to_owned(), serde_json::json!(holder)));
         }
         let mut response = (status, problem.to_string()).into_response();
         let headers = response.headers_mut();

@@ -29,7 +29,7 @@ pub(super) async fn list(
     State(app): State<App>,
     wish: Result<Query<Wish>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wish) = wish.map_err(not_understood)?;
+    let Query(wish) = wish.map_err(|wrong| not_understood(&wrong))?;
     let mut filter = Filter::default().limit(wish.limit.unwrap_or(100).clamp(1, MOST));
     if let Some(namespace) = wish.namespace {
         filter = filter.namespace(namespace);
@@ -49,7 +49,7 @@ pub(super) async fn show(
     State(app): State<App>,
     named: Result<Query<Named>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(named) = named.map_err(not_understood)?;
+    let Query(named) = named.map_err(|wrong| not_understood(&wrong))?;
     let Place { namespace, bytes } = named.place()?;
     let Some(record) = app.locks.with_namespace(namespace)?.inspect(bytes).await? else {
         let detail = "it was never held, or nobody has used it for so long that it is forgotten";
@@ -58,6 +58,6 @@ pub(super) async fn show(
     Ok(Json(show_lock(&record)).into_response())
 }
 
-fn not_understood(wrong: QueryRejection) -> Problem {
+fn not_understood(wrong: &QueryRejection) -> Problem {
     Problem::new(Kind::InvalidQuery, wrong.body_text())
 }
