@@ -10,7 +10,7 @@
 
 mod bed;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bed::statements::{Statements, logging_postgres};
 use bed::{Daemon, options};
@@ -20,6 +20,7 @@ use holdoff_server::Place;
 use holdoff_testbed::kubernetes::{Kubernetes, Verb};
 use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 const SIGNALS: usize = 100;
 /// How long somebody else keeps everybody waiting.

@@ -21,11 +21,7 @@ pub(super) async fn run(desk: &Desk, key: &str) -> Result<(), Failure> {
         let answer = serde_json::json!({ "key": key, "released": holder.is_some(), "holder": holder });
         return Ok(writeln!(out, "{answer}")?);
     }
-    Ok(match holder {
-        Some(holder) => {
-            let (name, token) = (&holder.owner.name, holder.token);
-            writeln!(out, "{key} is free: it was taken from {name}, whose token {token} is stale now")?;
-        }
-        None => writeln!(out, "nobody held {key}")?,
-    })
+    let Some(holder) = holder else { return Ok(writeln!(out, "nobody held {key}")?) };
+    let (name, token) = (&holder.owner.name, holder.token);
+    Ok(writeln!(out, "{key} is free: it was taken from {name}, whose token {token} is stale now")?)
 }
