@@ -46,3 +46,34 @@ impl HttpBody for Handing {
         SizeHint::with_exact(self.text.len() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdoff_lock::Locks;
+
+    use super::*;
+
+    async fn is_held(locks: &Locks) -> bool {
+        // What lets go does so in the background.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        locks.inspect("a").await.unwrap().unwrap().holder.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_nobody_is_there_to_take_is_let_go() {
+        let locks = Locks::memory();
+        let handover = locks.acquire("a").hand_over().await.unwrap();
+        let answer = Handing::answer("{}".to_owned(), handover);
+        assert!(is_held(&locks).await);
+        drop(answer);
+        assert!(!is_held(&locks).await);
+
+        let handover = locks.acquire("a").hand_over().await.unwrap();
+        let answer = Handing::answer("{}".to_owned(), handover);
+        let sent = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
+        assert_eq!(sent, "{}");
+        assert!(is_held(&locks).await, "it is the client's now");
+    }
+}
