@@ -1,9 +1,11 @@
 //! What can be said on the command line.
 
+mod lock;
 mod place;
 mod serve;
 mod work;
 
+pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use work::{
@@ -42,6 +44,9 @@ pub(crate) enum Command {
 
     /// Submit durable work, look at it, and put right what went wrong
     Work(WorkArgs),
+
+    /// Run a command under a lock, and look after locks
+    Lock(LockArgs),
 
     /// See a storm before it happens: many clients, virtual time, policies side by side
     Sim(SimArgs),

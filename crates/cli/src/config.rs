@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use holdoff::LoadError;
+use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_work::Settings;
 
@@ -20,27 +21,44 @@ pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
 /// The policies of the file to use; the presets alone if there is none.
 pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
     let Some(path) = file(named) else { return Ok(PolicySet::default()) };
+    let whole = load_checked(&path).map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(whole.policies)
+}
+
+/// Everything that a file says.
+#[derive(Default)]
+pub(crate) struct Whole {
+    pub(crate) policies: PolicySet,
+    pub(crate) work: Settings,
+    pub(crate) lock: LockSettings,
+}
+
+/// A file of which everything was checked: a mistake is better found here than by the daemon.
+pub(crate) fn load_checked(path: &Path) -> Result<Whole, LoadError> {
+    holdoff::load_with(path, read_whole)
+}
+
+/// Everything that the file to use says; the presets and the defaults if there is none.
+pub(crate) fn load_whole(named: Option<&Path>) -> Result<Whole, Failure> {
+    let Some(path) = file(named) else { return Ok(Whole::default()) };
     load_checked(&path).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// The policies of a file of which everything else was checked too: a mistake is better found here than by the
-/// daemon.
-pub(crate) fn load_checked(path: &Path) -> Result<PolicySet, LoadError> {
-    holdoff::load_with(path, read_whole).map(|(set, _)| set)
-}
-
-/// The policies and the settings of the file to use; the presets and the defaults if there is none.
-pub(crate) fn load_whole(named: Option<&Path>) -> Result<(PolicySet, Settings), Failure> {
-    let Some(path) = file(named) else { return Ok((PolicySet::default(), Settings::default())) };
-    holdoff::load_with(path, read_whole).map_err(|error| Failure::Failed(error.to_string()))
-}
-
 /// Every section of the file is read, so that every problem is reported at once.
-fn read_whole(text: &str) -> Result<(PolicySet, Settings), Problems> {
-    match (PolicySet::from_toml(text), Settings::from_toml(text)) {
-        (Ok(set), Ok(settings)) => Ok((set, settings)),
-        (Err(problems), Err(others)) => Err(problems.and(others)),
-        (Err(problems), Ok(_)) | (Ok(_), Err(problems)) => Err(problems),
+fn read_whole(text: &str) -> Result<Whole, Problems> {
+    let mut found: Option<Problems> = None;
+    let mut note = |problems: Problems| {
+        found = Some(match found.take() {
+            Some(others) => others.and(problems),
+            None => problems,
+        });
+    };
+    let policies = PolicySet::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    match found {
+        Some(problems) => Err(problems),
+        None => Ok(Whole { policies, work, lock }),
     }
 }
 

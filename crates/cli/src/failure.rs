@@ -10,6 +10,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// It was tried, and failed. Exits with 1.
     Failed(String),
+    /// It was tried, and failed in a way that has an exit code of its own.
+    Coded(u8, String),
     /// Output could not be written.
     Output(std::io::Error),
 }
@@ -18,6 +20,7 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
+            Self::Coded(code, _) => ExitCode::from(*code),
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
         }
     }
@@ -31,7 +34,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message) | Self::Failed(message) => f.write_str(message),
+            Self::Usage(message) | Self::Failed(message) | Self::Coded(_, message) => f.write_str(message),
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
         }
     }

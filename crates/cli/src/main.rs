@@ -1,11 +1,12 @@
 //! The `holdoff` command.
 //!
 //! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
-//! and 2 if it was not asked right.
+//! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
 
 mod args;
 mod config;
 mod failure;
+mod lock;
 mod output;
 mod policy;
 mod serve;
@@ -37,6 +38,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Policy(command) => policy::run(command, args),
         Command::Serve(command) => serve::run(command, args),
         Command::Work(command) => work::run(command, args),
+        Command::Lock(command) => lock::run(command, args),
         Command::Sim(command) => sim::run(command, args),
         Command::Config(ConfigCommand::Schema) => {
             let schema = holdoff_policy::schema();

@@ -17,7 +17,8 @@ use crate::failure::Failure;
 pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure> {
     log::start(command.log.as_deref())?;
     let mut options = Options::new(place(&command.place)?);
-    (options.policies, options.settings) = config::load_whole(args.config.as_deref())?;
+    let whole = config::load_whole(args.config.as_deref())?;
+    (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
     options.listen = command.listen;
     options.concurrency = usize::try_from(command.concurrency).unwrap_or(Options::CONCURRENCY);
     let file = config::file(args.config.as_deref()).map(|file| file.display().to_string());

@@ -36,7 +36,7 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
         WorkCommand::Submit(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
         _ => refuse_missing(&place)?,
     }
-    let (policies, settings) = config::load_whole(args.config.as_deref())?;
+    let config::Whole { policies, work: settings, .. } = config::load_whole(args.config.as_deref())?;
     let refused = |source| Failure::Failed(Error::Store { place: place.clone(), source }.to_string());
     let work = Box::pin(Work::attach(place.url(), policies, settings.clone())).await.map_err(refused)?;
     let desk = Desk { work, settings, json: args.json };

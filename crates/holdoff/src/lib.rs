@@ -7,6 +7,7 @@
 //! | [`policy`] | always | when to try again: one pure decision |
 //! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
 //! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
+//! | `lock` | `lock` | one at a time: leases with fencing tokens; `kubernetes` adds its Leases to keep them in |
 //!
 //! ```
 //! use holdoff::policy::PolicySet;
@@ -26,6 +27,8 @@
 
 mod load;
 
+#[cfg(feature = "lock")]
+pub use holdoff_lock as lock;
 pub use holdoff_policy as policy;
 #[cfg(feature = "retry")]
 pub use holdoff_retry as retry;

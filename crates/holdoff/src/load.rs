@@ -8,7 +8,7 @@ use holdoff_policy::{PolicySet, Problems};
 
 /// Reads a policy file. On any problem nothing is in force, and the error names every problem.
 ///
-/// The sections about durable work are passed by.
+/// The sections about durable work and locks are passed by.
 ///
 /// ```no_run
 /// let set = holdoff::load("holdoff.toml")?;

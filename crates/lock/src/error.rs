@@ -19,7 +19,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The time was up before the lock was free. Nothing of this one waits any more.
-    #[error("the lock was not free in time{}: given up after {waited:?}", by(.holder.as_deref()))]
+    #[error("the lock was not free in time, but held{}: given up after {waited:?}", by(.holder.as_deref()))]
     DeadlineExceeded {
         /// Who held it when it was last asked for.
         holder: Option<Box<Holder>>,

@@ -7,6 +7,7 @@
 //! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes
 //! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
 //! asking.rs    asking a store: time limits and the breaker      fence/     the resource's side: refusing stale tokens
+//! lease.rs     locks that somebody else keeps                   settings/  the file's [lock]
 //! ```
 //!
 //! [`Locks::acquire`] is the whole lesson; [`Locks::once`] is what most want a lock for. `simulation.rs` runs the pure
@@ -34,6 +35,7 @@ mod error;
 mod fence;
 mod guard;
 mod key;
+mod lease;
 mod line;
 mod locks;
 pub mod metrics;
@@ -57,6 +59,7 @@ pub use fence::sqlite;
 pub use fence::{FencedCell, Stale};
 pub use guard::Guard;
 pub use key::{InvalidKey, Key};
+pub use lease::{Handover, Lease};
 pub use locks::{Acquire, Filter, Locks, MakeOnce, Once, OnceError, Polled};
 pub use owner::{Nonce, Owner};
 pub use settings::Settings;

@@ -14,7 +14,7 @@ use holdoff_policy::Policy;
 use crate::asking::{Asking, Trouble};
 use crate::line::{Lines, Place};
 use crate::store::{LeaseStore, Result};
-use crate::{Guard, Holder, Key, LockRecord, Settings};
+use crate::{Error, Guard, Holder, Key, Lease, LockRecord, Settings, clock, settings, tenure};
 
 pub use acquire::Acquire;
 pub use filter::Filter;
@@ -80,7 +80,10 @@ impl Locks {
 
     /// The same locks with another namespace for keys for which none is given.
     pub fn with_namespace(&self, namespace: impl Into<String>) -> Result<Self> {
-        self.with_settings(self.shared.settings.clone().with_namespace(namespace))
+        let settings = self.shared.settings.clone().with_namespace(namespace);
+        Key::new(&settings.namespace, "any")?;
+        let Shared { asking, lines, polls, .. } = &*self.shared;
+        Ok(Self::assemble(asking.clone(), settings, lines.clone(), polls.clone()))
     }
 
     /// Acquires a lock, waiting for it as long as the policy allows: `locks.acquire(key).await`.
@@ -111,6 +114,30 @@ impl Locks {
         CF: Future<Output = std::result::Result<T, E>>,
     {
         self.acquire(key).once(probe, create)
+    }
+
+    /// Makes a lock that was handed over last for so long from now. Answers for how long nobody else can be granted
+    /// it; [`Error::Lost`] if it is another's, or nobody's.
+    pub async fn renew(&self, lease: &Lease, lasts: Duration) -> Result<Duration> {
+        settings::check_lease(lasts)?;
+        let sent = clock::now();
+        let call = self.store().renew(lease.key(), lease.nonce(), lease.token(), lasts);
+        if self.insist(call).await? {
+            return Ok(tenure::valid_until(sent, lasts).saturating_sub(clock::now()));
+        }
+        Err(Error::Lost { token: lease.token() })
+    }
+
+    /// Lets go of a lock that was handed over. [`Error::Lost`] says that it was another's, or nobody's: also if it
+    /// was let go before.
+    pub async fn release(&self, lease: &Lease) -> Result<()> {
+        let call = self.store().release(lease.key(), lease.nonce(), lease.token());
+        if self.insist(call).await? { Ok(()) } else { Err(Error::Lost { token: lease.token() }) }
+    }
+
+    /// What these locks are like unless an acquisition says otherwise.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
     }
 
     /// What is known of a lock; nothing if it was never held, or is forgotten.
@@ -148,6 +175,11 @@ impl Locks {
 
     fn store(&self) -> &dyn LeaseStore {
         self.shared.asking.store()
+    }
+
+    /// For those who hold a lock: the breaker does not keep them from it.
+    async fn insist<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.shared.asking.insist(LIMIT, call).await.map_err(|Trouble { error, .. }| error)
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {

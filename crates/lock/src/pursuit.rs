@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::asking::Trouble;
 use crate::guard::Holding;
+use crate::lease::Handover;
 use crate::line::Place;
 use crate::locks::Shared;
 use crate::store::{Answer, Bid, Result};
-use crate::tenure::Tenure;
+use crate::tenure::{Tenure, valid_until};
 use crate::wait::{Next, Reply, Wait, Why};
 use crate::wakes::{Heard, Subscription};
 use crate::{Error, Guard, Holder, Key, Nonce, Owner, Token, clock, metrics};
@@ -32,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) lease: Duration,
     pub(crate) deadline: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
+    /// What the holder is called.
+    pub(crate) name: String,
 }
 
 #[derive(Debug)]
@@ -54,8 +57,15 @@ pub(crate) struct Pursuit {
 pub(crate) enum Progress {
     /// Something happened, and the lock is not had yet: a moment to look around.
     Woke,
-    /// It is had.
-    Granted(Guard),
+    /// It is had: keep it, or hand it over.
+    Granted(Grant),
+}
+
+/// That a lock was granted, by a request that was sent then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    token: Token,
+    sent: Duration,
 }
 
 enum Woken {
@@ -67,8 +77,8 @@ enum Woken {
 
 impl Pursuit {
     pub(crate) fn begin(shared: &Arc<Shared>, terms: Terms) -> Result<Self> {
-        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
-        let Terms { key, policy, lease, deadline, cancel } = terms;
+        let Terms { key, policy, lease, deadline, cancel, name } = terms;
+        let owner = Owner { nonce: Nonce::fresh(), name };
         let wait = Wait::new(owner.nonce, policy, lease, deadline, clock::now());
         let mut wish = Wish::new(Arc::clone(shared), key, owner);
         let place = match shared.lines.join(&wish.key, shared.settings.most_waiters) {
@@ -87,7 +97,8 @@ impl Pursuit {
     pub(crate) async fn step(&mut self) -> Result<Progress> {
         loop {
             self.next = match self.next {
-                Next::Ask { .. } if !self.was_told => {
+                // Those behind another of this process look when it is their turn: it looks for them meanwhile.
+                Next::Ask { .. } if !self.was_told && self.is_first() => {
                     self.was_told = true;
                     return Ok(Progress::Woke);
                 }
@@ -100,7 +111,7 @@ impl Pursuit {
                     Some(next) => next,
                     None => return Ok(Progress::Woke),
                 },
-                Next::Granted { token, sent } => return Ok(Progress::Granted(self.granted(token, sent))),
+                Next::Granted { token, sent } => return Ok(Progress::Granted(Grant { token, sent })),
                 Next::GiveUp(why) => return Err(self.give_up(why).await),
             };
             if let Some(backoff) = self.wait.drawn() {
@@ -108,6 +119,11 @@ impl Pursuit {
                 tracing::debug!(attempt = %backoff.after, delay = ?backoff.delay, "a lock is held");
             }
         }
+    }
+
+    /// Whether nobody of this process is before it.
+    fn is_first(&self) -> bool {
+        self.place.as_ref().is_none_or(Place::is_my_turn)
     }
 
     async fn ask(&mut self, waits: Duration) -> Result<Next> {
@@ -210,21 +226,25 @@ impl Pursuit {
         }
     }
 
-    fn granted(&mut self, token: Token, sent: Duration) -> Guard {
-        let wish = &mut self.wish;
+    /// Keeps what was granted.
+    pub(crate) fn keep(mut self, grant: Grant) -> Guard {
+        self.granted(grant);
+        let Self { mut wish, place, lease, .. } = self;
         wish.was_asked = false;
-        wish.ended(metrics::outcome(None));
-        self.heard = None;
+        let Grant { token, sent } = grant;
+        Guard::keep(wish.shared.holding(&wish.key, wish.owner.nonce, token, sent, lease, place))
+    }
+
+    /// Hands over what was granted, to somebody who keeps it himself.
+    pub(crate) fn hand_over(mut self, grant: Grant) -> Handover {
+        self.granted(grant);
+        Handover::new(self.wish, self.place, grant.token, valid_until(grant.sent, self.lease))
+    }
+
+    fn granted(&mut self, Grant { token, .. }: Grant) {
+        self.wish.ended(metrics::outcome(None));
         let (attempts, waited) = (self.wait.attempts(), self.wait.waited(clock::now()));
         tracing::debug!(%token, attempts, ?waited, "a lock is acquired");
-        Guard::keep(wish.shared.holding(
-            &wish.key,
-            wish.owner.nonce,
-            token,
-            sent,
-            self.lease,
-            self.place.take(),
-        ))
     }
 
     async fn give_up(&mut self, why: Why) -> Error {

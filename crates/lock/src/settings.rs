@@ -1,5 +1,7 @@
 //! What locks are like unless an acquisition says otherwise.
 
+mod file;
+
 use std::time::Duration;
 
 use holdoff_policy::{BreakerOptions, Policy};
@@ -7,7 +9,8 @@ use holdoff_policy::{BreakerOptions, Policy};
 use crate::{Error, Key};
 
 /// The shortest and the longest lease: below, renewals race with the network; above, a crash is never noticed.
-const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+pub(crate) const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
 const LONGEST_NAME: usize = 200;
 
 /// What locks are like unless an acquisition says otherwise.
@@ -24,6 +27,9 @@ const LONGEST_NAME: usize = 200;
 pub struct Settings {
     pub(crate) namespace: String,
     pub(crate) policy: Option<Policy>,
+    /// What the policy is called in the file.
+    policy_name: Option<String>,
+    pub(crate) wait: Option<Duration>,
     pub(crate) lease: Duration,
     pub(crate) most_waiters: usize,
     pub(crate) name: String,
@@ -46,7 +52,14 @@ impl Settings {
     /// more often than the preset does.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
-        self.policy = Some(policy);
+        (self.policy, self.policy_name) = (Some(policy), None);
+        self
+    }
+
+    /// How long to wait, however many attempts that takes: of the policy only the delays count. Zero asks once.
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
         self
     }
 
@@ -80,7 +93,13 @@ impl Settings {
 
     /// The policy in force.
     pub(crate) fn policy(&self) -> Policy {
-        self.policy.clone().unwrap_or_else(|| patient(self.lease))
+        let wait = match (&self.policy, self.wait) {
+            (Some(policy), None) => return policy.clone(),
+            (_, Some(wait)) => wait,
+            (None, None) => self.lease * 2,
+        };
+        let policy = self.policy.clone().or_else(|| Policy::preset("lock")).unwrap_or_default();
+        until(&policy, wait).unwrap_or(policy)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -89,11 +108,8 @@ impl Settings {
         if self.most_waiters == 0 {
             return Err(Error::Settings("the most waiters are 0: at least one must be let wait".to_owned()));
         }
-        if self.name.len() > LONGEST_NAME {
-            let length = self.name.len();
-            return Err(Error::Settings(format!("the name has {length} bytes, and may have {LONGEST_NAME}")));
-        }
-        if let Some(wait) = self.longest_wait().filter(|wait| *wait < self.lease) {
+        check_name(&self.name)?;
+        if let Some(wait) = self.short_wait() {
             tracing::warn!(
                 ?wait,
                 lease = ?self.lease,
@@ -103,8 +119,23 @@ impl Settings {
         Ok(())
     }
 
+    /// How long is waited at most, if that does not exceed the lease: then a killed holder fails everyone.
+    pub fn short_wait(&self) -> Option<Duration> {
+        self.longest_wait().filter(|wait| *wait <= self.lease)
+    }
+
+    /// What the policy is called, if it was named in the file.
+    pub fn policy_name(&self) -> Option<&str> {
+        self.policy_name.as_deref()
+    }
+
+    /// For how long a holder that vanished keeps others out.
+    pub const fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// How long the policy waits at most; nothing if without end.
-    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+    fn longest_wait(&self) -> Option<Duration> {
         let policy = self.policy();
         let total = policy.explain().total.map(|total| Duration::from_micros(total.high_us));
         [policy.deadline(), total].into_iter().flatten().min()
@@ -116,12 +147,22 @@ impl Default for Settings {
         Self {
             namespace: "default".to_owned(),
             policy: None,
+            policy_name: None,
+            wait: None,
             lease: Duration::from_secs(30),
             most_waiters: 1024,
             name: process(),
             breaker: BreakerOptions::default(),
         }
     }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let length = name.len();
+    Err(Error::Settings(format!("the holder's name has {length} bytes, and may have {LONGEST_NAME}")))
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
@@ -136,17 +177,16 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
 pub(crate) fn until(policy: &Policy, wait: Duration) -> Result<Policy, Error> {
     // A policy counts whole microseconds.
     let wait = Duration::from_micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)).min(LONGEST_WAIT);
-    let builder = policy.to_builder().attempts(Policy::UNLIMITED).deadline(wait);
+    // Whoever does not wait asks once, and hears the answer.
+    let builder = match wait {
+        Duration::ZERO => policy.to_builder().attempts(1),
+        wait => policy.to_builder().attempts(Policy::UNLIMITED).deadline(wait),
+    };
     builder.build().map_err(|invalid| Error::Settings(invalid.to_string()))
 }
 
 /// Longer than anybody waits.
 const LONGEST_WAIT: Duration = holdoff_policy::MAX_DELAY;
-
-fn patient(lease: Duration) -> Policy {
-    let lock = Policy::preset("lock").unwrap_or_default();
-    until(&lock, lease * 2).unwrap_or(lock)
-}
 
 /// The program and the number of this process.
 fn process() -> String {

@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod flaky;
+mod handing_over;
 mod holding;
 mod making_once;
 mod polling;

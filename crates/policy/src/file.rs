@@ -29,6 +29,8 @@ mod reader;
 #[cfg(feature = "schema")]
 mod schema;
 mod secrets;
+mod section;
+mod size;
 mod values;
 mod write;
 
@@ -36,6 +38,7 @@ pub use problem::{Problem, Problems, nearest};
 pub use reader::{Reader, Value};
 #[cfg(feature = "schema")]
 pub use schema::schema;
+pub use section::Section;
 pub use toml::de::DeTable;
 
 pub use duration::{format_duration, parse_duration};
@@ -44,10 +47,20 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last three are not about policies but about durable work: `holdoff-work` reads and checks them, and they
-/// are passed by here.
-const TOP: &[&str] =
-    &["default", "policies", "operations", "namespaces", "classes", "work", "http", "credentials"];
+/// The last five are not about policies: `holdoff-work` and `holdoff-lock` read and check them, and they are passed
+/// by here.
+const TOP: &[&str] = &[
+    "default",
+    "policies",
+    "operations",
+    "namespaces",
+    "classes",
+    "work",
+    "http",
+    "credentials",
+    "signals",
+    "lock",
+];
 
 /// Reads a text with `read`, which is given the parsed document and notes problems as it goes.
 ///
@@ -81,7 +94,8 @@ impl PolicySet {
 
     /// Reads a policy file. On any problem nothing is read, and all problems are reported.
     ///
-    /// The sections about durable work are passed by; `holdoff_work::Settings` checks them.
+    /// The sections about durable work and locks are passed by; `holdoff_work::Settings` and
+    /// `holdoff_lock::Settings` check them.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;

@@ -1,6 +1,9 @@
 //! What is answered where.
 
+mod body;
 mod forms;
+mod locks;
+mod signals;
 mod submit;
 mod tasks;
 
@@ -18,6 +21,8 @@ pub(crate) fn router(app: App) -> Router {
     Router::new()
         .route("/v1/tasks", post(submit::submit))
         .route("/v1/tasks/{id}", get(tasks::task))
+        .route("/v1/signals", post(signals::signal))
+        .merge(locks::router())
         .route("/", get(page::overview))
         .route("/style.css", get(page::style))
         .route("/healthz", get(health::healthz))

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use holdoff_lock::Locks;
 use holdoff_work::Work;
 use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::gateway::Gateway;
 
 /// The least that a body may have.
 const LEAST_BODY: usize = 1 << 20;
@@ -14,13 +17,16 @@ const PAYLOADS_IN_BODY: usize = 4;
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) work: Work,
+    pub(crate) locks: Locks,
+    pub(crate) gateway: Arc<Gateway>,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
 }
 
 impl App {
-    pub(crate) fn new(work: Work, metrics: Option<PrometheusHandle>, place: String) -> Self {
-        Self { work, metrics, place: place.into() }
+    pub(crate) fn new(work: Work, locks: Locks, metrics: Option<PrometheusHandle>, place: String) -> Self {
+        let gateway = Arc::new(Gateway::new(work.clone(), locks.clone()));
+        Self { work, locks, gateway, metrics, place: place.into() }
     }
 
     /// The most bytes a body may have.

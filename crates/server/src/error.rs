@@ -40,6 +40,14 @@ pub enum Error {
         /// What it said.
         source: holdoff_work::Error,
     },
+    /// The locks cannot be used.
+    #[error("cannot keep locks in {place}: {source}")]
+    Locks {
+        /// Where they are.
+        place: Place,
+        /// What was said.
+        source: holdoff_lock::Error,
+    },
     /// The system does not hand signals over.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),

@@ -10,6 +10,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio_util::sync::CancellationToken;
 
 const REQUESTS: &str = "holdoff_server_requests_total";
+const SIGNALS: &str = "holdoff_server_signals_total";
 const REQUEST_SECONDS: &str = "holdoff_server_request_seconds";
 
 /// From a lookup in memory to a step that waits for its server.
@@ -37,7 +38,9 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
 fn describe() {
     holdoff_retry::metrics::describe();
     holdoff_work::metrics::describe();
+    holdoff_lock::metrics::describe();
     describe_counter!(REQUESTS, "requests answered, by route and status");
+    describe_counter!(SIGNALS, "signals taken in, by what became of them");
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "how long an answer took");
 }
 
@@ -53,4 +56,9 @@ pub(crate) fn answered(route: &str, method: &str, status: u16, took: Duration) {
     counter!(REQUESTS, "route" => route.to_owned(), "method" => method.to_owned(), "status" => status.to_string())
         .increment(1);
     histogram!(REQUEST_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
+}
+
+/// A signal was taken in, or turned away.
+pub(crate) fn signalled(outcome: &'static str) {
+    counter!(SIGNALS, "outcome" => outcome).increment(1);
 }

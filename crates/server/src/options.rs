@@ -20,6 +20,10 @@ pub struct Options {
     pub policies: PolicySet,
     /// What the file says about durable work.
     pub settings: Settings,
+    /// What the file says about locks.
+    pub locking: holdoff_lock::Settings,
+    /// Locks that are kept elsewhere; unless given, they are kept where the work is.
+    pub locks: Option<holdoff_lock::Locks>,
     /// How many HTTP steps run at once.
     pub concurrency: usize,
     /// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
@@ -43,6 +47,8 @@ impl Options {
             place,
             policies: PolicySet::default(),
             settings: Settings::default(),
+            locking: holdoff_lock::Settings::default(),
+            locks: None,
             concurrency: Self::CONCURRENCY,
             patience: Self::PATIENCE,
         }

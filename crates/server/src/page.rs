@@ -14,6 +14,8 @@ use crate::problem::{Kind, Problem};
 /// The most rows that are shown of anything.
 const MOST_LANES: usize = 200;
 const MOST_FAILURES: u32 = 20;
+/// Locks are counted no further.
+const MOST_LOCKS: u32 = 1000;
 
 const STYLE: &str = include_str!("../templates/style.css");
 
@@ -27,12 +29,14 @@ struct Overview<'a> {
     lanes: &'a [QueueStats],
     left_out: usize,
     failures: &'a [StepRecord],
+    locks: String,
 }
 
 pub(crate) async fn overview(State(app): State<App>) -> Result<Html<String>, Problem> {
     let lanes = app.work.stats().await?;
     let filter = Filter::states([StepState::Failed, StepState::Conflicted]);
     let failures = app.work.list(&filter, &Page::first(MOST_FAILURES)).await?;
+    let held = app.locks.list(&holdoff_lock::Filter::default().held().limit(MOST_LOCKS)).await?;
     let page = Overview {
         version: env!("CARGO_PKG_VERSION"),
         place: &app.place,
@@ -40,6 +44,7 @@ pub(crate) async fn overview(State(app): State<App>) -> Result<Html<String>, Pro
         lanes: lanes.get(..MOST_LANES).unwrap_or(&lanes),
         left_out: lanes.len().saturating_sub(MOST_LANES),
         failures: &failures,
+        locks: counted(held.len()),
     };
     let page = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(Html(page))
@@ -48,6 +53,15 @@ pub(crate) async fn overview(State(app): State<App>) -> Result<Html<String>, Pro
 pub(crate) async fn style() -> Response {
     let headers = [(CONTENT_TYPE, "text/css; charset=utf-8"), (CACHE_CONTROL, "max-age=3600")];
     (headers, STYLE).into_response()
+}
+
+fn counted(locks: usize) -> String {
+    match locks {
+        0 => "No lock is held".to_owned(),
+        1 => "1 lock is held".to_owned(),
+        count if count >= MOST_LOCKS as usize => format!("{count} locks or more are held"),
+        count => format!("{count} locks are held"),
+    }
 }
 
 fn totals(lanes: &[QueueStats]) -> [(&'static str, u64); 6] {

@@ -85,17 +85,15 @@ impl fmt::Display for Place {
             return write!(f, "{} (SQLite)", file.display());
         }
         let address = self.url.split('?').next().unwrap_or_default();
-        if self.is_postgres() {
-            let (scheme, rest) = address.split_once("://").unwrap_or(("postgres", address));
-            let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
-            let user = user.split(':').next().unwrap_or_default();
-            let at = if user.is_empty() { "" } else { "@" };
-            return write!(f, "{scheme}://{user}{at}{host} (Postgres)");
+        if let Some(path) = address.strip_prefix("sqlite:") {
+            return write!(f, "{} (SQLite)", path.strip_prefix("//").unwrap_or(path));
         }
-        match address.strip_prefix("sqlite:") {
-            Some(path) => write!(f, "{} (SQLite)", path.strip_prefix("//").unwrap_or(path)),
-            None => f.write_str(address),
-        }
+        let Some((scheme, rest)) = address.split_once("://") else { return f.write_str(address) };
+        let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
+        let user = user.split(':').next().unwrap_or_default();
+        let at = if user.is_empty() { "" } else { "@" };
+        let kind = if self.is_postgres() { " (Postgres)" } else { "" };
+        write!(f, "{scheme}://{user}{at}{host}{kind}")
     }
 }
 
@@ -138,6 +136,8 @@ mod tests {
         assert_eq!(shown("sqlite:a.db?mode=rwc"), "a.db (SQLite)");
         assert_eq!(shown("sqlite:///tmp/a.db"), "/tmp/a.db (SQLite)");
         assert_eq!(shown("mysql"), "mysql");
+        assert_eq!(shown("mysql://me:secret@db/x"), "mysql://me@db/x");
+        assert_eq!(shown("kubernetes:jobs"), "kubernetes:jobs");
         let place = Place::store("postgres://me:secret@db/x");
         assert_eq!(format!("{place:?}"), "postgres://me@db/x (Postgres)");
     }

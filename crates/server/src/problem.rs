@@ -5,7 +5,10 @@ use std::time::Duration;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use holdoff_lock::Holder;
 use holdoff_work::InvalidTask;
+
+use crate::show::{ShownHolder, show_holder};
 
 /// When to come back to a store that does not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
@@ -16,17 +19,24 @@ pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     retry_after: Option<Duration>,
+    holder: Option<ShownHolder>,
 }
 
 /// The kinds of problems. Their names are part of the API and stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     InvalidTask,
+    InvalidSignal,
+    InvalidLock,
     InvalidId,
     InvalidQuery,
     NotJson,
     TooLarge,
     NoSuchTask,
+    NoSuchLock,
+    LockHeld,
+    LockLost,
+    TooManyWaiters,
     NoSuchPage,
     NoSuchMethod,
     WrongHost,
@@ -41,6 +51,16 @@ impl Kind {
     const fn said(self) -> (&'static str, &'static str, StatusCode) {
         match self {
             Self::InvalidTask => ("invalid-task", "The task cannot be taken in", StatusCode::BAD_REQUEST),
+            Self::InvalidSignal => {
+                ("invalid-signal", "The signal cannot be taken in", StatusCode::BAD_REQUEST)
+            }
+            Self::InvalidLock => ("invalid-lock", "This cannot be locked so", StatusCode::BAD_REQUEST),
+            Self::NoSuchLock => ("no-such-lock", "There is no such lock", StatusCode::NOT_FOUND),
+            Self::LockHeld => ("lock-held", "Somebody else holds the lock", StatusCode::CONFLICT),
+            Self::LockLost => ("lock-lost", "The lock is not yours any more", StatusCode::CONFLICT),
+            Self::TooManyWaiters => {
+                ("too-many-waiters", "Too many wait already", StatusCode::TOO_MANY_REQUESTS)
+            }
             Self::InvalidId => ("invalid-id", "This is no task's id", StatusCode::BAD_REQUEST),
             Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
             Self::NotJson => {
@@ -65,11 +85,16 @@ impl Kind {
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None }
+        Self { kind, detail: detail.into(), retry_after: None, holder: None }
     }
 
-    fn retry_after(self, wait: Duration) -> Self {
+    pub(crate) fn retry_after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
+    }
+
+    /// A lock that is another's.
+    fn held(detail: String, holder: Option<&Holder>) -> Self {
+        Self { holder: holder.map(show_holder), ..Self::new(Kind::LockHeld, detail) }
     }
 
     /// The store did not answer.
@@ -102,15 +127,49 @@ impl From<holdoff_work::Error> for Problem {
     }
 }
 
+impl From<holdoff_lock::Error> for Problem {
+    fn from(error: holdoff_lock::Error) -> Self {
+        use holdoff_lock::Error;
+        match &error {
+            Error::Contended { holder, .. } | Error::DeadlineExceeded { holder, .. } => {
+                Self::held(error.to_string(), holder.as_deref())
+            }
+            Error::Lost { .. } => Self::new(Kind::LockLost, error.to_string()),
+            Error::InvalidKey(_) | Error::Settings(_) => Self::new(Kind::InvalidLock, error.to_string()),
+            Error::TooManyWaiters { .. } => {
+                Self::new(Kind::TooManyWaiters, error.to_string()).retry_after(spread())
+            }
+            // What the store said may name hosts and users, so it stays in the log.
+            Error::Store { transient: true, .. } => {
+                tracing::warn!(%error, "the store of the locks did not answer");
+                Self::unavailable("the store did not answer in time; the request may be repeated")
+            }
+            _ => {
+                tracing::error!(%error, "a request failed");
+                Self::new(Kind::Internal, "the log says more, under this request's id")
+            }
+        }
+    }
+}
+
+/// When to come back, so that those who are told so do not all come back at once.
+pub(crate) fn spread() -> Duration {
+    const MOST_SECONDS: u64 = 10;
+    Duration::from_secs(fastrand::Rng::new().u64(1..=MOST_SECONDS))
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (name, title, status) = self.kind.said();
-        let problem = serde_json::json!({
+        let mut problem = serde_json::json!({
             "type": format!("/problems/{name}"),
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail,
         });
+        if let Some(holder) = self.holder {
+            problem.as_object_mut().map(|said| said.insert("holder".to_owned(), serde_json::json!(holder)));
+        }
         let mut response = (status, problem.to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

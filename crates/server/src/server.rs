@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use holdoff_lock::Locks;
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::{Error, Options, api, listen, metrics};
+use crate::{Error, Options, api, listen, metrics, tidy};
 
 /// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ pub struct Server {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, concurrency, patience } = options;
+        let Options { listen: address, place, policies, settings, locking, locks, concurrency, patience } =
+            options;
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
         }
@@ -39,12 +41,18 @@ impl Server {
         let cannot_keep = |source| Error::Store { place: place.clone(), source };
         let open = Box::pin(Work::open_with(place.url(), policies, settings));
         let work = open.await.map_err(cannot_keep)?;
+        let locks = match locks {
+            Some(locks) => locks.with_settings(locking),
+            None => open_locks(place.url()).await.and_then(|locks| locks.with_settings(locking)),
+        };
+        let locks = locks.map_err(|source| Error::Locks { place: place.clone(), source })?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
 
         let stopping = CancellationToken::new();
-        let app = App::new(work, rendered.clone(), place.to_string());
+        let app = App::new(work, locks.clone(), rendered.clone(), place.to_string());
         let mut tasks = vec![tokio::spawn(listen::accept(listener, api::router(app), stopping.clone()))];
+        tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
         Ok(Self { address, place: place.to_string(), worker, stopping, patience, tasks })
     }
@@ -77,4 +85,9 @@ impl Server {
         };
         tokio::join!(self.worker.shutdown_within(self.patience), answered);
     }
+}
+
+/// Locks where the work is. Work in memory has no address that anybody else could open.
+async fn open_locks(url: &str) -> Result<Locks, holdoff_lock::Error> {
+    if url.starts_with("sqlite::memory:") { Ok(Locks::memory()) } else { Locks::open(url).await }
 }

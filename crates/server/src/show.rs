@@ -1,4 +1,9 @@
-//! A task as it is shown in JSON.
+//! Tasks and locks as they are shown in JSON.
+
+mod lock;
+
+pub use lock::{ShownHolder, ShownLock, show_lock};
+pub(crate) use lock::{seconds, show_holder};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

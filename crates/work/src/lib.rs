@@ -61,6 +61,7 @@ pub use payload::{Format, Payload};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
 pub use settings::{
     Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
+    Signals,
 };
 pub use signal::{Fingerprint, Signalled};
 pub use state::{StepState, TaskState, UnknownState};

@@ -1,4 +1,4 @@
-//! What can be set: the file's `[work]`, `[http]` and `[credentials]`.
+//! What can be set: the file's `[work]`, `[http]`, `[credentials]` and `[signals]`.
 
 mod address;
 mod credentials;
@@ -9,8 +9,7 @@ mod read;
 #[cfg(test)]
 mod schema_test;
 mod secret;
-mod section;
-mod size;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -53,8 +52,6 @@ pub struct Settings {
     pub max_depth: u64,
     /// How long a deduplication key is remembered, at least; a live task's key is never forgotten.
     pub dedup_retention: Duration,
-    /// How long a task that failed keeps signals with its fingerprint from making another.
-    pub suppress_failed: Duration,
     /// How long a step waits that comes back without having failed.
     pub requeue: Requeue,
     /// What is kept of finished work.
@@ -63,6 +60,20 @@ pub struct Settings {
     pub notify: Vec<Notify>,
     /// Steps that are HTTP requests.
     pub http: HttpSettings,
+    /// Signals, and the gateway they come in by.
+    pub signals: Signals,
+}
+
+/// Signals, and the gateway they come in by: `[signals]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Signals {
+    /// How long a task that failed keeps signals with its fingerprint from making another.
+    pub suppress_failed: Duration,
+    /// How long a signal waits for others with its fingerprint, at most; then it does without their lock.
+    pub wait: Duration,
+    /// How many signals may wait in one daemon; beyond it they are told to come back.
+    pub max_waiters: usize,
 }
 
 /// How long a step waits that comes back without having failed, by reason: `[work.requeue]`.
@@ -188,12 +199,18 @@ impl Default for Settings {
             max_steps: 10_000,
             max_depth: 10_000_000,
             dedup_retention: DAY,
-            suppress_failed: HOUR,
             requeue: Requeue::default(),
             history: History::default(),
             notify: Vec::new(),
             http: HttpSettings::default(),
+            signals: Signals::default(),
         }
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self { suppress_failed: HOUR, wait: Duration::from_secs(5), max_waiters: 1024 }
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
     let file = config::file(named).ok_or_else(none)?;
     let shown = file.display().to_string();
     let outcome = match config::load_checked(&file) {
-        Ok(set) => Ok(lint(&set)),
+        Ok(whole) => Ok(findings(&whole)),
         Err(LoadError::Problems(problems)) if json => Err(problems),
         Err(error) => return Err(Failure::Failed(error.to_string())),
     };
@@ -32,6 +32,16 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
         print(&shown, findings)?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What is found in the policies, and in what uses them.
+fn findings(whole: &config::Whole) -> Vec<Finding> {
+    let mut findings = lint(&whole.policies);
+    let used = whole.lock.policy_name().map(|name| format!("policy {name}"));
+    findings.retain(|finding| finding.code != "unused-policy" || Some(&finding.subject) != used.as_ref());
+    findings.extend(whole.lock.lint());
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
 }
 
 fn print(file: &str, findings: &[Finding]) -> std::io::Result<()> {

@@ -11,7 +11,7 @@ use super::{Locks, MakeOnce};
 use crate::pursuit::{Progress, Pursuit, Terms, Wish, answer_limit, understand};
 use crate::store::{Bid, Result};
 use crate::wait::Reply;
-use crate::{Error, Guard, Key, Nonce, Owner, clock, metrics, settings, tenure};
+use crate::{Error, Guard, Handover, Key, Nonce, Owner, clock, metrics, settings, tenure};
 
 /// An acquisition that is about to begin: `.await` it.
 ///
@@ -27,12 +27,13 @@ pub struct Acquire {
     deadline: Option<Duration>,
     wait: Option<Duration>,
     cancel: Option<CancellationToken>,
+    name: Option<String>,
 }
 
 impl Acquire {
     pub(super) fn new(locks: Locks, key: Vec<u8>) -> Self {
-        let (namespace, policy, lease, deadline, wait, cancel) = (None, None, None, None, None, None);
-        Self { locks, key, namespace, policy, lease, deadline, wait, cancel }
+        let (namespace, policy, lease, deadline) = (None, None, None, None);
+        Self { locks, key, namespace, policy, lease, deadline, wait: None, cancel: None, name: None }
     }
 
     /// The namespace of the key.
@@ -59,7 +60,7 @@ impl Acquire {
         self
     }
 
-    /// Waits for so long, however many attempts that takes: of the policy only the delays count.
+    /// Waits for so long, however many attempts that takes: of the policy only the delays count. Zero asks once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -71,6 +72,12 @@ impl Acquire {
         self
     }
 
+    /// What the holder is called where people look at locks. Nothing is decided by it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Acquires the lock if it is free now; nothing if it is not.
     pub async fn at_once(self) -> Result<Option<Guard>> {
         let terms = self.terms()?;
@@ -79,7 +86,7 @@ impl Acquire {
             metrics::ended(&terms.key, "contended", Duration::ZERO);
             return Ok(None);
         };
-        let owner = Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
+        let owner = Owner { nonce: Nonce::fresh(), name: terms.name };
         let bid = Bid { key: terms.key.clone(), owner: owner.clone(), lease: terms.lease, waits: None };
         let mut wish = Wish::new(Arc::clone(shared), terms.key, owner);
         metrics::asked(&wish.key);
@@ -109,6 +116,16 @@ impl Acquire {
         }
     }
 
+    /// Acquires the lock for somebody who keeps it himself, such as a client elsewhere: nothing here renews it.
+    pub async fn hand_over(self) -> Result<Handover> {
+        let mut pursuit = self.begin()?;
+        loop {
+            if let Progress::Granted(grant) = pursuit.step().await? {
+                return Ok(pursuit.hand_over(grant));
+            }
+        }
+    }
+
     /// Makes something once: [`Locks::once`].
     pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> MakeOnce<P, C>
     where
@@ -125,6 +142,8 @@ impl Acquire {
         let settings = &self.locks.shared.settings;
         let lease = self.lease.unwrap_or(settings.lease);
         settings::check_lease(lease)?;
+        let name = self.name.as_ref().unwrap_or(&settings.name).clone();
+        settings::check_name(&name)?;
         let policy = match (&self.policy, self.wait) {
             (None, None) => Arc::clone(&self.locks.shared.policy),
             (Some(policy), None) => Arc::new(policy.clone()),
@@ -139,6 +158,7 @@ impl Acquire {
             lease,
             deadline: self.deadline,
             cancel: self.cancel.clone(),
+            name,
         })
     }
 
@@ -159,8 +179,8 @@ impl IntoFuture for Acquire {
         Box::pin(async move {
             let mut pursuit = self.begin()?;
             loop {
-                if let Progress::Granted(guard) = pursuit.step().await? {
-                    return Ok(guard);
+                if let Progress::Granted(grant) = pursuit.step().await? {
+                    return Ok(pursuit.keep(grant));
                 }
             }
         })

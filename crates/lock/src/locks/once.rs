@@ -99,7 +99,7 @@ impl<P, C> MakeOnce<P, C> {
         let mut pursuit = self.acquire.begin().map_err(OnceError::Lock)?;
         loop {
             match pursuit.step().await.map_err(OnceError::Lock)? {
-                Progress::Granted(guard) => return Ok(Ok(guard)),
+                Progress::Granted(grant) => return Ok(Ok(pursuit.keep(grant))),
                 Progress::Woke => {
                     if let Some(found) = (self.probe)().await.map_err(OnceError::Probe)? {
                         metrics::found_waiting(pursuit.key());

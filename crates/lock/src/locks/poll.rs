@@ -82,7 +82,7 @@ impl Acquire {
                 seen: now,
             }
         };
-        let stranger = || Owner { nonce: Nonce::fresh(), name: shared.settings.name.clone() };
+        let stranger = || Owner { nonce: Nonce::fresh(), name: terms.name.clone() };
         let mut polling = match shared.polls.take(terms.key.digest(), now) {
             Some(mut polling) => {
                 // If its time has come, this is its next attempt; otherwise it came early, which is none.

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// What Postgres says when a query with one row is done; it says so when that is committed.
-const DONE: &[u8] = b"SELECT 1\0";
+/// What Postgres says when a query of one row, or a change to one, is done; it says so when that is committed.
+const DONE: [&[u8]; 2] = [b"SELECT 1\0", b"UPDATE 1\0"];
 
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -73,7 +73,8 @@ impl Line {
                 }
                 read = server.read(&mut answered) => {
                     let answer = &answered[..read.ok().filter(|length| *length > 0)?];
-                    let is_done = answer.windows(DONE.len()).any(|part| part == DONE);
+                    let is_done =
+                        DONE.iter().any(|done| answer.windows(done.len()).any(|part| part == *done));
                     if is_done && self.loses_next.swap(false, Ordering::SeqCst) {
                         self.lost.fetch_add(1, Ordering::SeqCst);
                         return None;

@@ -2,10 +2,12 @@
 //!
 //! These types are never read from a file: [`super::reader`] does that, with better messages. They only
 //! describe it, and a test holds their keys against the reader's. The file is one, and so is its schema: the
-//! sections that `holdoff-work` reads are described here too, and a test there holds them against its readers.
+//! sections that `holdoff-work` and `holdoff-lock` read are described here too, and tests there hold them against their
+//! readers.
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
+mod lock;
 mod work;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(File).to_value()
 }
 
-/// holdoff.toml: named policies, which operation uses which, and how durable work behaves.
+/// holdoff.toml: named policies, which operation uses which, and how durable work and locks behave.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct File {
@@ -37,6 +39,10 @@ struct File {
     http: Option<work::HttpTable>,
     /// How to get the tokens that requests carry, by name.
     credentials: Option<BTreeMap<String, work::CredentialTable>>,
+    /// Signals, and the gateway they come in by.
+    signals: Option<work::SignalsTable>,
+    /// What locks are like unless an acquisition says otherwise.
+    lock: Option<lock::LockTable>,
 }
 
 /// When to try again, and how often.

@@ -31,7 +31,7 @@ pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Sent, String> {
     Ok(Sent { tasks: forms.into_iter().enumerate().map(task).collect::<Result<_, _>>()?, is_list })
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let form = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -45,9 +45,9 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
 /// read through `flatten`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TaskForm {
-    namespace: Option<String>,
-    dedup: Option<String>,
+pub(super) struct TaskForm {
+    pub(super) namespace: Option<String>,
+    pub(super) dedup: Option<String>,
     dedup_retention: Option<Wait>,
     steps: Option<Vec<StepForm>>,
     operation: Option<String>,
@@ -75,7 +75,7 @@ struct StepForm {
 }
 
 impl TaskForm {
-    fn task(self, trace: Option<&str>) -> Result<Task, String> {
+    pub(super) fn task(self, trace: Option<&str>) -> Result<Task, String> {
         let Self { namespace, dedup, dedup_retention, steps, .. } = self;
         let mut task = match (steps, self.operation) {
             (Some(steps), None) => {
@@ -157,7 +157,7 @@ impl StepForm {
 }
 
 /// A time such as `"5s"`.
-struct Wait(Duration);
+pub(super) struct Wait(pub(super) Duration);
 
 impl<'de> Deserialize<'de> for Wait {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -99,6 +99,9 @@ impl Store for Sqlite {
     }
 
     async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
+        if !signal::is_known(self.file.readers(), self.file.now(), key).await? {
+            return Ok(None);
+        }
         signal::signal_again(self.file.write().await?, key).await
     }
 

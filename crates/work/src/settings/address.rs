@@ -1,9 +1,7 @@
 //! Addresses: URLs, and the hosts that destinations are known by.
 
-use holdoff_policy::file::Reader;
+use holdoff_policy::file::{Reader, Section};
 use url::{Host, ParseError, Url};
-
-use super::section::Section;
 
 /// A URL that can be called, as it was written.
 pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str) -> Option<String> {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use holdoff_policy::file::{DeTable, Reader, Value};
+use holdoff_policy::file::{DeTable, Reader, Section, Value};
 
-use super::section::Section;
 use super::{Credential, address, secret};
 
 /// The kinds of credentials, and each kind's keys beside `kind`.

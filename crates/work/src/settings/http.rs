@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use holdoff_policy::file::{DeTable, Reader, Value};
+use holdoff_policy::file::{DeTable, Reader, Section, Value};
 
-use super::section::Section;
 use super::{DAY, Destination, HttpSettings, MAX_BYTES, address};
 
 pub(super) const KEYS: &[&str] =

@@ -1,10 +1,9 @@
 //! `[[work.notify]]`
 
-use holdoff_policy::file::{DeTable, Reader, Value};
+use holdoff_policy::file::{DeTable, Reader, Section, Value};
 
 use super::Notify;
 use super::address;
-use super::section::Section;
 
 pub(super) const KEYS: &[&str] = &["operation", "queue", "namespace", "url", "credential"];
 

@@ -3,7 +3,7 @@
 use holdoff_policy::Problems;
 use holdoff_policy::file::{self, DeTable, Reader};
 
-use super::{Settings, credentials, http, work};
+use super::{Settings, credentials, http, signals, work};
 
 impl Settings {
     /// Reads the sections of `holdoff.toml` that are about durable work; what they do not say is as in
@@ -40,6 +40,9 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     }
     if let Some(table) = reader.table_in(document, "http") {
         http::read(reader, table, &mut settings.http);
+    }
+    if let Some(table) = reader.table_in(document, "signals") {
+        signals::read(reader, table, &mut settings.signals);
     }
     settings
 }

@@ -2,7 +2,7 @@
 
 use holdoff_policy::schema;
 
-use super::{credentials, http, notify, secret, work};
+use super::{credentials, http, notify, secret, signals, work};
 
 fn keys(table: &serde_json::Value) -> Vec<&str> {
     table["properties"].as_object().unwrap().keys().map(String::as_str).collect()
@@ -26,6 +26,7 @@ fn the_schema_knows_exactly_the_readers_keys() {
         ("DestinationTable", http::DESTINATION_KEYS),
         ("BudgetTable", http::BUDGET_KEYS),
         ("BreakerTable", http::BREAKER_KEYS),
+        ("SignalsTable", signals::KEYS),
     ] {
         assert_eq!(keys(&schema["$defs"][definition]), sorted(known), "{definition}");
     }
@@ -51,7 +52,7 @@ fn the_schema_knows_exactly_the_keys_of_each_kind_of_credential() {
 fn the_top_of_the_file_knows_the_sections() {
     let schema = schema();
     let top = keys(&schema);
-    for section in ["work", "http", "credentials"] {
+    for section in ["work", "http", "credentials", "signals"] {
         assert!(top.contains(&section), "{section}");
     }
 }

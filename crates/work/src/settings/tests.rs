@@ -43,6 +43,8 @@ fn every_key_is_read() {
     assert_eq!((&card.operation, &card.queue), (&some("card.*"), &some("default")));
     assert_eq!((&card.namespace, &card.credential), (&some("eu"), &some("pager")));
     assert_eq!((all.url.as_str(), &all.operation), ("http://localhost:8080/all", &None));
+    let signals = Signals { suppress_failed: HOUR / 2, wait: seconds(2), max_waiters: 50 };
+    assert_eq!(settings.signals, signals);
     let http = &settings.http;
     assert_eq!((http.deny_private, http.timeout, http.max_redirects), (true, seconds(5), 0));
     assert_eq!(http.max_response, 2048 * KIB);

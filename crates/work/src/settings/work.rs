@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use holdoff_policy::file::{DeTable, Reader};
+use holdoff_policy::file::{DeTable, Reader, Section};
 use holdoff_policy::{MAX_DELAY, format_duration};
 
-use super::section::Section;
 use super::{DAY, MAX_BYTES, Settings, notify};
 
 pub(super) const KEYS: &[&str] = &[
@@ -18,7 +17,6 @@ pub(super) const KEYS: &[&str] = &[
     "max_steps",
     "max_depth",
     "dedup_retention",
-    "suppress_failed",
     "requeue",
     "history",
     "notify",
@@ -51,7 +49,6 @@ pub(super) fn read(
     section.count(reader, "max_steps", 1..=1_000_000, &mut settings.max_steps);
     section.count(reader, "max_depth", 1..=MANY, &mut settings.max_depth);
     section.duration(reader, "dedup_retention", Duration::ZERO..=MAX_DELAY, &mut settings.dedup_retention);
-    section.duration(reader, "suppress_failed", Duration::ZERO..=MAX_DELAY, &mut settings.suppress_failed);
     read_requeue(reader, table, settings);
     read_history(reader, table, settings);
     if let Some(value) = table.get("notify") {

@@ -10,7 +10,7 @@ impl Work {
     /// up and returned. Any number of nodes may be told of the same thing at once; one task is made.
     ///
     /// A task lives until it is over; one that failed keeps others away for
-    /// [`suppress_failed`](crate::Settings::suppress_failed).
+    /// [`suppress_failed`](crate::Signals::suppress_failed).
     pub async fn signal(&self, fingerprint: Fingerprint, task: Task) -> Result<Signalled> {
         let mut prepared = self.number(vec![task]).await?;
         let Some(task) = prepared.first_mut() else {
@@ -20,7 +20,8 @@ impl Work {
         task.dedup = None;
         let Shared { store, callers, settings, .. } = &*self.shared;
         let namespace = task.namespace.clone();
-        let key = SignalKey { namespace: &namespace, fingerprint, failed_for: settings.suppress_failed };
+        let key =
+            SignalKey { namespace: &namespace, fingerprint, failed_for: settings.signals.suppress_failed };
         let signalled = patiently(callers, |_| store.signal(&key, task)).await?;
         let fate = match signalled {
             Signalled::Created(task) => Submitted::Created(task),
@@ -33,7 +34,7 @@ impl Work {
     /// Counts a signal whose task lives; nothing if there is none. An answer that was lost may be counted twice.
     pub async fn signal_again(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>> {
         let Shared { store, callers, settings, .. } = &*self.shared;
-        let key = SignalKey { namespace, fingerprint, failed_for: settings.suppress_failed };
+        let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
         patiently(callers, |_| store.signal_again(&key)).await
     }
 }

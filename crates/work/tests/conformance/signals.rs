@@ -52,13 +52,13 @@ async fn a_discarded_task_ends_the_suppression_at_once(place: Place) {
 
 async fn a_failed_task_keeps_others_away_for_a_while(place: Place) {
     let mut settings = settings();
-    settings.suppress_failed = HOUR;
+    settings.signals.suppress_failed = HOUR;
     let work = place.open_with(settings.clone()).await;
     let task = created(&work).await;
     let claimer = claimer(&work, &["page"]).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no such pager")).await.unwrap();
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 });
-    settings.suppress_failed = Duration::from_millis(1);
+    settings.signals.suppress_failed = Duration::from_millis(1);
     let hasty = place.open_with(settings).await;
     let next = eventually("the end of its time", || async {
         match signal(&hasty).await {

@@ -1,4 +1,4 @@
-//! The sections about durable work: `[work]`, `[http]` and `[credentials]`.
+//! The sections about durable work: `[work]`, `[http]`, `[credentials]` and `[signals]`.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,6 @@ pub(super) struct WorkTable {
     max_depth: Option<u64>,
     /// How long a deduplication key is remembered, at least. Default: 24h.
     dedup_retention: Option<DurationText>,
-    /// How long a task that failed keeps signals with its fingerprint from making another. Default: 1h.
-    suppress_failed: Option<DurationText>,
     /// How long a step waits that comes back without having failed, by reason.
     requeue: Option<RequeueTable>,
     /// What is kept of finished work.
@@ -188,4 +186,18 @@ pub(super) enum SecretTable {
     Env(String),
     /// In this file.
     File(String),
+}
+
+/// Signals, and the gateway they come in by.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct SignalsTable {
+    /// How long a task that failed keeps signals with its fingerprint from making another. Default: 1h.
+    suppress_failed: Option<DurationText>,
+    /// How long a signal waits for others with its fingerprint, at most; then it does without their lock. At most
+    /// 8s; default: 5s.
+    wait: Option<DurationText>,
+    /// How many signals may wait in one daemon; beyond it they are told to come back. Default: 1024.
+    #[schemars(range(min = 1, max = 100_000))]
+    max_waiters: Option<u32>,
 }

@@ -1,7 +1,7 @@
 //! Signals: one living task for each fingerprint.
 
-use sqlx::SqliteConnection;
 use sqlx::types::Uuid;
+use sqlx::{SqliteConnection, SqlitePool};
 
 use super::Write;
 use super::rows::micros;
@@ -9,14 +9,22 @@ use super::submit::submit;
 use crate::store::{NewTask, Result, SignalKey};
 use crate::{Signalled, TaskId};
 
-/// What is blocked is blocked by a step that this finds; `?3` is when a failed one must have ended, at the earliest.
+/// Whether the task of signal `g` lives; `?3` is when a failed one must have ended, at the earliest. What is blocked
+/// is blocked by a step that this finds.
+macro_rules! lives {
+    () => {
+        "g.namespace = ?1 and g.fingerprint = ?2 and exists (
+            select 1 from holdoff_steps s where s.task = g.task
+            and (s.state in (1, 2, 5) or (s.state = 4 and s.ended_at > ?3)))"
+    };
+}
+
 /// Whoever made the task, and asks again because the answer was lost, is not counted again.
-const COUNT: &str =
-    "update holdoff_signals as g set occurrences = g.occurrences + (g.task is not ?5), last_at = ?4
-    where g.namespace = ?1 and g.fingerprint = ?2 and exists (
-        select 1 from holdoff_steps s where s.task = g.task
-        and (s.state in (1, 2, 5) or (s.state = 4 and s.ended_at > ?3)))
-    returning task, occurrences";
+const COUNT: &str = concat!(
+    "update holdoff_signals as g set occurrences = g.occurrences + (g.task is not ?5), last_at = ?4 where ",
+    lives!(),
+    " returning task, occurrences"
+);
 
 pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled> {
     let (tx, now) = (&mut *write.tx, write.now);
@@ -39,6 +47,19 @@ pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask
     };
     write.tx.commit().await?;
     Ok(signalled)
+}
+
+/// Whether there may be a task to count it for. Those who wait for one look often, and looking keeps nobody from
+/// writing.
+pub(super) async fn is_known(readers: &SqlitePool, now: i64, key: &SignalKey<'_>) -> Result<bool> {
+    let look = concat!("select exists (select 1 from holdoff_signals g where ", lives!(), ")");
+    let is_known = sqlx::query_scalar(look)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(now.saturating_sub(micros(key.failed_for)))
+        .fetch_one(readers)
+        .await?;
+    Ok(is_known)
 }
 
 pub(super) async fn signal_again(mut write: Write, key: &SignalKey<'_>) -> Result<Option<Signalled>> {

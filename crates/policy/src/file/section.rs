@@ -4,13 +4,14 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use holdoff_policy::file::{DeTable, Reader, Value};
-use holdoff_policy::format_duration;
+use toml::de::DeTable;
 
-use super::size;
+use super::reader::{Reader, Value};
+use super::{format_duration, size};
 
 /// One table of the file. Each method puts a value where it belongs, if the key is there and the value is right.
-pub(super) struct Section<'a, 'd> {
+#[derive(Debug)]
+pub struct Section<'a, 'd> {
     table: &'a DeTable<'d>,
     /// What stands before a key in messages.
     prefix: &'a str,
@@ -18,18 +19,18 @@ pub(super) struct Section<'a, 'd> {
 
 impl<'a, 'd> Section<'a, 'd> {
     /// The table `[name]`, whose keys are known by themselves.
-    pub(super) fn new(reader: &mut Reader<'_>, name: &str, table: &'a DeTable<'d>, keys: &[&str]) -> Self {
+    pub fn new(reader: &mut Reader<'_>, name: &str, table: &'a DeTable<'d>, keys: &[&str]) -> Self {
         reader.refuse_unknown_keys(&format!("in {name}"), table, keys);
         Self::of(table)
     }
 
     /// A table whose keys were checked already.
-    pub(super) fn of(table: &'a DeTable<'d>) -> Self {
+    pub fn of(table: &'a DeTable<'d>) -> Self {
         Self { table, prefix: "" }
     }
 
     /// A small table inside another one, such as `budget = { … }`.
-    pub(super) fn inside(
+    pub fn inside(
         reader: &mut Reader<'_>,
         outer: &'a DeTable<'d>,
         key: &str,
@@ -42,12 +43,12 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// The value of this key, and what it is called in messages.
-    pub(super) fn get(&self, key: &str) -> Option<(&'a Value<'d>, String)> {
+    pub fn get(&self, key: &str) -> Option<(&'a Value<'d>, String)> {
         Some((self.table.get(key)?, format!("{}{key}", self.prefix)))
     }
 
     /// A duration.
-    pub(super) fn duration(
+    pub fn duration(
         &self,
         reader: &mut Reader<'_>,
         key: &str,
@@ -61,13 +62,7 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// A size in bytes, or with a unit.
-    pub(super) fn size(
-        &self,
-        reader: &mut Reader<'_>,
-        key: &str,
-        range: RangeInclusive<u64>,
-        into: &mut usize,
-    ) {
+    pub fn size(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<u64>, into: &mut usize) {
         const EXPECTED: &str = "a number of bytes, or a size such as \"256KiB\" or \"1MiB\"";
         let Some((value, what)) = self.get(key) else { return };
         let found = match value.get_ref().as_str() {
@@ -90,7 +85,7 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// A whole number.
-    pub(super) fn count<N>(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<N>, into: &mut N)
+    pub fn count<N>(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<N>, into: &mut N)
     where
         N: TryFrom<u64> + PartialOrd + Display + Copy,
     {
@@ -101,20 +96,14 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 
     /// A number, with or without a fraction.
-    pub(super) fn number(
-        &self,
-        reader: &mut Reader<'_>,
-        key: &str,
-        range: RangeInclusive<f64>,
-        into: &mut f64,
-    ) {
+    pub fn number(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<f64>, into: &mut f64) {
         let Some((value, what)) = self.get(key) else { return };
         let Some(found) = reader.number(value, &what) else { return };
         put(reader, (value, &what), found, &range, f64::to_string, into);
     }
 
     /// A text that is not empty.
-    pub(super) fn text(&self, reader: &mut Reader<'_>, key: &str, example: &str) -> Option<String> {
+    pub fn text(&self, reader: &mut Reader<'_>, key: &str, example: &str) -> Option<String> {
         let (value, what) = self.get(key)?;
         let expected = format!("a text in quotes, such as \"{example}\"");
         let text = reader.string(value, &what, &expected)?;

@@ -1,0 +1,107 @@
+//! What is said about locks in JSON, and in queries.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdoff_lock::{Key, Lease, Nonce, Token};
+use holdoff_policy::PolicySet;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::super::forms::{self, Wait};
+use crate::problem::{Kind, Problem};
+
+/// The longest wait: an answer may take little longer than that.
+const LONGEST_WAIT: Duration = Duration::from_secs(25);
+
+/// Which lock.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    key: Option<String>,
+    key_base64: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AcquireForm {
+    key: Option<String>,
+    key_base64: Option<String>,
+    namespace: Option<String>,
+    pub(super) lease: Option<Wait>,
+    wait: Option<Wait>,
+    /// What the holder is called.
+    pub(super) name: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeldForm {
+    key: Option<String>,
+    key_base64: Option<String>,
+    namespace: Option<String>,
+    token: u64,
+    lock: Uuid,
+    /// For renewals.
+    pub(super) lease: Option<Wait>,
+}
+
+/// The bytes of a key, in a namespace.
+pub(super) struct Place {
+    pub(super) namespace: String,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Named {
+    pub(super) fn place(self) -> Result<Place, Problem> {
+        let bytes = match (self.key, self.key_base64) {
+            (Some(key), None) => key.into_bytes(),
+            (None, Some(key)) => {
+                STANDARD.decode(key).map_err(|why| invalid(format!("key_base64 is no base64: {why}")))?
+            }
+            (Some(_), Some(_)) => return Err(invalid("expected `key` or `key_base64`, and there are both")),
+            (None, None) => return Err(invalid("expected `key`, a text, or `key_base64`, any bytes")),
+        };
+        let namespace = self.namespace.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned());
+        // Checked before anybody is asked.
+        Key::new(&namespace, &bytes).map_err(|why| invalid(why.to_string()))?;
+        Ok(Place { namespace, bytes })
+    }
+}
+
+impl AcquireForm {
+    pub(super) fn place(&mut self) -> Result<Place, Problem> {
+        let (key, key_base64, namespace) = (self.key.take(), self.key_base64.take(), self.namespace.take());
+        Named { key, key_base64, namespace }.place()
+    }
+
+    /// How long to wait; not at all unless it is said.
+    pub(super) fn wait(&self) -> Result<Duration, Problem> {
+        let wait = self.wait.as_ref().map_or(Duration::ZERO, |Wait(wait)| *wait);
+        if wait > LONGEST_WAIT {
+            let most = LONGEST_WAIT.as_secs();
+            return Err(invalid(format!("wait: at most {most}s at once; ask again to wait longer")));
+        }
+        Ok(wait)
+    }
+}
+
+impl HeldForm {
+    pub(super) fn lease(&mut self) -> Result<Lease, Problem> {
+        let (key, key_base64, namespace) = (self.key.take(), self.key_base64.take(), self.namespace.take());
+        let Place { namespace, bytes } = Named { key, key_base64, namespace }.place()?;
+        let key = Key::new(&namespace, bytes).map_err(|why| invalid(why.to_string()))?;
+        Ok(Lease::new(key, Nonce::new(self.lock), Token::new(self.token)))
+    }
+}
+
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    forms::parse(body).map_err(invalid)
+}
+
+fn invalid(why: impl Into<String>) -> Problem {
+    Problem::new(Kind::InvalidLock, why)
+}

@@ -1,0 +1,79 @@
+//! A lock on its way to a client.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use holdoff_lock::Handover;
+use hyper::body::{Frame, SizeHint};
+
+/// An answer that brings a lock. If the connection is gone before the answer is taken from here, the lock is let go;
+/// if the answer is lost on its way, the lease ends by itself.
+pub(super) struct Handing {
+    text: Bytes,
+    handover: Option<Handover>,
+}
+
+impl Handing {
+    pub(super) fn answer(text: String, handover: Handover) -> Response {
+        let body = Body::new(Self { text: text.into(), handover: Some(handover) });
+        ([(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl HttpBody for Handing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.handover.take().map(|handover| {
+            _ = handover.accept();
+            Ok(Frame::data(std::mem::take(&mut self.text)))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.handover.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdoff_lock::Locks;
+
+    use super::*;
+
+    async fn is_held(locks: &Locks) -> bool {
+        // What lets go does so in the background.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        locks.inspect("a").await.unwrap().unwrap().holder.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_nobody_is_there_to_take_is_let_go() {
+        let locks = Locks::memory();
+        let handover = locks.acquire("a").hand_over().await.unwrap();
+        let answer = Handing::answer("{}".to_owned(), handover);
+        assert!(is_held(&locks).await);
+        drop(answer);
+        assert!(!is_held(&locks).await);
+
+        let handover = locks.acquire("a").hand_over().await.unwrap();
+        let answer = Handing::answer("{}".to_owned(), handover);
+        let sent = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
+        assert_eq!(sent, "{}");
+        assert!(is_held(&locks).await, "it is the client's now");
+    }
+}

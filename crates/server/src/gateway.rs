@@ -1,0 +1,97 @@
+//! Where signals come in: many of the same, and one task.
+
+use std::time::Duration;
+
+use holdoff_lock::{Locks, OnceError};
+use holdoff_work::{Fingerprint, Signalled, Task, Work};
+use tokio::sync::Semaphore;
+
+use crate::metrics;
+use crate::problem::{Kind, Problem, spread};
+
+/// Whoever sends a signal has an answer by then.
+const LONGEST_ANSWER: Duration = Duration::from_millis(9_500);
+
+/// Where signals come in.
+pub(crate) struct Gateway {
+    work: Work,
+    locks: Locks,
+    wait: Duration,
+    /// How many more may wait.
+    room: Semaphore,
+    most_waiters: usize,
+}
+
+/// Something happened.
+pub(crate) struct Signal {
+    pub(crate) namespace: String,
+    pub(crate) fingerprint: Fingerprint,
+    /// What is done about it.
+    pub(crate) task: Task,
+}
+
+impl Gateway {
+    pub(crate) fn new(work: Work, locks: Locks) -> Self {
+        let signals = work.settings().signals;
+        Self {
+            work,
+            locks,
+            wait: signals.wait,
+            room: Semaphore::new(signals.max_waiters.min(Semaphore::MAX_PERMITS)),
+            most_waiters: signals.max_waiters,
+        }
+    }
+
+    /// Takes a signal in. Dropping this stops it: it waits no more, and leaves nothing behind that does.
+    pub(crate) async fn take_in(&self, signal: Signal) -> Result<Signalled, Problem> {
+        let taken = tokio::time::timeout(LONGEST_ANSWER, self.once(signal)).await.unwrap_or_else(|_| {
+            Err(Problem::unavailable("the store did not answer in time; the signal may be sent again"))
+        });
+        metrics::signalled(match &taken {
+            Ok(Signalled::Created(_)) => "created",
+            Ok(_) => "duplicate",
+            Err(_) => "refused",
+        });
+        taken
+    }
+
+    /// The task that lives already is counted up in one statement. Otherwise one of all who were told of it makes
+    /// the task, and the others look for it while they wait. The lock only spares the store a crowd: the making
+    /// itself is idempotent, and goes on without the lock if that cannot be had in time.
+    async fn once(&self, Signal { namespace, fingerprint, task }: Signal) -> Result<Signalled, Problem> {
+        if let Some(signalled) = self.work.signal_again(&namespace, fingerprint).await? {
+            return Ok(signalled);
+        }
+        let Ok(_room) = self.room.try_acquire() else { return Err(self.crowded()) };
+        // It was looked for just now.
+        let mut has_looked = true;
+        let probe = {
+            let (work, namespace) = (self.work.clone(), namespace.clone());
+            move || {
+                let look = !std::mem::take(&mut has_looked);
+                let (work, namespace) = (work.clone(), namespace.clone());
+                async move { if look { work.signal_again(&namespace, fingerprint).await } else { Ok(None) } }
+            }
+        };
+        let create = {
+            let work = self.work.clone();
+            move |_token| async move { work.signal(fingerprint, task).await }
+        };
+        let acquire =
+            self.locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
+        match acquire.once(probe, create).or_create_anyway().await {
+            Ok(once) => Ok(once.into_inner()),
+            Err(OnceError::Probe(error) | OnceError::Create(error)) => Err(error.into()),
+            Err(OnceError::Lock(holdoff_lock::Error::Lost { .. })) => {
+                Err(Problem::unavailable("the task may have been made; the signal may be sent again"))
+            }
+            Err(OnceError::Lock(error)) => Err(error.into()),
+        }
+    }
+
+    fn crowded(&self) -> Problem {
+        let detail =
+            format!("{} signals wait in this daemon already (signals.max_waiters)", self.most_waiters);
+        Problem::new(Kind::TooManyWaiters, detail).retry_after(spread())
+    }
+}

@@ -1,0 +1,26 @@
+//! Forgetting locks that nobody uses any more: every fingerprint of a signal leaves one.
+
+use std::time::Duration;
+
+use holdoff_lock::Locks;
+use tokio_util::sync::CancellationToken;
+
+/// How often.
+const PAUSE: Duration = Duration::from_secs(60);
+/// For how long nobody has held it or asked for it.
+const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many at once, so that nobody else waits long.
+const AT_ONCE: u32 = 500;
+
+/// Forgets idle locks until the daemon stops. Their tokens stay below all that come.
+pub(crate) async fn forget_idle(locks: Locks, stopping: CancellationToken) {
+    while stopping.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
+        let all = async {
+            while locks.prune(IDLE, AT_ONCE).await? >= u64::from(AT_ONCE) {}
+            Ok::<_, holdoff_lock::Error>(())
+        };
+        if let Some(Err(error)) = stopping.run_until_cancelled(all).await {
+            tracing::warn!(%error, "idle locks are not forgotten");
+        }
+    }
+}

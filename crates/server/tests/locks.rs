@@ -1,0 +1,164 @@
+//! Locks over HTTP: the client keeps them, the daemon lends them.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::Daemon;
+use holdoff_lock::Locks;
+use holdoff_server::Place;
+use serde_json::{Value, json};
+
+async fn daemon() -> (tempfile::TempDir, Place, Daemon) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::directory(folder.path());
+    let daemon = Daemon::start(place.clone()).await;
+    (folder, place, daemon)
+}
+
+/// Posts; answers with the status and what was said.
+async fn post(daemon: &Daemon, what: &str, body: &Value) -> (u16, Value) {
+    let url = format!("{}/v1/locks/{what}", daemon.url);
+    let response = daemon.client.post(url).json(body).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+async fn get(daemon: &Daemon, path: &str) -> (u16, Value) {
+    let response = daemon.get(path).await;
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+#[tokio::test]
+async fn a_lock_is_lent_kept_and_given_back() {
+    let (_folder, _, daemon) = daemon().await;
+    let wish = json!({ "key": "invoice 7", "lease": "2s", "name": "billing-1" });
+    let (status, mine) = post(&daemon, "acquire", &wish).await;
+    assert_eq!((status, &mine["key"], &mine["namespace"]), (200, &json!("invoice 7"), &json!("default")));
+    let expires_in = mine["expires_in"].as_f64().unwrap();
+    assert!(expires_in > 1.0 && expires_in < 2.0, "{mine}");
+
+    let (status, refused) = post(&daemon, "acquire", &json!({ "key": "invoice 7" })).await;
+    assert_eq!((status, &refused["type"]), (409, &json!("/problems/lock-held")), "{refused}");
+    assert_eq!(
+        (&refused["holder"]["name"], &refused["holder"]["token"]),
+        (&json!("billing-1"), &mine["token"])
+    );
+    assert_eq!(refused["holder"].get("nonce"), None, "nobody else learns what lets it go");
+    let (status, _) = post(&daemon, "acquire", &json!({ "key": "invoice 7", "wait": "100ms" })).await;
+    assert_eq!(status, 409);
+
+    let held = json!({ "key": "invoice 7", "lock": mine["lock"], "token": mine["token"] });
+    let mut longer = held.clone();
+    longer["lease"] = json!("1m");
+    let (status, renewed) = post(&daemon, "renew", &longer).await;
+    assert!(status == 200 && renewed["expires_in"].as_f64().unwrap() > 50.0, "{renewed}");
+    let (_, shown) = get(&daemon, "/v1/locks/show?key=invoice%207").await;
+    assert!(shown["holder"]["expires_in"].as_f64().unwrap() > 50.0, "{shown}");
+
+    let mut forged = held.clone();
+    forged["lock"] = json!("0192f0c1-2345-4abc-8def-0123456789ab");
+    for what in ["renew", "release"] {
+        let (status, refused) = post(&daemon, what, &forged).await;
+        assert_eq!((status, &refused["type"]), (409, &json!("/problems/lock-lost")));
+    }
+    assert_eq!(post(&daemon, "release", &held).await, (200, json!({ "released": true })));
+    assert_eq!(post(&daemon, "release", &held).await.0, 409, "it is not yours any more");
+    let (_, next) = post(&daemon, "acquire", &json!({ "key_base64": "aW52b2ljZSA3" })).await;
+    assert!(next["token"].as_u64() > mine["token"].as_u64(), "{next}");
+}
+
+#[tokio::test]
+async fn a_holder_that_does_not_renew_makes_room() {
+    let (_folder, _, daemon) = daemon().await;
+    let (_, first) = post(&daemon, "acquire", &json!({ "key": "a", "lease": "500ms" })).await;
+    let (status, second) = post(&daemon, "acquire", &json!({ "key": "a", "wait": "5s" })).await;
+    assert_eq!(status, 200);
+    assert!(second["token"].as_u64() > first["token"].as_u64());
+}
+
+#[tokio::test]
+async fn locks_are_looked_at_and_taken_by_force() {
+    let (_folder, _, daemon) = daemon().await;
+    for (key, namespace) in [("a1", "default"), ("a2", "default"), ("b1", "default"), ("a1", "eu")] {
+        let (_, mine) = post(&daemon, "acquire", &json!({ "key": key, "namespace": namespace })).await;
+        if key == "a2" {
+            let held = json!({ "key": key, "lock": mine["lock"], "token": mine["token"] });
+            post(&daemon, "release", &held).await;
+        }
+    }
+    let keys = async |query: &str| {
+        let (_, listed) = get(&daemon, &format!("/v1/locks{query}")).await;
+        let key = |lock: &Value| {
+            format!("{}/{}", lock["namespace"].as_str().unwrap(), lock["key"].as_str().unwrap())
+        };
+        listed.as_array().unwrap().iter().map(key).collect::<Vec<_>>()
+    };
+    assert_eq!(keys("").await.len(), 4);
+    assert_eq!(keys("?namespace=default&prefix=a").await, ["default/a1", "default/a2"]);
+    assert_eq!(keys("?namespace=default&prefix=a&held=true").await, ["default/a1"]);
+    assert_eq!(keys("?limit=1").await.len(), 1);
+
+    let (_, forced) = post(&daemon, "force-release", &json!({ "key": "a1", "namespace": "eu" })).await;
+    assert_eq!((&forced["released"], &forced["holder"]["token"]), (&json!(true), &json!(1)), "{forced}");
+    let (_, again) = post(&daemon, "force-release", &json!({ "key": "a1", "namespace": "eu" })).await;
+    assert_eq!(again, json!({ "released": false, "holder": null }));
+    let (_, shown) = get(&daemon, "/v1/locks/show?key=a1&namespace=eu").await;
+    assert_eq!((&shown["held"], &shown["token"]), (&json!(false), &json!(2)), "its token is stale: {shown}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_explained() {
+    let (_folder, _, daemon) = daemon().await;
+    let long = "k".repeat(70_000);
+    for (what, body, expected) in [
+        ("acquire", json!({}), "expected `key`"),
+        ("acquire", json!({ "key": "" }), "empty"),
+        ("acquire", json!({ "key": "a", "key_base64": "YQ==" }), "both"),
+        ("acquire", json!({ "key_base64": "?" }), "no base64"),
+        ("acquire", json!({ "key": long }), "70000 bytes"),
+        ("acquire", json!({ "key": "a", "lease": "1ms" }), "between 100ms"),
+        ("acquire", json!({ "key": "a", "lease": "5" }), "lease: "),
+        ("acquire", json!({ "key": "a", "wait": "1m" }), "at most 25s"),
+        ("acquire", json!({ "key": "a", "name": "n".repeat(300) }), "name has 300 bytes"),
+        ("acquire", json!({ "key": "a", "leese": "1s" }), "leese: unknown field"),
+        ("renew", json!({ "key": "a", "token": 1 }), "missing field `lock`"),
+        ("release", json!({ "key": "a", "lock": "x", "token": 1 }), "lock: "),
+    ] {
+        let (status, problem) = post(&daemon, what, &body).await;
+        assert_eq!((status, &problem["type"]), (400, &json!("/problems/invalid-lock")), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(expected), "{problem}");
+    }
+    let (status, problem) = post(&daemon, "acquire", &json!({ "key": "k".repeat(200_000) })).await;
+    assert_eq!((status, &problem["type"]), (413, &json!("/problems/too-large")), "{problem}");
+    assert_eq!(get(&daemon, "/v1/locks/show?key=nobody's").await.0, 404);
+    assert_eq!(get(&daemon, "/v1/locks?hold=1").await.0, 400);
+    let plain = daemon.client.post(format!("{}/v1/locks/acquire", daemon.url)).body("{\"key\":\"a\"}");
+    assert_eq!(plain.send().await.unwrap().status(), 415, "a page elsewhere cannot take a lock");
+}
+
+/// A client that goes away while it waits is not waited for, and is not granted the lock.
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_nothing() {
+    let (_folder, place, daemon) = daemon().await;
+    let elsewhere = Locks::open(place.url()).await.unwrap();
+    let held = elsewhere.acquire("a").await.unwrap();
+    let url = format!("{}/v1/locks/acquire", daemon.url);
+    let request = daemon.client.post(url).json(&json!({ "key": "a", "wait": "20s" }));
+    let asked = tokio::spawn(request.send());
+    until(&elsewhere, 1).await;
+    asked.abort();
+    until(&elsewhere, 0).await;
+    held.release().await.unwrap();
+    assert!(elsewhere.try_acquire("a").await.unwrap().is_some(), "nobody has it");
+}
+
+async fn until(locks: &Locks, waiting: u32) {
+    let look = async {
+        while locks.inspect("a").await.unwrap().is_none_or(|lock| lock.waiting != waiting) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), look).await.unwrap();
+}

@@ -1,0 +1,190 @@
+//! A hundred signals of the same thing over three daemons: one task, a true count, and a store that is left in peace.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::statements::{Statements, logging_postgres};
+use bed::{Daemon, options};
+use holdoff_lock::Locks;
+use holdoff_policy::PolicySet;
+use holdoff_server::Place;
+use holdoff_testbed::kubernetes::{Kubernetes, Verb};
+use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+const SIGNALS: usize = 100;
+/// How long somebody else keeps everybody waiting.
+const HELD: Duration = Duration::from_secs(1);
+
+fn fingerprint() -> Fingerprint {
+    Fingerprint::of(["text", "disk full"])
+}
+
+async fn three(place: &Place, locks: impl Fn() -> Option<Locks>) -> Vec<Daemon> {
+    let mut daemons = Vec::new();
+    for _ in 0..3 {
+        let mut options = options(place.clone());
+        options.locks = locks();
+        daemons.push(Daemon::start_with(options).await);
+    }
+    daemons
+}
+
+/// The tests take turns: each has the machine, and its figures, to itself.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Sends all signals at once while somebody else holds their lock; answers how long the slowest took.
+async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
+    let held = elsewhere.acquire(format!("signal:{}", fingerprint())).await.unwrap();
+    let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.somebody" } });
+    let mut asked = Vec::new();
+    for number in 0..SIGNALS {
+        let daemon = &daemons[number % daemons.len()];
+        let request = daemon.client.post(format!("{}/v1/signals", daemon.url)).json(&body);
+        asked.push(tokio::spawn(async move {
+            let began = Instant::now();
+            let response = request.send().await.unwrap();
+            let status = response.status().as_u16();
+            (status, response.json::<Value>().await.unwrap(), began.elapsed())
+        }));
+    }
+    tokio::time::sleep(HELD).await;
+    held.release().await.unwrap();
+
+    let (mut counts, mut tasks, mut created, mut slowest) = (Vec::new(), Vec::new(), 0, Duration::ZERO);
+    for answer in asked {
+        let (status, answer, took) = answer.await.unwrap();
+        assert_eq!(status, if answer["created"] == true { 201 } else { 200 }, "{answer}");
+        created += usize::from(status == 201);
+        counts.push(answer["occurrences"].as_u64().expect("a count"));
+        tasks.push(answer["task"].as_str().expect("a task").to_owned());
+        slowest = slowest.max(took);
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=SIGNALS as u64).collect::<Vec<_>>(), "each is counted, and once");
+    assert_eq!(created, 1);
+    tasks.dedup();
+    assert_eq!(tasks.len(), 1, "all are told of the same task");
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+    slowest
+}
+
+/// The same crowd without a lock: everybody looks every 100 ms, one statement each time, and after the same time one
+/// makes the task.
+async fn polling(url: &str) {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Work::open_with(url, PolicySet::default(), Settings::default()).await.unwrap());
+    }
+    let waiting: Vec<_> = (1..SIGNALS)
+        .map(|number| {
+            let work = nodes[number % nodes.len()].clone();
+            tokio::spawn(async move {
+                while work.signal_again("default", fingerprint()).await.unwrap().is_none() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(HELD).await;
+    nodes[0].signal(fingerprint(), Task::of(Step::new("page.somebody"))).await.unwrap();
+    for waiter in waiting {
+        waiter.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_signals_over_three_daemons_on_postgres() {
+    let _turn = TURN.lock().await;
+    let postgres = logging_postgres();
+    let url = postgres.create_database("storm");
+    let daemons = three(&Place::store(&url), || None).await;
+    let elsewhere = Locks::postgres(&url).await.unwrap();
+    let before = postgres.log().len();
+    let slowest = storm(&daemons, &elsewhere).await;
+    let ours = Statements::of(&postgres.log()[before..]);
+    drop(daemons);
+
+    let url = postgres.create_database("polling");
+    // The tables are made before anything is counted.
+    drop(Work::open_with(&url, PolicySet::default(), Settings::default()).await.unwrap());
+    let before = postgres.log().len();
+    polling(&url).await;
+    let theirs = Statements::of(&postgres.log()[before..]);
+
+    println!(
+        "Postgres: slowest answer {slowest:?}; ours: {} statements, at most {} in 10 ms; polling: {}, at most {}",
+        ours.count(),
+        ours.peak(),
+        theirs.count(),
+        theirs.peak(),
+    );
+    assert!(theirs.count() >= 5 * SIGNALS, "the log counts: {}", theirs.count());
+    assert!(ours.count() >= 2 * SIGNALS, "the log counts: {}", ours.count());
+    assert!(ours.count() < theirs.count(), "statements for each who waits");
+    assert!(ours.peak() < theirs.peak(), "at the worst moment");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_signals_over_three_daemons_on_sqlite() {
+    let _turn = TURN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::directory(folder.path());
+    let daemons = three(&place, || None).await;
+    let elsewhere = Locks::open(place.url()).await.unwrap();
+    let slowest = storm(&daemons, &elsewhere).await;
+    println!("SQLite: slowest answer {slowest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_signals_over_three_daemons_with_leases_of_kubernetes() {
+    let _turn = TURN.lock().await;
+    let cluster = Kubernetes::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let locks = || Locks::kubernetes(cluster.client(), "default");
+    let daemons = three(&Place::directory(folder.path()), || Some(locks())).await;
+    let elsewhere = locks();
+    let slowest = storm(&daemons, &elsewhere).await;
+    let requests: usize =
+        [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete]
+            .into_iter()
+            .map(|verb| cluster.requests(verb))
+            .sum();
+    println!("Kubernetes: slowest answer {slowest:?}; {requests} requests");
+    assert!(requests < SIGNALS, "polling every 100 ms would be ten times as many: {requests}");
+}
+
+/// However many wait, each is a small future of its own, and none calls another: a small stack is enough.
+#[test]
+fn a_thousand_waiters_need_no_stack() {
+    let crowd = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let locks = Locks::memory();
+            let held = locks.acquire("a").await.unwrap();
+            let waiting: Vec<_> = (0..1000)
+                .map(|_| {
+                    let acquire = locks.acquire("a").into_future();
+                    tokio::spawn(async move { acquire.await.unwrap().release().await })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            held.release().await.unwrap();
+            for waiter in waiting {
+                waiter.await.unwrap().unwrap();
+            }
+        });
+    };
+    let small = std::thread::Builder::new().stack_size(192 * 1024);
+    small.spawn(crowd).unwrap().join().unwrap();
+}
