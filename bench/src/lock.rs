@@ -46,7 +46,8 @@ impl Place {
         match self {
             Self::Memory => "memory:".to_owned(),
             Self::Sqlite(folder) => {
-                format!("sqlite:{}", folder.path().join(format!("{:x}.db", fastrand::u64(..))).display())
+                let name = format!("{:x}.db", fastrand::Rng::new().u64(..));
+                format!("sqlite:{}", folder.path().join(name).display())
             }
             Self::Postgres(server) => server.create_database("lock"),
         }

@@ -87,7 +87,7 @@ async fn contend(
 ) {
     let released = || released.lock().unwrap_or_else(PoisonError::into_inner);
     // Those who poll do it evenly, not all at once.
-    tokio::time::sleep(POLL_EVERY.mul_f64(fastrand::f64())).await;
+    tokio::time::sleep(POLL_EVERY.mul_f64(fastrand::Rng::new().f64())).await;
     loop {
         let guard = match way.acquire(&locks).await {
             Ok(guard) => guard,
