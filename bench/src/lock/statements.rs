@@ -13,9 +13,9 @@ const ACQUISITIONS: u32 = 320;
 
 /// What a statement is about, by a part of it.
 const KINDS: [(&str, &str); 5] = [
-    ("holdoff.lock_try(", "ask"),
+    ("with granted as (", "ask"),
     ("update holdoff.locks", "renew"),
-    ("holdoff.lock_release(", "let go"),
+    ("with released as (", "let go"),
     ("holdoff.lock_withdraw(", "withdraw"),
     ("select token from holdoff.locks", "read back"),
 ];
@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn statements_are_told_apart_and_others_databases_are_left_out() {
         let log = "\
-            a_1|LOG:  execute sqlx_s_1: select * from holdoff.lock_try($1, $2)\n\
+            a_1|LOG:  execute sqlx_s_1: with granted as (\n\
             a_1|LOG:  execute sqlx_s_2: update holdoff.locks\n\tset until = holdoff.lock_try(\n\
             a_1|LOG:  statement: LISTEN \"holdoff_locks\"\n\
             a_1|ERROR:  execute what?\n\
-            b_2|LOG:  execute sqlx_s_1: select * from holdoff.lock_try($1, $2)\n";
+            b_2|LOG:  execute sqlx_s_1: with granted as (\n";
         assert_eq!(count(log, "a_1"), BTreeMap::from([("ask", 1), ("renew", 1), (SET_UP, 1)]));
     }
 }

@@ -1,5 +1,6 @@
 //! What a holder has, and how it is lost.
 
+mod finish;
 mod keeper;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::tenure::Tenure;
 use crate::{Error, Key, Token, clock};
 
+use finish::Finish;
 pub(crate) use keeper::Holding;
 
 /// A lock that is held. It is renewed in the background, and let go when this is dropped.
@@ -28,6 +30,7 @@ pub struct Guard {
     /// Dropped to stop the keeper, which then lets go.
     stop: Option<oneshot::Sender<()>>,
     keeper: Option<JoinHandle<Result<(), Error>>>,
+    holding: Arc<Holding>,
 }
 
 impl Guard {
@@ -36,8 +39,9 @@ impl Guard {
         let (stop, stopped) = oneshot::channel();
         let (tell_lost, lost) = watch::channel(false);
         let (key, token, tenure) = (holding.key.clone(), holding.token, Arc::clone(&holding.tenure));
-        let keeper = tokio::spawn(holding.keep(stopped, tell_lost));
-        Self { key, token, tenure, lost, stop: Some(stop), keeper: Some(keeper) }
+        let holding = Arc::new(holding);
+        let keeper = tokio::spawn(Arc::clone(&holding).keep(stopped, tell_lost));
+        Self { key, token, tenure, lost, stop: Some(stop), keeper: Some(keeper), holding }
     }
 
     /// The fencing token: give it to whatever the lock protects.
@@ -92,6 +96,16 @@ impl Guard {
     /// [`Error::Lost`] says that the lock was lost before; any other error that the store could not be told, in which
     /// case the lease ends by itself.
     pub async fn release(mut self) -> Result<(), Error> {
+        let is_lost = *self.lost.borrow();
+        let idle = Arc::clone(&self.holding.renewing).try_lock_owned();
+        if let (Ok(_idle), false) = (idle, is_lost) {
+            // The keeper sleeps, and renews no more: it is stopped where it is, and need not be woken to let go.
+            if let Some(keeper) = self.keeper.take() {
+                keeper.abort();
+            }
+            let holding = Arc::clone(&self.holding);
+            return Finish::new(async move { holding.let_go().await }).await;
+        }
         drop(self.stop.take());
         let Some(keeper) = self.keeper.take() else { return Ok(()) };
         // A keeper that was stopped with its runtime has told nobody, and nor could this.

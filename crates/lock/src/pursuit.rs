@@ -148,9 +148,9 @@ impl Pursuit {
         let (key, owner) = (wish.key.clone(), wish.owner.clone());
         let bid = Bid { key, owner, lease: self.lease, waits: Some(waits) };
         let call = wish.send(bid, answer_limit(self.lease));
-        let answer = match self.in_time(call).await {
+        let answer = match in_time(self.cancel.as_ref(), self.wait.deadline(), call).await {
             Ok(answer) => answer,
-            Err(error) => return Err(self.stop(error).await),
+            Err(cut) => return Err(self.cut_short(cut).await),
         };
         let (reply, holder, trouble) = understand(answer);
         (self.holder, self.trouble) = (holder, trouble);
@@ -161,9 +161,9 @@ impl Pursuit {
         let (shared, key) = (Arc::clone(&self.wish.shared), self.wish.key.clone());
         let call = shared.asking.store().granted(&key, self.wish.owner.nonce);
         let call = shared.asking.call(answer_limit(self.lease), call);
-        match self.in_time(call).await {
+        match in_time(self.cancel.as_ref(), self.wait.deadline(), call).await {
             Ok(found) => Ok(self.wait.read_back(found.ok().flatten(), clock::now(), clock::roll())),
-            Err(error) => Err(self.stop(error).await),
+            Err(cut) => Err(self.cut_short(cut).await),
         }
     }
 
@@ -210,20 +210,12 @@ impl Pursuit {
         Ok(Some(next))
     }
 
-    /// Runs a call, unless the time is up or the caller wants no more.
-    async fn in_time<T>(&self, call: impl Future<Output = T>) -> Result<T> {
-        let up = async {
-            match self.wait.deadline() {
-                Some(deadline) => clock::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
+    async fn cut_short(&mut self, cut: Cut) -> Error {
+        let error = match cut {
+            Cut::Cancelled => Error::Cancelled,
+            Cut::TimeUp => self.out_of_time(),
         };
-        tokio::select! {
-            biased;
-            () = cancelled(self.cancel.as_ref()) => Err(Error::Cancelled),
-            answer = call => Ok(answer),
-            () = up => Err(self.out_of_time()),
-        }
+        self.stop(error).await
     }
 
     /// Keeps what was granted.
@@ -308,6 +300,32 @@ pub(crate) fn understand(
     }
 }
 
+/// Why a call was not waited for.
+enum Cut {
+    Cancelled,
+    TimeUp,
+}
+
+/// Runs a call, unless the time is up or the caller wants no more.
+async fn in_time<T>(
+    cancel: Option<&CancellationToken>,
+    deadline: Option<Duration>,
+    call: impl Future<Output = T>,
+) -> std::result::Result<T, Cut> {
+    let up = async {
+        match deadline {
+            Some(deadline) => clock::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = cancelled(cancel) => Err(Cut::Cancelled),
+        answer = call => Ok(answer),
+        () = up => Err(Cut::TimeUp),
+    }
+}
+
 async fn cancelled(cancel: Option<&CancellationToken>) {
     match cancel {
         Some(cancel) => cancel.cancelled().await,
@@ -334,7 +352,8 @@ impl Shared {
             tenure: Arc::new(Mutex::new(Tenure::new(sent, lease))),
             policy: Arc::clone(&self.renewals),
             since: clock::now(),
-            place,
+            place: Mutex::new(place),
+            renewing: Arc::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ mod file;
 
 use std::time::Duration;
 
-use holdoff_policy::{BreakerOptions, Policy};
+use holdoff_policy::{BreakerOptions, Crowd, Policy};
 
 use crate::{Error, Key};
 
@@ -47,9 +47,8 @@ impl Settings {
     /// When to ask again, and when to give up.
     ///
     /// Unless set, it asks like the preset `lock`, but as often as it takes, for twice the lease: so that a holder
-    /// that was killed does not fail everybody. It has no crowd rule: whoever lets go names its successor, so a
-    /// backoff is only the way out when that word was lost, and for a small crowd such a rule would ask the store
-    /// more often than the preset does.
+    /// that was killed does not fail everybody. Where eight or more wait, it asks the less often the more there are:
+    /// whoever lets go names its successor, so a backoff is only the way out when that word was lost.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         (self.policy, self.policy_name) = (Some(policy), None);
@@ -98,7 +97,7 @@ impl Settings {
             (_, Some(wait)) => wait,
             (None, None) => self.lease * 2,
         };
-        let policy = self.policy.clone().or_else(|| Policy::preset("lock")).unwrap_or_default();
+        let policy = self.policy.clone().or_else(crowded).unwrap_or_default();
         until(&policy, wait).unwrap_or(policy)
     }
 
@@ -140,6 +139,12 @@ impl Settings {
         let total = policy.explain().total.map(|total| Duration::from_micros(total.high_us));
         [policy.deadline(), total].into_iter().flatten().min()
     }
+}
+
+/// The preset `lock`, with a rule for crowds: all who wait together ask about forty times a second.
+fn crowded() -> Option<Policy> {
+    let crowd = Crowd { slot: Duration::from_millis(50), limit: Duration::from_secs(3) };
+    Policy::preset("lock")?.to_builder().crowd(crowd).build().ok()
 }
 
 impl Default for Settings {

@@ -29,6 +29,9 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const GRACE: Duration = Duration::from_secs(1);
 /// The time each of those who wait is given when all may ask at once.
 const SLOT_US: u64 = 5_000;
+/// So many are a crowd: the policy is told of it, and asks the less often the larger it is. A few do better by its
+/// backoff alone.
+const A_CROWD: u32 = 8;
 const NARROWEST_US: u64 = 20_000;
 const WIDEST_US: u64 = 1_000_000;
 
@@ -161,7 +164,8 @@ impl Wait {
                 self.waiting = waiting;
                 let until = free_in.map(|free_in| now.saturating_add(free_in));
                 self.look_at = until.map(|until| until.saturating_add(self.nudge(roll)));
-                self.back_off(&Failure::new(Class::Contended).with_crowd(waiting), now, roll)
+                let crowd = if waiting < A_CROWD { 0 } else { waiting };
+                self.back_off(&Failure::new(Class::Contended).with_crowd(crowd), now, roll)
             }
             Reply::Unclear => {
                 // The earliest: whichever of the unclear ones was granted, the lease did not begin before it.

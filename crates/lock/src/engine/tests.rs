@@ -5,4 +5,3 @@ mod alone;
 mod crash;
 mod crowd;
 mod place;
-mod speed;

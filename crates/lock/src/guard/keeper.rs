@@ -29,14 +29,16 @@ pub(crate) struct Holding {
     pub(crate) policy: Arc<Policy>,
     pub(crate) since: Duration,
     /// The turn of this process, which ends with the lock.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Mutex<Option<Place>>,
+    /// Had while a renewal is under way; and for good by one that lets go while none is.
+    pub(crate) renewing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Holding {
     /// Renews until it is told to stop, then lets go. A renewal that is under way is waited for: were it to arrive
     /// after the release, nothing bad would come of it, but nobody could say which came first.
     pub(super) async fn keep(
-        mut self,
+        self: Arc<Self>,
         mut stopped: oneshot::Receiver<()>,
         lost: watch::Sender<bool>,
     ) -> Result<(), Error> {
@@ -48,7 +50,10 @@ impl Holding {
                     _ = &mut stopped => return self.let_go().await,
                     () = clock::sleep_until(until) => {}
                 },
-                Keep::Renew { by } => self.renew(by).await,
+                Keep::Renew { by } => {
+                    let _renewing = self.renewing.lock().await;
+                    self.renew(by).await;
+                }
                 Keep::Lost => break,
             }
         }
@@ -56,7 +61,7 @@ impl Holding {
         metrics::lost(&self.key);
         tracing::warn!(namespace = self.key.namespace(), token = %self.token, "a lock is lost");
         // Others of this process need not wait for the one that lost it.
-        self.place = None;
+        self.end_turn();
         _ = stopped.await;
         // It was lost in time, but may still stand in the store: then it need not stand until its lease is over.
         let store = self.asking.store();
@@ -79,7 +84,7 @@ impl Holding {
         }
     }
 
-    async fn let_go(self) -> Result<(), Error> {
+    pub(super) async fn let_go(&self) -> Result<(), Error> {
         let mut was_unclear = false;
         for told in 1.. {
             let call = self.asking.store().release(&self.key, self.nonce, self.token);
@@ -117,7 +122,12 @@ impl Holding {
         }
     }
 
+    fn end_turn(&self) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn ended(&self) {
+        self.end_turn();
         metrics::held(&self.key, clock::now().saturating_sub(self.since));
     }
 

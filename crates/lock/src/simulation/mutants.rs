@@ -44,7 +44,8 @@ fn a_found_grant_counted_from_the_last_bid_is_caught() {
     assert_caught(Mutant::ReadBackFromLatest, |broken| matches!(broken, Broken::TwoBelieve(..)));
 }
 
-/// The most bids within one millisecond after a holder of whom forty wait was killed.
+/// The most bids within one millisecond after a holder of whom forty wait was killed. Those who ask without end are the
+/// worst of all.
 fn burst(seed: u64, mutant: Mutant) -> u32 {
     let plan = Plan {
         contenders: 40,
@@ -55,7 +56,7 @@ fn burst(seed: u64, mutant: Mutant) -> u32 {
         slowest_us: 500,
         ..Plan::of(seed).without_faults()
     };
-    World::new(plan, mutant).kill_holder_at(4_000_000).run().unwrap().busiest
+    World::new(plan, mutant).kill_holder_at(4_000_000).run().map_or(u32::MAX, |ran| ran.busiest)
 }
 
 #[test]
