@@ -19,6 +19,7 @@ pub(crate) struct Lines(Arc<Mutex<HashMap<Digest, Line>>>);
 #[derive(Debug)]
 struct Line {
     turn: Arc<Semaphore>,
+    lookout: Arc<Semaphore>,
     /// The one whose turn it is included.
     members: usize,
 }
@@ -28,6 +29,9 @@ pub(crate) struct Place {
     lines: Lines,
     digest: Digest,
     state: State,
+    lookout: Arc<Semaphore>,
+    /// That this one looks around while it waits.
+    watch: Option<OwnedSemaphorePermit>,
 }
 
 enum State {
@@ -39,21 +43,22 @@ impl Lines {
     /// Takes the last place, unless the line is too long.
     pub(crate) fn join(&self, key: &Key, most_waiters: usize) -> Result<Place, Error> {
         let digest = *key.digest();
-        let turn = {
+        let (turn, lookout) = {
             let mut map = self.map();
-            let fresh = || Line { turn: Arc::new(Semaphore::new(1)), members: 0 };
+            let one = || Arc::new(Semaphore::new(1));
+            let fresh = || Line { turn: one(), lookout: one(), members: 0 };
             let line = map.entry(digest).or_insert_with(fresh);
             if line.members > most_waiters {
                 return Err(Error::TooManyWaiters { limit: most_waiters });
             }
             line.members += 1;
-            Arc::clone(&line.turn)
+            (Arc::clone(&line.turn), Arc::clone(&line.lookout))
         };
         let state = match Arc::clone(&turn).try_acquire_owned() {
             Ok(permit) => State::Mine { _permit: Some(permit) },
             Err(_) => State::Waiting(Box::pin(async move { turn.acquire_owned().await.ok() })),
         };
-        Ok(Place { lines: self.clone(), digest, state })
+        Ok(Place { lines: self.clone(), digest, state, lookout, watch: None })
     }
 
     /// How many stand in line for this key, the one whose turn it is included.
@@ -71,11 +76,21 @@ impl Place {
         matches!(self.state, State::Mine { .. })
     }
 
+    /// Whether this one is to look around: the one whose turn it is, and one of those who wait, for the first may keep
+    /// the lock for long. The others need not look too.
+    pub(crate) fn looks_out(&mut self) -> bool {
+        if !self.is_my_turn() && self.watch.is_none() {
+            self.watch = Arc::clone(&self.lookout).try_acquire_owned().ok();
+        }
+        self.is_my_turn() || self.watch.is_some()
+    }
+
     /// Waits for its turn. Giving up this wait does not give up the place.
     pub(crate) async fn turn(&mut self) {
         if let State::Waiting(turn) = &mut self.state {
             // Nobody closes the semaphore; were it closed, nobody would be kept waiting.
             self.state = State::Mine { _permit: turn.as_mut().await };
+            self.watch = None;
         }
     }
 }

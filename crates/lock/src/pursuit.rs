@@ -96,9 +96,10 @@ impl Pursuit {
     /// Goes on until something happens that others may want to know of.
     pub(crate) async fn step(&mut self) -> Result<Progress> {
         loop {
-            self.next = match self.next {
-                // Those behind another of this process look when it is their turn: it looks for them meanwhile.
-                Next::Ask { .. } if !self.was_told && self.is_first() => {
+            let next = self.next;
+            self.next = match next {
+                // One looks for all who wait in this process.
+                Next::Ask { .. } if !self.was_told && self.looks_out() => {
                     self.was_told = true;
                     return Ok(Progress::Woke);
                 }
@@ -121,9 +122,8 @@ impl Pursuit {
         }
     }
 
-    /// Whether nobody of this process is before it.
-    fn is_first(&self) -> bool {
-        self.place.as_ref().is_none_or(Place::is_my_turn)
+    fn looks_out(&mut self) -> bool {
+        self.place.as_mut().is_none_or(Place::looks_out)
     }
 
     async fn ask(&mut self, waits: Duration) -> Result<Next> {

@@ -27,7 +27,16 @@ impl Resource {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Off)
             .busy_timeout(Duration::from_secs(20));
-        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        // Of several that turn a new file into one with a log at once, SQLite lets all but one fail, and waits for none.
+        let pool = loop {
+            let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
+            match pool {
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("5") => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                pool => break pool.unwrap(),
+            }
+        };
         sqlite::prepare(&pool).await.unwrap();
         let create = "create table if not exists events (
             id integer primary key, token integer not null, what text not null) strict";

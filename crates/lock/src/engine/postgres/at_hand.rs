@@ -50,6 +50,16 @@ impl AtHand {
     }
 }
 
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        // A pool takes connections back by a task. Where there is no runtime any more, there is nobody to run it, and the
+        // connections are dead with the runtime they were made in.
+        if tokio::runtime::Handle::try_current().is_err() {
+            self.idle().drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
 impl Taken<'_> {
     /// It has answered.
     pub(super) fn give_back(self) {
