@@ -70,3 +70,8 @@ pub use token::Token;
 mod simulation;
 #[cfg(test)]
 mod tests;
+
+/// The page for people, compiled and run.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/lock.md")]
+struct DocsLock;

@@ -67,13 +67,13 @@ impl File {
             .idle_timeout(None)
             .max_lifetime(None)
             .after_connect(|connection, _| Box::pin(look_once(connection)));
-        let writer = one.clone().connect_with(options.clone()).await?;
+        let writer = connect(&one, &options).await?;
         let is_in_memory = url.contains(":memory:") || url.contains("mode=memory");
-        let anchor = if is_in_memory { Some(one.connect_with(options.clone()).await?) } else { None };
+        let anchor = if is_in_memory { Some(connect(&one, &options).await?) } else { None };
         let readers = if is_in_memory {
             writer.clone()
         } else {
-            SqlitePoolOptions::new().max_connections(READERS).connect_with(options).await?
+            connect(&SqlitePoolOptions::new().max_connections(READERS), &options).await?
         };
         Ok(Self { writer, readers, _anchor: anchor, clock: Clock::new(), is_in_memory })
     }
@@ -133,6 +133,23 @@ async fn look_once(connection: &mut SqliteConnection) -> Result<(), sqlx::Error>
     Ok(())
 }
 
+/// Connects as soon as nobody stands in the way. Of several that turn a new file into one with a log at once, SQLite lets
+/// all but one fail, whatever its patience.
+async fn connect(
+    pool: &SqlitePoolOptions,
+    options: &SqliteConnectOptions,
+) -> Result<SqlitePool, sqlx::Error> {
+    let until = clock::now() + BUSY_PATIENCE;
+    loop {
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if is_transient(&error) && clock::now() < until => {
+                tokio::time::sleep(clock::about(LOOK_AGAIN)).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
 /// Begins to write as soon as nobody else does.
 async fn begin(writer: &SqlitePool, how: &'static str) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
     let until = clock::now() + BUSY_PATIENCE;
@@ -180,6 +197,23 @@ mod tests {
             assert!(refused.is_err_and(|error| is_transient(&error)), "one writes at a time");
             assert!(std::mem::replace(&mut last, write.now) <= write.now);
             write.tx.commit().await.unwrap();
+        }
+    }
+
+    /// Each turns the new file into one with a log; SQLite lets all but one fail.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn any_number_open_a_new_file_at_once() {
+        for round in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let url = format!("sqlite:{}", folder.path().join("a.db").display());
+            let mut opening = tokio::task::JoinSet::new();
+            for _ in 0..16 {
+                let url = url.clone();
+                opening.spawn(async move { File::open(&url).await.map(drop) });
+            }
+            for opened in opening.join_all().await {
+                opened.unwrap_or_else(|error| panic!("round {round}: {error}"));
+            }
         }
     }
 }
