@@ -2,18 +2,20 @@
 
 mod finish;
 mod keeper;
+mod later;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 
-use crate::tenure::Tenure;
+use crate::tenure::{Keep, Tenure};
 use crate::{Error, Key, Token, clock};
 
 use finish::Finish;
 pub(crate) use keeper::Holding;
+pub(crate) use later::Later;
+use later::Ticket;
 
 /// A lock that is held. It is renewed in the background, and let go when this is dropped.
 ///
@@ -29,7 +31,10 @@ pub struct Guard {
     lost: watch::Receiver<bool>,
     /// Dropped to stop the keeper, which then lets go.
     stop: Option<oneshot::Sender<()>>,
-    keeper: Option<JoinHandle<Result<(), Error>>>,
+    /// What the keeper says when it has let go.
+    ended: Option<oneshot::Receiver<Result<(), Error>>>,
+    /// The keeper, as long as it is not needed.
+    keeper: Ticket,
     holding: Arc<Holding>,
 }
 
@@ -39,9 +44,18 @@ impl Guard {
         let (stop, stopped) = oneshot::channel();
         let (tell_lost, lost) = watch::channel(false);
         let (key, token, tenure) = (holding.key.clone(), holding.token, Arc::clone(&holding.tenure));
-        let holding = Arc::new(holding);
-        let keeper = tokio::spawn(Arc::clone(&holding).keep(stopped, tell_lost));
-        Self { key, token, tenure, lost, stop: Some(stop), keeper: Some(keeper), holding }
+        let (end, ended) = oneshot::channel();
+        let (holding, now) = (Arc::new(holding), clock::now());
+        let first = match tenure.lock().unwrap_or_else(PoisonError::into_inner).next(now) {
+            Keep::Wait { until } => until,
+            Keep::Renew { .. } | Keep::Lost => now,
+        };
+        let keeping = Arc::clone(&holding);
+        let keeper = holding.later.note(first, async move {
+            // Nobody may be there to hear it.
+            _ = end.send(keeping.keep(stopped, tell_lost).await);
+        });
+        Self { key, token, tenure, lost, stop: Some(stop), ended: Some(ended), keeper, holding }
     }
 
     /// The fencing token: give it to whatever the lock protects.
@@ -96,19 +110,25 @@ impl Guard {
     /// [`Error::Lost`] says that the lock was lost before; any other error that the store could not be told, in which
     /// case the lease ends by itself.
     pub async fn release(mut self) -> Result<(), Error> {
-        let is_lost = *self.lost.borrow();
-        let idle = Arc::clone(&self.holding.renewing).try_lock_owned();
-        if let (Ok(_idle), false) = (idle, is_lost) {
-            // The keeper sleeps, and renews no more: it is stopped where it is, and need not be woken to let go.
-            if let Some(keeper) = self.keeper.take() {
-                keeper.abort();
-            }
-            let holding = Arc::clone(&self.holding);
-            return Finish::new(async move { holding.let_go().await }).await;
+        if let Some(let_go) = self.let_go() {
+            return let_go.await;
         }
         drop(self.stop.take());
-        let Some(keeper) = self.keeper.take() else { return Ok(()) };
+        let Some(ended) = self.ended.take() else { return Ok(()) };
         // A keeper that was stopped with its runtime has told nobody, and nor could this.
-        keeper.await.unwrap_or(Err(Error::Lost { token: self.token }))
+        ended.await.unwrap_or(Err(Error::Lost { token: self.token }))
+    }
+
+    /// Lets go without a keeper, if none was needed yet.
+    fn let_go(&self) -> Option<Finish<Result<(), Error>>> {
+        let holding = Arc::clone(&self.holding);
+        holding.later.cancel(self.keeper).then(|| Finish::new(async move { holding.let_go().await }))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Begun or not, it is finished in the background; a keeper hears that its guard is gone.
+        drop(self.let_go());
     }
 }

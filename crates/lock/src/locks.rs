@@ -12,6 +12,7 @@ use std::time::Duration;
 use holdoff_policy::Policy;
 
 use crate::asking::{Asking, Trouble};
+use crate::guard::Later;
 use crate::line::{Lines, Place};
 use crate::store::{LeaseStore, Result};
 use crate::{Error, Guard, Holder, Key, Lease, LockRecord, Settings, clock, settings, tenure};
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) renewals: Arc<Policy>,
     pub(crate) lines: Lines,
     pub(crate) polls: poll::Polls,
+    pub(crate) later: Later,
 }
 
 impl Locks {
@@ -63,7 +65,8 @@ impl Locks {
     fn assemble(asking: Asking, settings: Settings, lines: Lines, polls: poll::Polls) -> Self {
         let policy = Arc::new(settings.policy());
         let renewals = Arc::new(Policy::preset("lock-aggressive").unwrap_or_default());
-        Self { shared: Arc::new(Shared { asking, settings, policy, renewals, lines, polls }) }
+        let later = Later::default();
+        Self { shared: Arc::new(Shared { asking, settings, policy, renewals, lines, polls, later }) }
     }
 
     /// The same locks with other settings.

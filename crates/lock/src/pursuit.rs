@@ -353,7 +353,7 @@ impl Shared {
             policy: Arc::clone(&self.renewals),
             since: clock::now(),
             place: Mutex::new(place),
-            renewing: Arc::default(),
+            later: self.later.clone(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdoff_policy::Policy;
 use tokio::sync::{oneshot, watch};
 
+use super::Later;
 use crate::asking::Asking;
 use crate::line::Place;
 use crate::tenure::{Keep, Tenure};
@@ -30,8 +31,8 @@ pub(crate) struct Holding {
     pub(crate) since: Duration,
     /// The turn of this process, which ends with the lock.
     pub(crate) place: Mutex<Option<Place>>,
-    /// Had while a renewal is under way; and for good by one that lets go while none is.
-    pub(crate) renewing: Arc<tokio::sync::Mutex<()>>,
+    /// Where keepers wait until they are needed.
+    pub(crate) later: Later,
 }
 
 impl Holding {
@@ -50,10 +51,7 @@ impl Holding {
                     _ = &mut stopped => return self.let_go().await,
                     () = clock::sleep_until(until) => {}
                 },
-                Keep::Renew { by } => {
-                    let _renewing = self.renewing.lock().await;
-                    self.renew(by).await;
-                }
+                Keep::Renew { by } => self.renew(by).await,
                 Keep::Lost => break,
             }
         }
