@@ -1,10 +1,12 @@
 //! Where signals come in: many of the same, and one task.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdoff_lock::{Locks, OnceError};
 use holdoff_work::{Fingerprint, Signalled, Task, Work};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::metrics;
 use crate::problem::{Kind, Problem, spread};
@@ -20,7 +22,11 @@ pub(crate) struct Gateway {
     /// How many more may wait.
     room: Semaphore,
     most_waiters: usize,
+    looks: Looks,
 }
+
+/// Looks for a task that are under way, by its namespace and fingerprint: whether they found nothing.
+type Looks = Mutex<HashMap<(String, Fingerprint), Arc<OnceCell<bool>>>>;
 
 /// Something happened.
 pub(crate) struct Signal {
@@ -39,6 +45,7 @@ impl Gateway {
             wait: signals.wait,
             room: Semaphore::new(signals.max_waiters.min(Semaphore::MAX_PERMITS)),
             most_waiters: signals.max_waiters,
+            looks: Looks::default(),
         }
     }
 
@@ -59,7 +66,7 @@ impl Gateway {
     /// the task, and the others look for it while they wait. The lock only spares the store a crowd: the making
     /// itself is idempotent, and goes on without the lock if that cannot be had in time.
     async fn once(&self, Signal { namespace, fingerprint, task }: Signal) -> Result<Signalled, Problem> {
-        if let Some(signalled) = self.work.signal_again(&namespace, fingerprint).await? {
+        if let Some(signalled) = self.look(&namespace, fingerprint).await? {
             return Ok(signalled);
         }
         let Ok(_room) = self.room.try_acquire() else { return Err(self.crowded()) };
@@ -86,6 +93,27 @@ impl Gateway {
                 Err(Problem::unavailable("the task may have been made; the signal may be sent again"))
             }
             Err(OnceError::Lock(error)) => Err(error.into()),
+        }
+    }
+
+    /// Counts the signal up if its task lives. Of many that come at once, one looks first: if it finds nothing, the
+    /// others need not look.
+    async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>, Problem> {
+        let key = (namespace.to_owned(), fingerprint);
+        let looks = || self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = Arc::clone(looks().entry(key.clone()).or_default());
+        let mut found = None;
+        let is_nothing = look.get_or_try_init(|| async {
+            let looked = self.work.signal_again(namespace, fingerprint).await;
+            // Whoever comes from now on looks anew.
+            looks().remove(&key);
+            found = looked?;
+            Ok::<_, Problem>(found.is_none())
+        });
+        match (*is_nothing.await?, found) {
+            (_, Some(found)) => Ok(Some(found)),
+            (true, None) => Ok(None),
+            (false, None) => Ok(self.work.signal_again(namespace, fingerprint).await?),
         }
     }
 

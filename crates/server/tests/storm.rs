@@ -107,32 +107,40 @@ async fn polling(url: &str) {
 async fn a_hundred_signals_over_three_daemons_on_postgres() {
     let _turn = TURN.lock().await;
     let postgres = logging_postgres();
-    let url = postgres.create_database("storm");
-    let daemons = three(&Place::store(&url), || None).await;
-    let elsewhere = Locks::postgres(&url).await.unwrap();
-    let before = postgres.log().len();
-    let slowest = storm(&daemons, &elsewhere).await;
-    let ours = Statements::of(&postgres.log()[before..]);
-    drop(daemons);
+    let (mut peaks, mut their_peaks) = (Vec::new(), Vec::new());
+    // The worst ten milliseconds of one storm are chance: the middle one of three counts.
+    for _ in 0..3 {
+        let url = postgres.create_database("storm");
+        let daemons = three(&Place::store(&url), || None).await;
+        let elsewhere = Locks::postgres(&url).await.unwrap();
+        let before = postgres.log().len();
+        let slowest = storm(&daemons, &elsewhere).await;
+        let ours = Statements::of(&postgres.log()[before..]);
+        drop(daemons);
 
-    let url = postgres.create_database("polling");
-    // The tables are made before anything is counted.
-    drop(Work::open_with(&url, PolicySet::default(), Settings::default()).await.unwrap());
-    let before = postgres.log().len();
-    polling(&url).await;
-    let theirs = Statements::of(&postgres.log()[before..]);
+        let url = postgres.create_database("polling");
+        // The tables are made before anything is counted.
+        drop(Work::open_with(&url, PolicySet::default(), Settings::default()).await.unwrap());
+        let before = postgres.log().len();
+        polling(&url).await;
+        let theirs = Statements::of(&postgres.log()[before..]);
 
-    println!(
-        "Postgres: slowest answer {slowest:?}; ours: {} statements, at most {} in 10 ms; polling: {}, at most {}",
-        ours.count(),
-        ours.peak(),
-        theirs.count(),
-        theirs.peak(),
-    );
-    assert!(theirs.count() >= 5 * SIGNALS, "the log counts: {}", theirs.count());
-    assert!(ours.count() >= 2 * SIGNALS, "the log counts: {}", ours.count());
-    assert!(ours.count() < theirs.count(), "statements for each who waits");
-    assert!(ours.peak() < theirs.peak(), "at the worst moment");
+        println!(
+            "Postgres: slowest answer {slowest:?}; ours: {} statements, at most {} in 10 ms; polling: {}, at most {}",
+            ours.count(),
+            ours.peak(),
+            theirs.count(),
+            theirs.peak(),
+        );
+        assert!(theirs.count() >= 5 * SIGNALS, "the log counts: {}", theirs.count());
+        assert!(ours.count() >= SIGNALS, "the log counts: {}", ours.count());
+        assert!(ours.count() < theirs.count() / 2, "statements for each who waits");
+        peaks.push(ours.peak());
+        their_peaks.push(theirs.peak());
+    }
+    peaks.sort_unstable();
+    their_peaks.sort_unstable();
+    assert!(peaks[1] < their_peaks[1], "at the worst moment: {peaks:?}, polling {their_peaks:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
