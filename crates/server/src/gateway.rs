@@ -1,7 +1,7 @@
 //! Where signals come in: many of the same, and one task.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdoff_lock::{Locks, OnceError};
@@ -26,7 +26,24 @@ pub(crate) struct Gateway {
 }
 
 /// Looks for a task that are under way, by its namespace and fingerprint: whether they found nothing.
-type Looks = Mutex<HashMap<(String, Fingerprint), Arc<OnceCell<bool>>>>;
+type Looks = Mutex<ByKey>;
+type ByKey = HashMap<(String, Fingerprint), Arc<OnceCell<bool>>>;
+
+/// A look that is under way. When it ends, also because its client went away, whoever comes looks anew.
+struct UnderWay<'a> {
+    looks: &'a Looks,
+    key: (String, Fingerprint),
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        lock(self.looks).remove(&self.key);
+    }
+}
+
+fn lock(looks: &Looks) -> MutexGuard<'_, ByKey> {
+    looks.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Something happened.
 pub(crate) struct Signal {
@@ -100,14 +117,11 @@ impl Gateway {
     /// others need not look.
     async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>, Problem> {
         let key = (namespace.to_owned(), fingerprint);
-        let looks = || self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = Arc::clone(looks().entry(key.clone()).or_default());
+        let look = Arc::clone(lock(&self.looks).entry(key.clone()).or_default());
         let mut found = None;
         let is_nothing = look.get_or_try_init(|| async {
-            let looked = self.work.signal_again(namespace, fingerprint).await;
-            // Whoever comes from now on looks anew.
-            looks().remove(&key);
-            found = looked?;
+            let _under_way = UnderWay { looks: &self.looks, key };
+            found = self.work.signal_again(namespace, fingerprint).await?;
             Ok::<_, Problem>(found.is_none())
         });
         match (*is_nothing.await?, found) {
