@@ -11,7 +11,7 @@ async fn a_holder_paused_past_its_lease_is_refused_by_its_token(place: Place) {
     let stale = paused.granted().await;
     assert_eq!(paused.ask("WRITE before").await, "written");
 
-    paused.signal(Signal::STOP);
+    place.pause(&paused).await;
     let guard = acquire(&locks, "ledger").await;
     assert!(guard.token().get() > stale);
     assert_eq!(resource.write(guard.key(), guard.token(), "successor").await, Write::Done);

@@ -1,11 +1,15 @@
 //! The stores, and what all subjects need.
 
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_lock::{Guard, LockRecord, Locks, Settings, Token};
 use holdoff_testbed::Postgres;
 use holdoff_testbed::kubernetes::{KUBECONFIG_VARIABLE, Kubernetes};
+use rustix::process::Signal;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
@@ -100,10 +104,29 @@ impl Place {
         Process::start(&self.store, &self.namespace, &self.file("resource.db"), Some(skew)).await
     }
 
+    /// Stops a process, and not in the midst of a write to the file: nobody could write to that before it goes on.
+    pub(crate) async fn pause(&self, process: &Process) {
+        process.signal(Signal::STOP);
+        while self.store.starts_with("sqlite:") && !can_be_written(&self.store).await {
+            process.signal(Signal::CONT);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            process.signal(Signal::STOP);
+        }
+    }
+
     /// What the processes write to.
     pub(crate) async fn resource(&self) -> Resource {
         Resource::open(&self.file("resource.db")).await
     }
+}
+
+/// Whether nobody is about to write to a SQLite file, or has stopped while it was.
+async fn can_be_written(file: &str) -> bool {
+    let options = SqliteConnectOptions::from_str(file).unwrap().busy_timeout(SECOND);
+    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let written = sqlx::raw_sql("begin immediate; rollback").execute(&mut connection).await;
+    connection.close().await.unwrap();
+    written.is_ok()
 }
 
 /// Instantiates tests for every store.
