@@ -10,7 +10,7 @@ use super::{Place, open};
 use crate::measure::now;
 use crate::row::Row;
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 31;
 const TURNS: u32 = 20;
 const PAIRS: u32 = 20;
 /// How many keys are wanted at once, for interest.
@@ -23,30 +23,50 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
         Place::Postgres(_) => Some(Bare::connect(&url).await?),
         Place::Memory | Place::Sqlite(_) => None,
     };
-    let mut rates: [Vec<f64>; 4] = Default::default();
+    let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let round = round(&locks, bare.as_mut()).await?;
-        eprintln!("lock: {name}: {:.0} pairs/s; advisory, durable, many keys: {:.0?}", round[0], &round[1..]);
-        rates.iter_mut().zip(round).for_each(|(rates, rate)| rates.push(rate));
+        let Round { ours, advisory, durable, many } = round;
+        eprintln!(
+            "lock: {name}: {ours:.0} pairs/s; {many:.0} on many keys; advisory {advisory:.0}, durable {durable:.0}"
+        );
+        rounds.push(round);
     }
-    let [ours, advisory, durable, many] = rates.map(median);
     let pairs = format!("{name}: acquire, release");
-    let at_once = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", ours));
+    let one = middle(&mut rounds, |round| round.ours).ours;
+    let many = middle(&mut rounds, |round| round.many).many;
+    let at_once = Row::beside(&format!("{pairs}, {KEYS} keys"), "/s", many, ("one key", one));
     if bare.is_none() {
-        return Ok(vec![Row::beside(&pairs, "/s", ours, ("", f64::NAN)), at_once]);
+        return Ok(vec![Row::beside(&pairs, "/s", one, ("", f64::NAN)), at_once]);
     }
     // Neither waits for the disk: what a crash forgets of ours is outwaited and outranked.
+    let Round { ours, advisory, .. } = middle(&mut rounds, |round| round.ours / round.advisory);
     let beside_advisory = Row::beside(&pairs, "/s", ours, ("bare advisory lock", advisory));
-    Ok(vec![
-        beside_advisory.bar("≥ 0.4 ×", ours >= 0.4 * advisory),
-        Row::beside(&pairs, "/s", ours, ("bare update, and select 1", durable)),
-        at_once,
-    ])
+    let beside_advisory = beside_advisory.bar("≥ 0.4 ×", ours >= 0.4 * advisory);
+    let Round { ours, durable, .. } = middle(&mut rounds, |round| round.ours / round.durable);
+    let beside_durable = Row::beside(&pairs, "/s", ours, ("bare update, and select 1", durable));
+    Ok(vec![beside_advisory, beside_durable, at_once])
+}
+
+/// Pairs a second.
+#[derive(Clone, Copy)]
+struct Round {
+    ours: f64,
+    advisory: f64,
+    durable: f64,
+    many: f64,
+}
+
+/// The round in the middle by this measure. What is set beside each other was measured in turns, in the same round.
+fn middle(rounds: &mut [Round], by: impl Fn(&Round) -> f64) -> Round {
+    rounds.sort_by(|one, other| by(one).total_cmp(&by(other)));
+    let nothing = Round { ours: f64::NAN, advisory: f64::NAN, durable: f64::NAN, many: f64::NAN };
+    rounds.get(rounds.len() / 2).copied().unwrap_or(nothing)
 }
 
 /// Pairs a second: ours, and the bare ones beside them, a few of each in turns, so that whatever disturbs the machine
 /// disturbs all of them; then ours on many keys.
-async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<[f64; 4], String> {
+async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<Round, String> {
     let [mut ours, mut advisory, mut durable] = [Duration::ZERO; 3];
     for _ in 0..TURNS {
         if let Some(bare) = &mut bare {
@@ -57,12 +77,7 @@ async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<[f64; 4], S
     }
     let [ours, advisory, durable] =
         [ours, advisory, durable].map(|time| f64::from(TURNS * PAIRS) / time.as_secs_f64());
-    Ok([ours, advisory, durable, at_once(locks).await?])
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
+    Ok(Round { ours, advisory, durable, many: at_once(locks).await? })
 }
 
 /// How long a few pairs on one key take.

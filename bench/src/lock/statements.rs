@@ -12,12 +12,15 @@ const WAITING: usize = 64;
 const ACQUISITIONS: u32 = 320;
 
 /// What a statement is about, by a part of it.
-const KINDS: [(&str, &str); 5] = [
-    ("with granted as (", "ask"),
+const KINDS: [(&str, &str); 8] = [
+    ("update holdoff.locks l", "ask plainly"),
+    ("holdoff.lock_try(", "ask"),
+    ("update holdoff.locks set nonce", "let go plainly"),
+    ("holdoff.lock_release(", "let go"),
     ("update holdoff.locks", "renew"),
-    ("with released as (", "let go"),
     ("holdoff.lock_withdraw(", "withdraw"),
     ("select token from holdoff.locks", "read back"),
+    ("holdoff.", "anything else"),
 ];
 /// What a connection is told first: neither way is charged for it.
 const SET_UP: &str = "set up, not counted";
@@ -73,11 +76,11 @@ mod tests {
     #[test]
     fn statements_are_told_apart_and_others_databases_are_left_out() {
         let log = "\
-            a_1|LOG:  execute sqlx_s_1: with granted as (\n\
+            a_1|LOG:  execute sqlx_s_1: select * from holdoff.lock_try($1)\n\
             a_1|LOG:  execute sqlx_s_2: update holdoff.locks\n\tset until = holdoff.lock_try(\n\
             a_1|LOG:  statement: LISTEN \"holdoff_locks\"\n\
             a_1|ERROR:  execute what?\n\
-            b_2|LOG:  execute sqlx_s_1: with granted as (\n";
+            b_2|LOG:  execute sqlx_s_1: select * from holdoff.lock_try($1)\n";
         assert_eq!(count(log, "a_1"), BTreeMap::from([("ask", 1), ("renew", 1), (SET_UP, 1)]));
     }
 }

@@ -1,10 +1,11 @@
 //! Locks in Postgres.
 //!
-//! Every call is one round trip; what must happen together stands in functions of the schema, with its reasons.
+//! A call is one round trip, or two where a lock was expected to be free; what must happen together stands in functions of the schema, with its reasons.
 
 mod at_hand;
 mod wake;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,9 +44,11 @@ pub(crate) struct Postgres {
     pool: PgPool,
     at_hand: at_hand::AtHand,
     wake: wake::Wake,
+    /// Whether nobody else wanted the last lock: then the next one is first tried plainly, and let go plainly.
+    calm: AtomicBool,
 }
 
-/// What `lock_try` answers: the token that was granted; or the holder's nonce, name and token, how long it has had it, when
+/// What `lock_try` answers: the token that was granted, and how many wait; or the holder's nonce, name and token, how long it has had it, when
 /// it is free, and how many wait.
 type Tried = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 
@@ -55,7 +58,7 @@ impl Postgres {
         let pool = CONNECTIONS.open(url).await?;
         holdoff_sql::postgres::migrate(&mut *pool.acquire().await?, &COMPONENT).await?;
         let wake = wake::Wake::new(pool.clone());
-        Ok(Self { at_hand: at_hand::AtHand::new(pool.clone()), pool, wake })
+        Ok(Self { at_hand: at_hand::AtHand::new(pool.clone()), pool, wake, calm: AtomicBool::new(true) })
     }
 }
 
@@ -66,59 +69,90 @@ fn lane(key: &Key) -> i64 {
 }
 
 /// A lock as `sql::Row` wants it.
-const READ: &str = "select l.namespace, l.key, l.digest, l.token, l.nonce, l.owner,
+const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.owner,
         (extract(epoch from c.moment - l.since) * 1000000)::bigint,
         (extract(epoch from l.until - c.moment) * 1000000)::bigint,
         (select count(*) from holdoff.lock_waiters w where w.digest = l.digest and w.until > c.moment)
-    from holdoff.locks l, (select clock_timestamp() as moment offset 0) c";
+    from holdoff.lock_names n join holdoff.locks l on l.digest = n.digest,
+        (select clock_timestamp() as moment offset 0) c";
 
 /// A lock that was let go, and for which nobody waits, is granted by a plain update; `lock_try` of the schema, which knows
-/// all other cases and takes three times as long, is asked only if that finds nothing.
-const TRY: &str = "with granted as (
-        update holdoff.locks l
-        set token = holdoff.lock_next_token(l.token, f.era, f.floor), since = c.moment,
-            until = c.moment + $7 * interval '1 microsecond', nonce = $5, owner = $6
-        from holdoff.lock_facts f, holdoff.lock_memory m, (select clock_timestamp() as moment offset 0) c
-        where l.digest = $1 and l.nonce is null and l.next is null and f.one and m.one
-            and m.settled < c.moment and $7 <= f.longest
-            and not exists (select from holdoff.lock_waiters w where w.digest = $1)
-        returning l.token
-    )
-    select token, null::uuid, null::text, null::bigint, null::bigint, null::bigint, null::bigint from granted
-    union all
-    select t.* from (select where not exists (select from granted)) refused,
-        lateral holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9) t";
+/// all other cases, takes three times as long.
+const TRY: &str = "update holdoff.locks l
+    set token = greatest(l.token + 1, (m.era << 40) + 1), since = clock_timestamp(),
+        until = clock_timestamp() + $4 * interval '1 microsecond', nonce = $2, owner = $3
+    from holdoff.lock_memory m
+    where l.digest = $1 and l.nonce is null and l.next is null and not l.awaited
+        and m.one and m.settled < clock_timestamp() and $4 <= m.longest
+    returning l.token";
 
-/// The same for letting go. Whoever just notes that it waits is heard of by the lock that cannot be had; one that has
-/// noted it since this statement began is missed, and asks again by itself.
-const RELEASE: &str = "with released as (
-        update holdoff.locks l set nonce = null, owner = null, until = clock_timestamp(), next = null
-        where l.digest = $1 and l.nonce = $3 and l.token = $4 and (select pg_try_advisory_xact_lock($2))
-            and not exists (select from holdoff.lock_waiters w where w.digest = $1)
-        returning true as done
-    )
-    select done from released
-    union all
-    select holdoff.lock_release($1, $2, $3, $4, $5) where not exists (select from released)";
+/// The same for letting go.
+const RELEASE: &str =
+    "update holdoff.locks set nonce = null, owner = null, until = clock_timestamp(), next = null
+    where digest = $1 and nonce = $2 and token = $3 and not awaited";
+
+impl Postgres {
+    /// The token of a lock that is simply free.
+    async fn try_plainly(&self, bid: &Bid) -> Result<Option<Token>> {
+        let mut connection = self.at_hand.take().await?;
+        let granted: Option<i64> = sqlx::query_scalar(TRY)
+            .bind(bid.key.digest().as_slice())
+            .bind(bid.owner.nonce.get())
+            .bind(text(&bid.owner.name))
+            .bind(micros(bid.lease))
+            .fetch_optional(&mut *connection)
+            .await?;
+        connection.give_back();
+        Ok(granted.map(token))
+    }
+
+    /// Whether a lock that nobody waits for was let go.
+    async fn release_plainly(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
+        let mut connection = self.at_hand.take().await?;
+        let released = sqlx::query(RELEASE)
+            .bind(key.digest().as_slice())
+            .bind(nonce.get())
+            .bind(number(token))
+            .execute(&mut *connection)
+            .await?;
+        connection.give_back();
+        Ok(released.rows_affected() > 0)
+    }
+
+    fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    fn set_calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
+    }
+}
 
 #[async_trait]
 impl LeaseStore for Postgres {
     async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
+        if self.is_calm()
+            && let Some(token) = self.try_plainly(bid).await?
+        {
+            return Ok(Answer::Granted(token));
+        }
         let mut connection = self.at_hand.take().await?;
-        let tried: Tried = sqlx::query_as(TRY)
-            .bind(bid.key.digest().as_slice())
-            .bind(lane(&bid.key))
-            .bind(text(bid.key.namespace()))
-            .bind(bid.key.readable())
-            .bind(bid.owner.nonce.get())
-            .bind(text(&bid.owner.name))
-            .bind(micros(bid.lease))
-            .bind(bid.waits.map(micros))
-            .bind(sql::MOST_WAITERS)
-            .fetch_one(&mut *connection)
-            .await?;
+        let tried: Tried =
+            sqlx::query_as("select * from holdoff.lock_try($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+                .bind(bid.key.digest().as_slice())
+                .bind(lane(&bid.key))
+                .bind(text(bid.key.namespace()))
+                .bind(bid.key.readable())
+                .bind(bid.owner.nonce.get())
+                .bind(text(&bid.owner.name))
+                .bind(micros(bid.lease))
+                .bind(bid.waits.map(micros))
+                .bind(sql::MOST_WAITERS)
+                .fetch_one(&mut *connection)
+                .await?;
         connection.give_back();
         let (granted, nonce, owner, held_token, held_us, free_us, waiting) = tried;
+        self.set_calm(granted.is_some() && waiting.unwrap_or_default() == 0);
         if let Some(granted) = granted {
             return Ok(Answer::Granted(token(granted)));
         }
@@ -150,8 +184,14 @@ impl LeaseStore for Postgres {
     }
 
     async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
+        if self.is_calm() {
+            if self.release_plainly(key, nonce, token).await? {
+                return Ok(true);
+            }
+            self.set_calm(false);
+        }
         let mut connection = self.at_hand.take().await?;
-        let released = sqlx::query_scalar(RELEASE)
+        let released = sqlx::query_scalar("select holdoff.lock_release($1, $2, $3, $4, $5)")
             .bind(key.digest().as_slice())
             .bind(lane(key))
             .bind(nonce.get())
@@ -195,10 +235,10 @@ impl LeaseStore for Postgres {
 
     async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
         let query = format!(
-            "{READ} where ($1::text is null or l.namespace = $1)
+            "{READ} where ($1::text is null or n.namespace = $1)
                 and (not $2 or l.nonce is not null and l.until > c.moment)
-                and starts_with(l.key, $3)
-            order by l.namespace, l.key, l.digest limit $4"
+                and starts_with(n.key, $3)
+            order by n.namespace, n.key, l.digest limit $4"
         );
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
             .bind(listing.namespace.as_deref().map(text))
@@ -230,6 +270,7 @@ impl LeaseStore for Postgres {
         sqlx::query("lock table holdoff.locks in share row exclusive mode").execute(&mut *tx).await?;
         let query = "update holdoff.lock_facts set era = era + 1 returning era";
         let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;
+        sqlx::query("update holdoff.lock_memory set era = $1").bind(era).execute(&mut *tx).await?;
         tx.commit().await?;
         Ok(u64::try_from(era).unwrap_or_default())
     }

@@ -13,19 +13,21 @@ create table holdoff.lock_facts (
 insert into holdoff.lock_facts (era, floor, longest) values (0, 0, 0);
 
 -- What the server forgets in a crash, and what neither a backup of its files nor a standby has: a row in a table that is not
--- in the log. Where it is missing, grants may be missing too. Before `settled` nobody is granted anything.
+-- in the log. Where it is missing, grants may be missing too. Before `settled` nobody is granted anything. It repeats what a
+-- grant must know of the facts, so that one look does for both.
 create unlogged table holdoff.lock_memory (
     one boolean primary key default true check (one),
-    settled timestamptz not null
+    settled timestamptz not null,
+    era bigint not null,
+    longest bigint not null
 );
-insert into holdoff.lock_memory (settled) values ('-infinity');
+insert into holdoff.lock_memory (settled, era, longest) values ('-infinity', 0, 0);
 
 -- A row per key; it stays when the lock is let go, and so does its token. No index mentions what changes, and pages are
--- half empty: a grant or a release is a new version of the row beside the old one, and touches no index.
+-- half empty: a grant or a release is a new version of the row beside the old one, and touches no index. What a lock is
+-- called stands elsewhere, since every index of a table is opened by whoever changes a row.
 create table holdoff.locks (
     digest bytea primary key,
-    namespace text collate "C" not null,
-    key text collate "C" not null,
     token bigint not null,
     -- Who has it; nobody if it was let go.
     nonce uuid,
@@ -35,9 +37,18 @@ create table holdoff.locks (
     until timestamptz not null,
     -- For whom it is kept, and until when.
     next uuid,
-    next_until timestamptz
+    next_until timestamptz,
+    -- Whether somebody may have noted that it waits. The first who does says so here, where it meets whoever lets go.
+    awaited boolean not null default false
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-create index locks_named on holdoff.locks (namespace, key);
+
+-- What the locks are called, for people.
+create table holdoff.lock_names (
+    digest bytea primary key,
+    namespace text collate "C" not null,
+    key text collate "C" not null
+);
+create index lock_names_by_name on holdoff.lock_names (namespace, key);
 
 -- Who waits, for how long it counts as waiting, and since when. Not in the log of the server: a crash loses nothing but
 -- politeness, since those who wait ask again anyway.
@@ -68,6 +79,7 @@ create function holdoff.lock_awake() returns timestamptz
     as $$
 declare
     since timestamptz;
+    facts holdoff.lock_facts;
 begin
     perform set_config('synchronous_commit', 'on', true);
     -- One at a time; and grants under way have read no era yet, for they come here first.
@@ -76,9 +88,9 @@ begin
     if found then
         return since;
     end if;
-    update holdoff.lock_facts f set era = f.era + 1
-        returning clock_timestamp() + f.longest * interval '1 microsecond' into since;
-    insert into holdoff.lock_memory (settled) values (since);
+    update holdoff.lock_facts f set era = f.era + 1 returning * into facts;
+    since := clock_timestamp() + facts.longest * interval '1 microsecond';
+    insert into holdoff.lock_memory (settled, era, longest) values (since, facts.era, facts.longest);
     return since;
 end
 $$;
@@ -95,16 +107,20 @@ begin
         perform set_config('synchronous_commit', 'on', true);
         update holdoff.lock_facts f set longest = a_lease
             where f.one and f.longest < a_lease and a_lease <= 60000000;
+        if found then
+            update holdoff.lock_memory m set longest = a_lease where m.one;
+        end if;
     end if;
 end
 $$;
 
--- Grants the lock, or says who has it and notes who waits. A refusal changes only who waits, and never waits for the
+-- Grants the lock, or says who has it and notes who waits; in either case, how many wait. A refusal changes only who waits, and never waits for the
 -- disk.
 --
--- Nobody is refused by a lock on the row, which would keep the holder from renewing. What must not happen is that the
--- lock is let go between a look at it and the note that somebody waits: nobody would be told. Those who note share an
--- advisory lock, and whoever lets go needs it alone, for as long as their short transactions last.
+-- What must not happen is that the lock is let go between a look at it and the note that somebody waits: nobody would be
+-- told. The first who notes it changes the row, so that a plain release comes before it or is refused. The others
+-- leave the row alone, which the holder may want to renew: those who note share an advisory lock, and whoever lets go
+-- what is awaited needs it alone, for as long as their short transactions last.
 create function holdoff.lock_try(
     a_digest bytea, a_lane bigint, a_namespace text, a_key text, a_nonce uuid, a_owner text,
     a_lease bigint, a_waits bigint, a_most_waiters bigint,
@@ -152,6 +168,9 @@ begin
             perform holdoff.lock_outlive(a_lease, longest);
             delete from holdoff.lock_waiters w
                 where w.digest = a_digest and (w.nonce = a_nonce or w.until <= moment);
+            select count(*) into waiting from (
+                select from holdoff.lock_waiters w where w.digest = a_digest limit a_most_waiters
+            ) others;
             return;
         end if;
 
@@ -161,14 +180,16 @@ begin
         moment := clock_timestamp();
         select * into seen from holdoff.locks l where l.digest = a_digest;
         if not found then
-            insert into holdoff.locks (digest, namespace, key, token, nonce, owner, since, until)
-                select a_digest, a_namespace, a_key, holdoff.lock_next_token(0, f.era, f.floor), a_nonce, a_owner,
-                    moment, moment + a_lease * interval '1 microsecond'
+            insert into holdoff.locks (digest, token, nonce, owner, since, until)
+                select a_digest, holdoff.lock_next_token(0, f.era, f.floor), a_nonce, a_owner, moment,
+                    moment + a_lease * interval '1 microsecond'
                 from holdoff.lock_facts f
                 where f.one
                 on conflict do nothing
                 returning token into granted;
             if found then
+                insert into holdoff.lock_names (digest, namespace, key) values (a_digest, a_namespace, a_key)
+                    on conflict do nothing;
                 perform holdoff.lock_outlive(a_lease, longest);
                 -- Somebody may have forgotten this very lock after the facts were read.
                 update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
@@ -184,6 +205,11 @@ begin
         continue when case when seen.nonce is null
             then seen.next is null or seen.next = a_nonce or seen.next_until <= moment
             else seen.nonce = a_nonce or seen.until <= moment end;
+        if a_waits is not null and not seen.awaited then
+            update holdoff.locks l set awaited = true
+                where l.digest = a_digest and l.nonce is not distinct from seen.nonce and l.token = seen.token;
+            continue when not found;
+        end if;
 
         select count(*) into waiting from (
             select from holdoff.lock_waiters w
@@ -206,7 +232,8 @@ begin
 end
 $$;
 
--- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody. Without anybody who waits, nobody is told: telling costs more than all the rest.
+-- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody. Without anybody
+-- who waits, nobody is told: telling costs more than all the rest.
 create function holdoff.lock_release(
     a_digest bytea, a_lane bigint, a_nonce uuid, a_token bigint, a_headstart bigint
 ) returns boolean
@@ -231,7 +258,9 @@ begin
     if not found then
         return false;
     end if;
-    if kept is not null then
+    if kept is null then
+        update holdoff.locks l set awaited = false where l.digest = a_digest and l.awaited;
+    else
         perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
     end if;
     return true;
@@ -334,7 +363,9 @@ begin
                 and not exists (select from holdoff.lock_waiters w where w.digest = o.digest and w.until > moment)
             limit a_limit for update skip locked
         )
-        returning l.token
+        returning l.digest, l.token
+    ), unnamed as (
+        delete from holdoff.lock_names n using gone where n.digest = gone.digest
     )
     select count(*), max(token) into forgotten, highest from gone;
     if forgotten > 0 then
