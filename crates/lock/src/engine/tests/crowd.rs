@@ -17,6 +17,7 @@ on_both!(
     one_that_died_waiting_costs_a_moment,
     one_that_stopped_asking_is_passed_over,
     whoever_waits_is_told,
+    whoever_begins_to_wait_while_it_is_let_go_is_told,
 );
 
 const CROWD: u128 = 16;
@@ -172,4 +173,33 @@ async fn whoever_waits_is_told(place: Place) {
     tokio::join!(heard(&mut near, Heard::Maybe), heard(&mut far, Heard::Maybe));
     let silence = tokio::time::timeout(Duration::from_millis(1), elsewhere.heard()).await;
     assert!(silence.is_err(), "told of another lock: {silence:?}");
+}
+
+/// The note that somebody waits and the release meet in the store: the one who waits is granted the lock, or told of it.
+async fn whoever_begins_to_wait_while_it_is_let_go_is_told(place: Place) {
+    let (holder, waiter) = (place.open().await, place.open().await);
+    let key = key("k");
+    let mut subscription = waiter.subscribe(&key);
+    let rounds = if place.is_postgres() { 200 } else { 20 };
+    for _ in 0..rounds {
+        let token = granted(&*holder, &bid(&key, 1)).await;
+        let (letting_go, asking) = (holder.clone(), waiter.clone());
+        let release = {
+            let key = key.clone();
+            tokio::spawn(async move { letting_go.release(&key, nonce(1), token).await.unwrap() })
+        };
+        let ask = {
+            let bid = waiting(&key, 2);
+            tokio::spawn(async move { asking.try_acquire(&bid).await.unwrap() })
+        };
+        assert!(release.await.unwrap());
+        let token = match ask.await.unwrap() {
+            Answer::Granted(token) => token,
+            Answer::Held(_) => {
+                heard(&mut subscription, Heard::Next(nonce(2))).await;
+                granted(&*waiter, &waiting(&key, 2)).await
+            }
+        };
+        assert!(waiter.release(&key, nonce(2), token).await.unwrap());
+    }
 }
