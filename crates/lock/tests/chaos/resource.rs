@@ -45,10 +45,10 @@ const SQLITE: &str = "create table events (
     ) strict";
 
 const POSTGRES_GRANTS: &str =
-    "create table grants (id bigserial primary key, key text, token bigint, at bigint);
+    "create table grants (id bigserial primary key, digest bytea, token bigint, at bigint);
     create function note_grant() returns trigger language plpgsql as $$ begin
-        insert into public.grants (key, token, at)
-            values (new.key, new.token, (extract(epoch from clock_timestamp()) * 1000000)::bigint);
+        insert into public.grants (digest, token, at)
+            values (new.digest, new.token, (extract(epoch from clock_timestamp()) * 1000000)::bigint);
         return null;
     end $$;
     create trigger note_first after insert on holdoff.locks for each row execute function note_grant();
@@ -78,10 +78,12 @@ pub(crate) async fn note_grants(store: &str) {
 }
 
 pub(crate) async fn grants(store: &str) -> Vec<Grant> {
-    let query = "select key, token, at from grants order by id";
     let rows: Vec<(String, i64, i64)> = if store.starts_with("postgres") {
+        let query = "select n.key, g.token, g.at
+            from grants g join holdoff.lock_names n on n.digest = g.digest order by g.id";
         sqlx::query_as(query).fetch_all(&mut PgConnection::connect(store).await.unwrap()).await.unwrap()
     } else {
+        let query = "select key, token, at from grants order by id";
         sqlx::query_as(query).fetch_all(&mut SqliteConnection::connect(store).await.unwrap()).await.unwrap()
     };
     rows.into_iter().map(|(key, token, at)| Grant { key, token, at }).collect()
