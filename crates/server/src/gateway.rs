@@ -137,3 +137,26 @@ impl Gateway {
         Problem::new(Kind::TooManyWaiters, detail).retry_after(spread())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use holdoff_policy::PolicySet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_whose_client_went_away_is_forgotten() {
+        let work = Work::open("sqlite::memory:", PolicySet::default()).await.unwrap();
+        let gateway = Gateway::new(work, Locks::memory());
+        let fingerprint = Fingerprint::of(["a"]);
+        let mut look = Box::pin(gateway.look("default", fingerprint));
+        // It has to wait for the store.
+        let begun = std::future::poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx))).await;
+        assert!(begun.is_pending() && !lock(&gateway.looks).is_empty());
+        drop(look);
+        assert!(lock(&gateway.looks).is_empty());
+        assert!(gateway.look("default", fingerprint).await.unwrap().is_none());
+    }
+}
