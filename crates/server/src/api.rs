@@ -3,31 +3,44 @@
 mod body;
 mod forms;
 mod locks;
+mod openapi;
 mod signals;
 mod submit;
 mod tasks;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::routing::{get, post};
 use axum::{Router, middleware};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
 use crate::{health, page};
 
+pub(crate) use openapi::{document, scope};
+
+/// Everything that is answered, with what the document says about it.
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(submit::submit))
+        .routes(routes!(tasks::task))
+        .routes(routes!(signals::signal))
+        .merge(locks::routes())
+        .routes(routes!(page::overview))
+        .routes(routes!(page::style))
+        .routes(routes!(page::docs))
+        .routes(routes!(openapi::served))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+/// The one entrance.
 pub(crate) fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/tasks", post(submit::submit))
-        .route("/v1/tasks/{id}", get(tasks::task))
-        .route("/v1/signals", post(signals::signal))
-        .merge(locks::router())
-        .route("/", get(page::overview))
-        .route("/style.css", get(page::style))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+    let (router, _) = routes().split_for_parts();
+    router
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))

@@ -31,6 +31,7 @@ mod options;
 mod page;
 mod place;
 mod problem;
+mod schema;
 mod server;
 mod show;
 mod stop;

@@ -7,11 +7,30 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdoff_lock::Holder;
 use holdoff_work::InvalidTask;
+use utoipa::ToSchema;
 
 use crate::show::{ShownHolder, show_holder};
 
 /// When to come back to a store that does not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is said when something cannot be done (RFC 9457).
+#[derive(ToSchema)]
+#[schema(as = Problem)]
+#[expect(dead_code, reason = "it stands in the document only")]
+pub(crate) struct ProblemBody {
+    /// What kind of problem it is. It stays the same.
+    #[schema(pattern = "^/problems/[a-z-]+$")]
+    r#type: String,
+    title: String,
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is true now, and what to do about it.
+    detail: String,
+    /// Who holds the lock, of a lock that is another's.
+    #[schema(nullable = false)]
+    holder: Option<ShownHolder>,
+}
 
 /// What is said when something cannot be done.
 #[derive(Debug)]

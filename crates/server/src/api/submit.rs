@@ -9,22 +9,51 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdoff_work::{Submitted, TaskId, TaskState};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{body, forms};
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::{Kind, Problem, ProblemBody};
+use crate::schema;
 
 /// What became of a task that was sent.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = TakenTask)]
 struct Taken {
+    #[schema(value_type = schema::TaskIdText)]
     id: TaskId,
     /// Unknown of a task that is forgotten, and its key is not.
+    #[schema(value_type = schema::TaskStateWord, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<TaskState>,
+    /// Whether a task with the same key was taken in before; this is it.
+    #[schema(required = false)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     duplicate: bool,
 }
 
+/// What became of what was sent: of one task, or of several.
+#[derive(ToSchema)]
+#[schema(as = TakenTasks)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it stands in the document only")]
+enum TakenTasks {
+    One(Taken),
+    Several(Vec<Taken>),
+}
+
+/// Takes tasks in.
+///
+/// When this is answered, they are durable: all of them, or none.
+#[utoipa::path(post, path = "/v1/tasks", tag = "tasks", security(("token" = ["work"])),
+    request_body = forms::SentForm,
+    responses(
+        (status = 201, description = "Taken in.", body = TakenTasks,
+            headers(("location" = String, description = "Where a single task is found."))),
+        (status = 200, description = "All of them were taken in before.", body = TakenTasks),
+        (status = 429, description = "The queue is full; come back after `Retry-After`.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
 pub(crate) async fn submit(
     State(app): State<App>,
     headers: HeaderMap,

@@ -6,18 +6,26 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use holdoff_work::TaskId;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::problem::{Kind, Problem};
-use crate::show;
+use crate::schema;
+use crate::show::{ShownTask, show};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wish {
+    /// Whether payloads are shown.
     #[serde(default)]
     payloads: bool,
 }
 
+/// A task with its steps and their attempts.
+#[utoipa::path(get, path = "/v1/tasks/{id}", tag = "tasks", security(("token" = ["read"])),
+    params(("id" = inline(schema::TaskIdText), Path, description = "The task."), Wish),
+    responses((status = 200, description = "The task.", body = ShownTask<'static>)))]
 pub(crate) async fn task(
     State(app): State<App>,
     id: Result<Path<String>, PathRejection>,
