@@ -2,11 +2,18 @@
 
 mod body;
 mod forms;
+mod input;
 mod locks;
 mod openapi;
+mod page;
+mod policies;
+mod queues;
 mod signals;
+mod steps;
 mod submit;
 mod tasks;
+mod wish;
+mod workers;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
@@ -17,20 +24,27 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
-use crate::{health, page};
+use crate::{events, health, lab};
 
+pub(crate) use input::Sent;
 pub(crate) use openapi::{document, scope};
+pub(crate) use queues::ShownQueue;
 
 /// Everything that is answered, with what the document says about it.
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(submit::submit))
-        .routes(routes!(tasks::task))
-        .routes(routes!(signals::signal))
+        .merge(tasks::routes())
+        .merge(steps::routes())
+        .merge(workers::routes())
+        .merge(queues::routes())
         .merge(locks::routes())
-        .routes(routes!(page::overview))
-        .routes(routes!(page::style))
-        .routes(routes!(page::docs))
+        .routes(routes!(signals::signal))
+        .merge(policies::routes())
+        .routes(routes!(lab::run))
+        .routes(routes!(events::listen))
+        .routes(routes!(crate::page::overview))
+        .routes(routes!(crate::page::style))
+        .routes(routes!(crate::page::docs))
         .routes(routes!(openapi::served))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

@@ -6,5 +6,5 @@ mod task;
 
 pub use lock::{ShownHolder, ShownLock, show_lock};
 pub(crate) use lock::{seconds, show_holder};
-pub(crate) use step::{ShownAttempt, ShownStep};
+pub(crate) use step::{ShownAttempt, ShownStep, encode};
 pub use task::{ShownTask, show};

@@ -100,6 +100,11 @@ impl Task {
         self
     }
 
+    /// Whether it has a key.
+    pub const fn has_dedup(&self) -> bool {
+        self.dedup.is_some()
+    }
+
     /// How long the key is remembered, instead of the file's `dedup_retention`.
     #[must_use]
     pub fn dedup_retention(mut self, retention: Duration) -> Self {
