@@ -1,6 +1,8 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`,
+//! `openapi`.
 
 mod needs;
+mod openapi;
 mod run;
 mod schema;
 mod soak;
@@ -17,6 +19,7 @@ usage: cargo xtask CHORE
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock
   soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
   schema                writes the generated files anew: the JSON schema and the test vectors
+  openapi               writes the API's document anew
 ";
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
         ["schema"] => schema::run(),
+        ["openapi"] => openapi::run(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -2,32 +2,59 @@
 
 mod body;
 mod forms;
+mod input;
 mod locks;
+mod openapi;
+mod page;
+mod policies;
+mod queues;
 mod signals;
+mod steps;
 mod submit;
 mod tasks;
+mod wish;
+mod workers;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::routing::{get, post};
 use axum::{Router, middleware};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
-use crate::{health, page};
+use crate::{events, health, lab};
 
+pub(crate) use input::Sent;
+pub(crate) use openapi::{document, scope};
+pub(crate) use queues::ShownQueue;
+
+/// Everything that is answered, with what the document says about it.
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(tasks::routes())
+        .merge(steps::routes())
+        .merge(workers::routes())
+        .merge(queues::routes())
+        .merge(locks::routes())
+        .routes(routes!(signals::signal))
+        .merge(policies::routes())
+        .routes(routes!(lab::run))
+        .routes(routes!(events::listen))
+        .routes(routes!(crate::page::overview))
+        .routes(routes!(crate::page::style))
+        .routes(routes!(crate::page::docs))
+        .routes(routes!(openapi::served))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+}
+
+/// The one entrance.
 pub(crate) fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/tasks", post(submit::submit))
-        .route("/v1/tasks/{id}", get(tasks::task))
-        .route("/v1/signals", post(signals::signal))
-        .merge(locks::router())
-        .route("/", get(page::overview))
-        .route("/style.css", get(page::style))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+    let (router, _) = routes().split_for_parts();
+    router
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use holdoff_lock::Locks;
 use holdoff_work::Work;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
+use crate::events::Events;
 use crate::gateway::Gateway;
+use crate::lab::Lab;
+use crate::pull::Pull;
 
 /// The least that a body may have.
 const LEAST_BODY: usize = 1 << 20;
@@ -19,14 +23,34 @@ pub(crate) struct App {
     pub(crate) work: Work,
     pub(crate) locks: Locks,
     pub(crate) gateway: Arc<Gateway>,
+    pub(crate) pull: Arc<Pull>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) lab: Arc<Lab>,
+    /// Whoever waits for long waits for this too.
+    pub(crate) stopping: CancellationToken,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
 }
 
 impl App {
-    pub(crate) fn new(work: Work, locks: Locks, metrics: Option<PrometheusHandle>, place: String) -> Self {
-        let gateway = Arc::new(Gateway::new(work.clone(), locks.clone()));
-        Self { work, locks, gateway, metrics, place: place.into() }
+    pub(crate) fn new(
+        work: Work,
+        locks: Locks,
+        metrics: Option<PrometheusHandle>,
+        place: String,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self {
+            gateway: Arc::new(Gateway::new(work.clone(), locks.clone())),
+            pull: Arc::new(Pull::new(work.clone())),
+            events: Arc::default(),
+            lab: Arc::default(),
+            work,
+            locks,
+            metrics,
+            place: place.into(),
+            stopping,
+        }
     }
 
     /// The most bytes a body may have.

@@ -9,17 +9,23 @@ use holdoff_work::TaskId;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::{Kind, Problem, ProblemBody};
 
 /// How long the store may take to be called ready.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The process is alive.
+#[utoipa::path(get, path = "/healthz", tag = "daemon", security(()),
+    responses((status = 200, description = "It is.", body = String)))]
 pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers: a task is looked for that nobody has.
+/// The store answers.
+///
+/// A task is looked for that nobody has.
+#[utoipa::path(get, path = "/readyz", tag = "daemon", security(()),
+    responses((status = 200, description = "It does.", body = String)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
     let nobodys = TaskId::from_uuid(Uuid::nil());
     match tokio::time::timeout(PATIENCE, app.work.task(nobodys)).await {
@@ -35,6 +41,12 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Probl
 }
 
 /// What was counted, as Prometheus reads it.
+#[utoipa::path(get, path = "/metrics", tag = "daemon", security(("token" = ["read"])),
+    responses(
+        (status = 200, description = "The metrics.", body = String),
+        (status = 404, description = "The program this runs in shows them elsewhere.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
     let Some(metrics) = &app.metrics else {
         let detail = "the program this runs in has a recorder of its own; its metrics are there";

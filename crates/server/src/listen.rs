@@ -1,20 +1,26 @@
 //! Connections: accepted, limited, and ended when the daemon is.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// The most connections at once; more wait to be accepted.
-const MOST_CONNECTIONS: usize = 1024;
-/// How long a request's head may take to arrive.
+use crate::crowd::{Crowd, Seat};
+
+/// How long a request's head may take to arrive, and how long a connection may ask nothing.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 /// The largest head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
@@ -32,19 +38,23 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS);
     let answering = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let crowd = Crowd::new();
     let next = async || {
-        let place = Arc::clone(&places).acquire_owned().await.ok()?;
-        Some((place, next_stream(&listener).await))
+        let stream = next_stream(&listener, &crowd).await;
+        Some((crowd.seat().await?, stream))
     };
-    while let Some(Some((place, stream))) = stopping.run_until_cancelled(next()).await {
-        let service = TowerToHyperService::new(app.clone());
+    while let Some(Some((seat, stream))) = stopping.run_until_cancelled(next()).await {
+        let service = Attending { seat: Arc::clone(&seat), app: TowerToHyperService::new(app.clone()) };
         let connection = answering.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
+            tokio::select! {
+                ended = connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                }
+                () = seat.has_to_leave() => tracing::debug!("an idle connection made room for another"),
             }
-            drop(place);
         });
     }
     drop(listener);
@@ -53,7 +63,25 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
     }
 }
 
-async fn next_stream(listener: &TcpListener) -> TcpStream {
+/// The API, as one connection sees it.
+struct Attending {
+    seat: Arc<Seat>,
+    app: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for Attending {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let attended = self.seat.attend();
+        let answer = self.app.call(request);
+        Box::pin(async move { answer.await.map(|answer| answer.map(|body| attended.until_sent(body))) })
+    }
+}
+
+async fn next_stream(listener: &TcpListener, crowd: &Crowd) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -63,6 +91,7 @@ async fn next_stream(listener: &TcpListener) -> TcpStream {
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
+                crowd.close_longest_idle();
                 tokio::time::sleep(BREATHER).await;
             }
         }

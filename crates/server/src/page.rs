@@ -1,11 +1,14 @@
 //! The page for people: how much waits where, and what went wrong lately.
 
+mod docs;
+
 use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
+pub(crate) use docs::{__path_docs, docs};
 use holdoff_work::{Filter, Page, QueueStats, StepRecord, StepState};
 
 use crate::app::App;
@@ -32,6 +35,9 @@ struct Overview<'a> {
     locks: String,
 }
 
+/// A page to look at: how much waits where, and what went wrong lately.
+#[utoipa::path(get, path = "/", tag = "daemon", security(("token" = ["read"])),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
 pub(crate) async fn overview(State(app): State<App>) -> Result<Html<String>, Problem> {
     let lanes = app.work.stats().await?;
     let filter = Filter::states([StepState::Failed, StepState::Conflicted]);
@@ -50,6 +56,9 @@ pub(crate) async fn overview(State(app): State<App>) -> Result<Html<String>, Pro
     Ok(Html(page))
 }
 
+/// How pages look.
+#[utoipa::path(get, path = "/style.css", tag = "daemon", security(()),
+    responses((status = 200, description = "The stylesheet.", body = String, content_type = "text/css")))]
 pub(crate) async fn style() -> Response {
     let headers = [(CONTENT_TYPE, "text/css; charset=utf-8"), (CACHE_CONTROL, "max-age=3600")];
     (headers, STYLE).into_response()

@@ -7,11 +7,30 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdoff_lock::Holder;
 use holdoff_work::InvalidTask;
+use utoipa::ToSchema;
 
 use crate::show::{ShownHolder, show_holder};
 
 /// When to come back to a store that does not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is said when something cannot be done (RFC 9457).
+#[derive(ToSchema)]
+#[schema(as = Problem)]
+#[expect(dead_code, reason = "it stands in the document only")]
+pub(crate) struct ProblemBody {
+    /// What kind of problem it is. It stays the same.
+    #[schema(pattern = "^/problems/[a-z-]+$")]
+    r#type: String,
+    title: String,
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is true now, and what to do about it.
+    detail: String,
+    /// Who holds the lock, of a lock that is another's.
+    #[schema(nullable = false)]
+    holder: Option<ShownHolder>,
+}
 
 /// What is said when something cannot be done.
 #[derive(Debug)]
@@ -29,6 +48,14 @@ pub(crate) enum Kind {
     InvalidSignal,
     InvalidLock,
     InvalidId,
+    InvalidBody,
+    NoSuchStep,
+    NoSuchPolicy,
+    StepNotHeld,
+    NotInConflict,
+    Changed,
+    IfMatchRequired,
+    KeyReused,
     InvalidQuery,
     NotJson,
     TooLarge,
@@ -62,6 +89,20 @@ impl Kind {
                 ("too-many-waiters", "Too many wait already", StatusCode::TOO_MANY_REQUESTS)
             }
             Self::InvalidId => ("invalid-id", "This is no task's id", StatusCode::BAD_REQUEST),
+            Self::InvalidBody => ("invalid-body", "What was sent is not understood", StatusCode::BAD_REQUEST),
+            Self::NoSuchStep => ("no-such-step", "There is no such step", StatusCode::NOT_FOUND),
+            Self::NoSuchPolicy => ("no-such-policy", "There is no such policy", StatusCode::NOT_FOUND),
+            Self::StepNotHeld => ("step-not-held", "The step is not yours any more", StatusCode::CONFLICT),
+            Self::NotInConflict => ("not-in-conflict", "The step is not in conflict", StatusCode::CONFLICT),
+            Self::Changed => {
+                ("changed-meanwhile", "It has changed meanwhile", StatusCode::PRECONDITION_FAILED)
+            }
+            Self::IfMatchRequired => {
+                ("if-match-required", "If-Match is missing", StatusCode::PRECONDITION_REQUIRED)
+            }
+            Self::KeyReused => {
+                ("key-reused", "The key stands for something else", StatusCode::UNPROCESSABLE_ENTITY)
+            }
             Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
             Self::NotJson => {
                 ("not-json", "Only application/json is read", StatusCode::UNSUPPORTED_MEDIA_TYPE)
@@ -111,6 +152,7 @@ impl From<holdoff_work::Error> for Problem {
                 Self::new(Kind::TooLarge, error.to_string())
             }
             Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),
+            Error::Fenced { .. } => Self::new(Kind::StepNotHeld, error.to_string()),
             Error::QueueFull { retry_after, .. } => {
                 Self::new(Kind::QueueFull, error.to_string()).retry_after(*retry_after)
             }

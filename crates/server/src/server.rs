@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::{Error, Options, api, listen, metrics, tidy};
+use crate::{Error, Options, api, events, listen, metrics, tidy};
 
 /// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
 #[derive(Debug)]
@@ -50,8 +50,9 @@ impl Server {
         let worker = start.await.map_err(cannot_keep)?;
 
         let stopping = CancellationToken::new();
-        let app = App::new(work, locks.clone(), rendered.clone(), place.to_string());
-        let mut tasks = vec![tokio::spawn(listen::accept(listener, api::router(app), stopping.clone()))];
+        let app = App::new(work, locks.clone(), rendered.clone(), place.to_string(), stopping.clone());
+        let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
+        tasks.push(tokio::spawn(listen::accept(listener, api::router(app), stopping.clone())));
         tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
         Ok(Self { address, place: place.to_string(), worker, stopping, patience, tasks })

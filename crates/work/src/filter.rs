@@ -34,6 +34,8 @@ pub struct Filter {
     pub stale_after: Option<Duration>,
     /// With this text in the step's name or its last message.
     pub text: Option<String>,
+    /// That had this [token](crate::StepRecord::token) when somebody looked, and have not moved since.
+    pub token: Option<u64>,
 }
 
 impl Filter {

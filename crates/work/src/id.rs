@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::Fingerprint;
+
 /// A task's name: a UUID of version 7, so that later tasks sort after earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -15,6 +17,28 @@ impl TaskId {
     /// A name nobody has used.
     pub(crate) fn fresh() -> Self {
         Self(Uuid::now_v7())
+    }
+
+    /// A name nobody has used, whose end is taken from a fingerprint: of UUIDs of version 7 the last 62 bits are free.
+    pub(crate) fn marked(mark: Fingerprint) -> Self {
+        let mut bytes = *Uuid::now_v7().as_bytes();
+        let (_, end) = bytes.split_at_mut(8);
+        for (byte, mark) in end.iter_mut().zip(mark.as_bytes()) {
+            *byte = *mark;
+        }
+        if let Some(first) = end.first_mut() {
+            *first = *first & 0x3f | 0x80;
+        }
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Whether the task was [marked](crate::Task::mark) with this fingerprint.
+    pub fn bears(&self, mark: Fingerprint) -> bool {
+        let ends = self.0.as_bytes().iter().skip(8).zip(mark.as_bytes()).enumerate();
+        ends.fold(true, |same, (place, (byte, mark))| {
+            let free = if place == 0 { 0x3f } else { 0xff };
+            same && byte & free == mark & free
+        })
     }
 
     /// The task with this UUID.
@@ -101,6 +125,15 @@ pub struct NotAnId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_borne_and_known() {
+        let [mark, other] = ["a", "b"].map(|text| Fingerprint::of([text]));
+        let task = TaskId::marked(mark);
+        assert!(task.bears(mark) && !task.bears(other) && !TaskId::fresh().bears(mark));
+        assert_eq!((task.0.get_version_num(), task.0.get_variant()), (7, uuid::Variant::RFC4122));
+        assert!(task > TaskId::from_uuid(Uuid::nil()) && TaskId::marked(mark).bears(mark));
+    }
 
     #[test]
     fn names_read_back() {

@@ -58,7 +58,7 @@ pub use own::postgres;
 #[cfg(feature = "sqlite")]
 pub use own::sqlite;
 pub use payload::{Format, Payload};
-pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
+pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskPage, TaskRecord, TaskSummary};
 pub use settings::{
     Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
     Signals,
@@ -67,7 +67,7 @@ pub use signal::{Fingerprint, Signalled};
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
-pub use work::{Claim, Claimer, Prepared, Work};
+pub use work::{Claim, Claimer, Prepared, Wakes, Work};
 pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder};
 
 /// The page for people, compiled and run.

@@ -104,6 +104,10 @@ pub struct StepRecord {
     /// What was said about the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The fencing token: it grows with every claim, and with every change that an operator makes. Not shown, because
+    /// it is of use only to those who change the step.
+    #[serde(skip)]
+    pub token: u64,
     /// What goes into it. Absent when it was not asked for, or is not kept any more.
     #[serde(skip)]
     pub payload: Option<Payload>,
@@ -140,6 +144,36 @@ pub struct AttemptRecord {
     /// The wait before the next attempt, if there was to be one.
     #[serde(rename = "delay_us", serialize_with = "some_micros", skip_serializing_if = "Option::is_none")]
     pub delay: Option<Duration>,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TaskSummary {
+    /// The task.
+    pub id: TaskId,
+    /// What its steps say.
+    pub state: TaskState,
+    /// Its namespace.
+    pub namespace: String,
+    /// The operation of its first step.
+    pub operation: String,
+    /// When it was submitted.
+    pub created_at: Moment,
+    /// When its last step ended, unless it still runs.
+    pub ended_at: Option<Moment>,
+    /// How many of its steps are in which state; only states that occur.
+    pub steps: Vec<(StepState, u64)>,
+}
+
+/// One page of a list of tasks.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TaskPage {
+    /// The tasks, newest first. There may be fewer than wanted, and even none, before the end.
+    pub tasks: Vec<TaskSummary>,
+    /// Where the next page begins; nothing at the end.
+    pub next: Option<TaskId>,
 }
 
 /// How many steps of a queue and operation are in which state.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::{Error, Fingerprint, Lane, Payload, Signalled, StepId, StepState, TaskId};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -354,6 +354,16 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
 
     /// Steps that match, newest first.
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>>;
+
+    /// At most so many tasks of which a step matches, newest first, before this one.
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>>;
+
+    /// A step that is held under this lease, and for how long it has been; nothing if the lease is over. Payload and
+    /// whereabouts are not read.
+    async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>>;
+
+    /// To how many steps something would be done.
+    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64>;
 
     /// Does something to every step that matches, in one transaction; answers to how many.
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(crate) use graph::graph;
 pub use invalid::InvalidTask;
 
-use crate::{Kind, Payload};
+use crate::{Fingerprint, Kind, Payload};
 
 /// A task: one step, or a graph of steps.
 ///
@@ -32,6 +32,7 @@ pub struct Task {
     pub(crate) dedup: Option<String>,
     pub(crate) dedup_retention: Option<Duration>,
     pub(crate) trace: Option<String>,
+    pub(crate) mark: Option<Fingerprint>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -99,10 +100,24 @@ impl Task {
         self
     }
 
+    /// Whether it has a key.
+    pub const fn has_dedup(&self) -> bool {
+        self.dedup.is_some()
+    }
+
     /// How long the key is remembered, instead of the file's `dedup_retention`.
     #[must_use]
     pub fn dedup_retention(mut self, retention: Duration) -> Self {
         self.dedup_retention = Some(retention);
+        self
+    }
+
+    /// Marks the task's id with what was asked for, so that whoever asks again under the same key can tell whether it
+    /// was the same, by [`TaskId::bears`](crate::TaskId::bears), for as long as the key is remembered. The mark must be
+    /// another for another key.
+    #[must_use]
+    pub fn mark(mut self, mark: Fingerprint) -> Self {
+        self.mark = Some(mark);
         self
     }
 

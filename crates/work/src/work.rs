@@ -5,6 +5,7 @@ mod operators;
 mod prepare;
 mod pull;
 mod signals;
+mod wakes;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use holdoff_policy::{Policy, PolicySet};
 
 pub use prepare::Prepared;
 pub use pull::{Claim, Claimer};
+pub use wakes::Wakes;
 
 use crate::names::Names;
 use crate::patience::{self, patiently};

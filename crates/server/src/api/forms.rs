@@ -7,6 +7,9 @@ use holdoff_work::{HttpStep, Step, Task};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::schema::WaitText;
 
 /// The most tasks at once.
 const MOST_TASKS: usize = 1000;
@@ -41,37 +44,103 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     Ok(form)
 }
 
-/// A task: one step at the top, or `steps`. One flat form, because a body that is kept as it was written cannot be
-/// read through `flatten`.
-#[derive(Deserialize)]
+/// What may be sent: one task, or several.
+#[derive(ToSchema)]
+#[schema(as = SentTasks)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it stands in the document only")]
+pub(super) enum SentForm {
+    One(Box<TaskForm>),
+    Several(Vec<TaskForm>),
+}
+
+/// A task: one step at the top, or `steps`.
+// One flat form, because a body that is kept as it was written cannot be read through `flatten`.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewTask)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskForm {
+    #[schema(min_length = 1, max_length = 200)]
     pub(super) namespace: Option<String>,
+    /// A key under which a task is taken in once.
+    #[schema(min_length = 1, max_length = 200)]
     pub(super) dedup: Option<String>,
+    /// For how long the key is remembered.
+    #[schema(value_type = Option<WaitText>)]
     dedup_retention: Option<Wait>,
+    /// The steps of a graph; what follows here is for a task of one step.
+    #[schema(min_items = 1)]
     steps: Option<Vec<StepForm>>,
+    #[schema(min_length = 1, max_length = 200)]
     operation: Option<String>,
+    #[schema(value_type = Option<HttpForm>)]
     http: Option<HttpStep>,
+    /// What goes into it, for a worker that pulls it or a handler in Rust.
+    #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
+    #[schema(min_length = 1, max_length = 200)]
     queue: Option<String>,
+    /// From 0, which goes first, to 9.
+    #[schema(maximum = 9)]
     priority: Option<u8>,
+    /// How long it waits before it runs.
+    #[schema(value_type = Option<WaitText>)]
     delay: Option<Wait>,
+    /// Which policy decides when it is tried again, instead of its operation's.
+    #[schema(min_length = 1)]
     policy: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A step of a graph.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NewStep)]
 #[serde(deny_unknown_fields)]
 struct StepForm {
+    #[schema(min_length = 1, max_length = 200)]
     name: String,
+    #[schema(min_length = 1, max_length = 200)]
     operation: String,
+    /// The names of the steps that must have succeeded before.
     #[serde(default)]
     after: Vec<String>,
+    #[schema(value_type = Option<HttpForm>)]
     http: Option<HttpStep>,
+    /// What goes into it, for a worker that pulls it or a handler in Rust.
+    #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
+    #[schema(min_length = 1, max_length = 200)]
     queue: Option<String>,
+    /// From 0, which goes first, to 9.
+    #[schema(maximum = 9)]
     priority: Option<u8>,
+    /// How long it waits before it runs.
+    #[schema(value_type = Option<WaitText>)]
     delay: Option<Wait>,
+    /// Which policy decides when it is tried again, instead of its operation's.
+    #[schema(min_length = 1)]
     policy: Option<String>,
+}
+
+/// A step that is an HTTP request.
+#[derive(ToSchema)]
+#[schema(as = HttpStep)]
+#[expect(dead_code, reason = "it stands in the document only")]
+struct HttpForm {
+    #[schema(default = "POST")]
+    method: Option<String>,
+    #[schema(format = "uri")]
+    url: String,
+    headers: Option<std::collections::BTreeMap<String, String>>,
+    /// What is sent, as JSON; or else `body_text`.
+    body: Option<serde_json::Value>,
+    body_text: Option<String>,
+    /// How long the request may take.
+    #[schema(value_type = Option<WaitText>)]
+    timeout: Option<String>,
+    /// Which statuses mean success: `200`, `"2xx"` or `"200-204"`; any 2xx unless it is said.
+    expect: Option<Vec<serde_json::Value>>,
+    /// The name of a credential in the settings whose token is sent.
+    credential: Option<String>,
 }
 
 impl TaskForm {

@@ -5,22 +5,22 @@ mod form;
 mod handing;
 mod look;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::app::App;
 
 /// The most bytes of a body: the longest key in base64, and some.
 const MAX_BODY: usize = 128 * 1024;
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/v1/locks", get(look::list))
-        .route("/v1/locks/show", get(look::show))
-        .route("/v1/locks/acquire", post(act::acquire))
-        .route("/v1/locks/renew", post(act::renew))
-        .route("/v1/locks/release", post(act::release))
-        .route("/v1/locks/force-release", post(act::force_release))
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(look::list))
+        .routes(routes!(look::show))
+        .routes(routes!(act::acquire))
+        .routes(routes!(act::renew))
+        .routes(routes!(act::release))
+        .routes(routes!(act::force_release))
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }

@@ -11,19 +11,38 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdoff_work::{Signalled, TaskId};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::body;
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::{Kind, Problem, ProblemBody};
+use crate::schema;
 
 /// What became of a signal.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = TakenSignal)]
 struct Taken {
+    /// The task that deals with it.
+    #[schema(value_type = schema::TaskIdText)]
     task: TaskId,
+    /// Whether this signal made it.
     created: bool,
+    /// How many signals it stands for.
     occurrences: u64,
 }
 
+/// Takes a signal in.
+///
+/// Many with the same fingerprint make one task as long as it lives; the others are counted.
+#[utoipa::path(post, path = "/v1/signals", tag = "signals", security(("token" = ["work"])),
+    request_body = form::SignalForm,
+    responses(
+        (status = 201, description = "It made a task.", body = Taken,
+            headers(("location" = String, description = "Where the task is found."))),
+        (status = 200, description = "A task that lives was counted up.", body = Taken),
+        (status = 429, description = "Too many wait, or the queue is full; come back after `Retry-After`.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ))]
 pub(crate) async fn signal(
     State(app): State<App>,
     headers: HeaderMap,

@@ -1,35 +1,17 @@
-//! `GET /v1/tasks/{id}`
+//! `/v1/tasks`
 
-use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
-use holdoff_work::TaskId;
-use serde::Deserialize;
+mod cancel;
+mod look;
 
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::submit;
 use crate::app::App;
-use crate::problem::{Kind, Problem};
-use crate::show;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Wish {
-    #[serde(default)]
-    payloads: bool,
-}
-
-pub(crate) async fn task(
-    State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
-    wish: Result<Query<Wish>, QueryRejection>,
-) -> Result<Response, Problem> {
-    let Path(id) = id.map_err(|wrong| Problem::new(Kind::InvalidId, wrong.body_text()))?;
-    let id: TaskId = id.parse().map_err(|_| Problem::new(Kind::InvalidId, "expected a UUID"))?;
-    let Query(wish) = wish.map_err(|wrong| Problem::new(Kind::InvalidQuery, wrong.body_text()))?;
-    let Some(record) = app.work.task(id).await? else {
-        let detail =
-            format!("there is no task {id}: it was never submitted here, or is forgotten (work.history)");
-        return Err(Problem::new(Kind::NoSuchTask, detail));
-    };
-    Ok(Json(show(&record, wish.payloads)).into_response())
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(look::tasks, submit::submit))
+        .routes(routes!(look::task))
+        .routes(routes!(cancel::cancel_task))
 }

@@ -4,26 +4,37 @@ use std::time::Duration;
 
 use holdoff_lock::{Holder, LockRecord, Token};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A lock as it is shown in JSON. Times are seconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Lock)]
 pub struct ShownLock<'a> {
     namespace: &'a str,
+    /// Its key, as far as people can read it.
     key: &'a str,
+    /// The SHA-256 it is known by.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     digest: &'a str,
     /// The highest ever granted.
+    #[schema(value_type = u64)]
     token: Token,
     held: bool,
     holder: Option<ShownHolder>,
+    /// About how many wait.
     waiting: u32,
 }
 
-/// Who holds a lock.
-#[derive(Debug, Serialize)]
+/// Who holds a lock. Times are seconds.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Holder)]
 pub struct ShownHolder {
     name: String,
+    #[schema(value_type = u64)]
     token: Token,
+    #[schema(minimum = 0)]
     held_for: f64,
+    #[schema(minimum = 0)]
     expires_in: f64,
 }
 

@@ -14,6 +14,7 @@ mod rescue;
 mod select;
 mod signal;
 mod submit;
+mod tasks;
 mod wake;
 
 pub(crate) use finish::{succeed, unblock};
@@ -27,7 +28,7 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
     Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
@@ -148,6 +149,18 @@ impl Store for Postgres {
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
         read::list(&self.pool, filter, page).await
+    }
+
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>> {
+        tasks::tasks(&self.pool, filter, before, limit).await
+    }
+
+    async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
+        claim::held(&self.pool, step, lease).await
+    }
+
+    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        operate::count(&self.pool, filter, action).await
     }
 
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {

@@ -26,6 +26,15 @@ macro_rules! read_claim {
     }};
 }
 
+/// A step that somebody has, and since when: a claim's columns, and one more.
+macro_rules! read_held {
+    ($row:expr) => {{
+        let row = $row;
+        let claimed = crate::engine::reading::read_claim!(row);
+        (claimed, crate::engine::reading::duration(row.try_get_unchecked(15)?))
+    }};
+}
+
 /// A [`StepRecord`](crate::StepRecord) from [`STEP`]'s columns, of a step that is over or not.
 macro_rules! read_step {
     ($row:expr, is_over: $is_over:expr, with_payload: $with_payload:expr) => {{
@@ -62,6 +71,7 @@ macro_rules! read_step {
             ended_at: moment(15)?,
             class: row.try_get(16)?,
             message: row.try_get(17)?,
+            token: u64::try_from(row.try_get::<i64, _>(22)?).unwrap_or(0),
             payload,
             output,
         }
@@ -87,12 +97,15 @@ macro_rules! read_attempt {
     }};
 }
 
-pub(crate) use {read_attempt, read_claim, read_step};
+pub(crate) use {read_attempt, read_claim, read_held, read_step};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::record::{self, QueueStats};
+use sqlx::types::Uuid;
+
+use crate::record::{self, Moment, QueueStats, TaskSummary};
+use crate::{StepState, TaskId, TaskState};
 
 pub(crate) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
@@ -102,6 +115,38 @@ pub(crate) fn duration(us: i64) -> Duration {
 pub(crate) type LaneRow = (i32, String, String, String, bool);
 /// What one group of steps counts: lane, state, all, due, stale, and how long the oldest has been due.
 pub(crate) type Group = (i32, i16, i64, i64, i64, Option<i64>);
+
+/// Steps of a task that are in one state: task, state, how many, the first submitted, the last ended, the namespace, and
+/// the operation of the task's first step if it is among them.
+pub(crate) type TaskRow = (Uuid, i16, i64, i64, Option<i64>, String, Option<String>);
+
+/// Tasks from what is known of their steps, newest first.
+pub(crate) fn tasks(rows: Vec<TaskRow>) -> Vec<TaskSummary> {
+    let mut tasks: BTreeMap<TaskId, TaskSummary> = BTreeMap::new();
+    for (id, state, count, created_at, ended_at, namespace, operation) in rows {
+        let id = TaskId::from_uuid(id);
+        let task = tasks.entry(id).or_insert_with(|| TaskSummary {
+            id,
+            state: TaskState::Succeeded,
+            namespace,
+            operation: String::new(),
+            created_at: Moment(created_at),
+            ended_at: None,
+            steps: Vec::new(),
+        });
+        task.created_at = task.created_at.min(Moment(created_at));
+        task.ended_at = task.ended_at.max(ended_at.map(Moment));
+        task.operation = operation.unwrap_or_else(|| std::mem::take(&mut task.operation));
+        let state = StepState::of_code(state).unwrap_or(StepState::Failed);
+        task.steps.push((state, u64::try_from(count).unwrap_or(0)));
+    }
+    for task in tasks.values_mut() {
+        task.steps.sort_unstable();
+        task.state = TaskState::of(task.steps.iter().map(|(state, _)| *state));
+        task.ended_at = task.ended_at.filter(|_| task.state != TaskState::Running);
+    }
+    tasks.into_values().rev().collect()
+}
 
 /// What is known of every lane in which there is something.
 pub(crate) fn stats(lanes: Vec<LaneRow>, groups: Vec<Group>, done: Vec<(i32, i64)>) -> Vec<QueueStats> {

@@ -17,6 +17,7 @@ mod rows;
 mod select;
 mod signal;
 mod submit;
+mod tasks;
 mod wake;
 
 pub(super) use holdoff_sql::sqlite::Write;
@@ -32,7 +33,7 @@ use holdoff_sql::sqlite::File;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::store::{
     Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
     Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
@@ -156,6 +157,18 @@ impl Store for Sqlite {
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
         read::list(self.file.readers(), self.file.now(), filter, page).await
+    }
+
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>> {
+        tasks::tasks(self.file.readers(), self.file.now(), filter, before, limit).await
+    }
+
+    async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
+        claim::held(self.file.readers(), self.file.now(), step, lease).await
+    }
+
+    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        operate::count(self.file.readers(), self.file.now(), filter, action).await
     }
 
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {

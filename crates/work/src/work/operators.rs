@@ -5,12 +5,15 @@ use std::time::Duration;
 use super::Work;
 use crate::filter::{Action, Filter, Page};
 use crate::patience::patiently;
-use crate::record::{QueueStats, StepRecord, TaskRecord};
+use crate::record::{QueueStats, StepRecord, TaskPage, TaskRecord};
 use crate::store::{Pausable, PruneRule, Result};
 use crate::{Error, TaskId, TaskState, metrics};
 
 /// How often a waiting caller looks, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a page of tasks is looked for among tasks in other states.
+const MOST_LOOKS: u32 = 10;
 
 /// The most steps forgotten in one transaction.
 const FORGOTTEN_AT_ONCE: i64 = 1000;
@@ -35,6 +38,50 @@ impl Work {
     /// Steps that match, newest first.
     pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
         patiently(&self.shared.callers, |_| self.shared.store.list(filter, page)).await
+    }
+
+    /// Tasks of which a step matches, newest first: a page of at most `limit`, beginning before `before`. Those in
+    /// another state than `state` are passed over, and so many of them at once that a page may be short before the end.
+    pub async fn tasks(
+        &self,
+        filter: &Filter,
+        state: Option<TaskState>,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<TaskPage> {
+        let wanted = limit.clamp(1, Page::MOST);
+        let mut page = TaskPage { tasks: Vec::new(), next: before };
+        for _ in 0..MOST_LOOKS {
+            let missing = wanted - u32::try_from(page.tasks.len()).unwrap_or(wanted).min(wanted);
+            if missing == 0 {
+                return Ok(page);
+            }
+            // When most are passed over, looking at few at a time would take many looks.
+            let look = if state.is_some() { wanted } else { missing };
+            let before = page.next;
+            let found =
+                patiently(&self.shared.callers, |_| self.shared.store.tasks(filter, before, look)).await?;
+            let is_end = found.len() < look as usize;
+            for task in found {
+                if page.tasks.len() >= wanted as usize {
+                    return Ok(page);
+                }
+                page.next = Some(task.id);
+                if state.is_none_or(|state| state == task.state) {
+                    page.tasks.push(task);
+                }
+            }
+            if is_end {
+                page.next = None;
+                return Ok(page);
+            }
+        }
+        Ok(page)
+    }
+
+    /// To how many steps [`act`](Self::act) would do something now.
+    pub async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        patiently(&self.shared.callers, |_| self.shared.store.count(filter, action)).await
     }
 
     /// Does something to every step that matches, in one transaction; answers to how many.

@@ -67,7 +67,7 @@ impl Work {
             let retention = task.dedup_retention.unwrap_or(self.shared.settings.dedup_retention);
             let number = |place: &usize| i32::try_from(*place).unwrap_or(i32::MAX);
             prepared.push(NewTask {
-                id: TaskId::fresh(),
+                id: task.mark.map_or_else(TaskId::fresh, TaskId::marked),
                 namespace,
                 dedup: task.dedup.map(|key| Dedup { key, retention }),
                 trace: task.trace,

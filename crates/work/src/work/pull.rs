@@ -1,13 +1,19 @@
 //! Workers that run somewhere else: they claim, say that they are alive, and report.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use holdoff_policy::Class;
 
 use super::Work;
 use crate::notify::Herald;
 use crate::patience::patiently;
-use crate::store::{Claimed, Exit, Reason, Receipt, Report, Result, Wants, WorkerId};
+use crate::store::{Claimed, Exit, LaneId, Reason, Receipt, Report, Result, Wants, Why, WorkerId};
 use crate::verdict::{Verdict, verdict};
 use crate::{Error, Fault, Payload, StepId, clock};
+
+/// The lane of a step of which nothing is known.
+const NO_LANE: LaneId = -1;
 
 /// The most steps that are given out at once.
 const MOST: u32 = 1000;
@@ -16,12 +22,12 @@ const MOST: u32 = 1000;
 ///
 /// Every report is fenced: one that comes after the lease is over changes nothing and says so, and one that comes
 /// twice is answered with what was recorded the first time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claimer {
     work: Work,
     worker: WorkerId,
     wants: Wants,
-    herald: Herald,
+    herald: Arc<Herald>,
 }
 
 /// A step that was claimed.
@@ -31,6 +37,8 @@ pub struct Claim {
     operation: String,
     inputs: Vec<(String, Payload)>,
     pub(crate) since: Duration,
+    /// How long it had been claimed by then.
+    before: Duration,
 }
 
 impl Work {
@@ -40,12 +48,49 @@ impl Work {
         let wants =
             Wants { namespaces: Vec::new(), queues: own(queues), operations: own(operations), http: false };
         let worker = patiently(&self.shared.callers, |_| self.shared.store.register(name)).await?;
-        let herald = Herald::new(self).await?;
+        let herald = Arc::new(Herald::new(self).await?);
         Ok(Claimer { work: self.clone(), worker, wants, herald })
     }
 }
 
 impl Claimer {
+    /// The same worker, with other wishes: in these namespaces and queues, none named meaning all, steps of these
+    /// operations.
+    #[must_use]
+    pub fn wanting(&self, namespaces: Vec<String>, queues: Vec<String>, operations: Vec<String>) -> Self {
+        Self { wants: Wants { namespaces, queues, operations, http: false }, ..self.clone() }
+    }
+
+    /// Claims due steps of one lane, as [`claim`](Self::claim) does, waiting so long for there to be any.
+    pub async fn claim_within(&self, limit: u32, lease: Duration, wait: Duration) -> Result<Vec<Claim>> {
+        let mut wakes = self.work.shared.store.wakes();
+        let until = clock::now().saturating_add(wait);
+        loop {
+            wakes.mark_unchanged();
+            let claims = self.claim(limit, lease).await?;
+            let left = until.saturating_sub(clock::now());
+            if !claims.is_empty() || left.is_zero() {
+                return Ok(claims);
+            }
+            tokio::select! {
+                _ = wakes.changed() => {}
+                () = tokio::time::sleep(left.min(self.work.shared.settings.poll)) => {}
+            }
+        }
+    }
+
+    /// A step that was claimed before, perhaps through another node, so that it can be reported on. Of a lease that is
+    /// over nothing is known but its number, and a report changes nothing.
+    pub async fn held(&self, step: StepId, token: u64) -> Result<Claim> {
+        let shared = &*self.work.shared;
+        let lease = i64::try_from(token).unwrap_or(i64::MAX);
+        let since = clock::now();
+        let held = patiently(&shared.callers, |_| shared.store.held(step, lease)).await?;
+        let Some((claimed, before)) = held else { return Ok(Claim::over(step, lease, since)) };
+        let lane = shared.names.lane(&*shared.store, claimed.lane).await?;
+        Ok(Claim { claimed, operation: lane.lane.operation.clone(), inputs: Vec::new(), since, before })
+    }
+
     /// Claims due steps of one lane, at most so many, for so long.
     pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<Claim>> {
         let shared = &*self.work.shared;
@@ -71,6 +116,7 @@ impl Claimer {
                 operation: lane.lane.operation.clone(),
                 inputs: inputs_of_step,
                 since,
+                before: Duration::ZERO,
             });
         }
         Ok(claims)
@@ -101,8 +147,12 @@ impl Claimer {
     /// [`Fault::retry_after`].
     pub async fn fail(&self, claim: &Claim, fault: Fault) -> Result<Receipt> {
         let shared = &*self.work.shared;
+        if claim.is_over() {
+            let why = Why { class: Class::Permanent.name(), message: String::new() };
+            return self.report(claim, Exit::Failed(why)).await;
+        }
         let policy = shared.names.compiled(&*shared.store, claim.claimed.policy).await?;
-        let ran = clock::now().saturating_sub(claim.since);
+        let ran = claim.ran();
         let judged = verdict(&policy, &claim.claimed, ran, &fault, &shared.settings.requeue, clock::roll());
         let exit = match judged {
             Verdict::Report(exit) => exit,
@@ -124,7 +174,7 @@ impl Claimer {
             step: claim.claimed.step,
             lease: claim.claimed.lease,
             has_children: claim.claimed.has_children,
-            took: clock::now().saturating_sub(claim.since),
+            took: claim.ran(),
             whereabouts: None,
             exit,
         };
@@ -143,6 +193,33 @@ impl Claimer {
 }
 
 impl Claim {
+    fn over(step: StepId, lease: i64, since: Duration) -> Self {
+        let claimed = Claimed {
+            step,
+            lane: NO_LANE,
+            policy: 0,
+            lease,
+            failures: 0,
+            last_delay: Duration::ZERO,
+            elapsed: Duration::ZERO,
+            refreshed: false,
+            has_parents: false,
+            has_children: false,
+            trace: None,
+            payload: Payload::empty(),
+            whereabouts: None,
+        };
+        Self { claimed, operation: String::new(), inputs: Vec::new(), since, before: Duration::ZERO }
+    }
+
+    const fn is_over(&self) -> bool {
+        self.claimed.lane == NO_LANE
+    }
+
+    fn ran(&self) -> Duration {
+        self.before.saturating_add(clock::now().saturating_sub(self.since))
+    }
+
     /// The step.
     pub const fn step(&self) -> StepId {
         self.claimed.step

@@ -15,6 +15,7 @@ mod place;
 
 mod claims;
 mod crowds;
+mod elsewhere;
 mod failures;
 mod graphs;
 mod history;
@@ -29,4 +30,5 @@ mod races;
 mod rescue;
 mod signals;
 mod submit;
+mod tasks;
 mod workers;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use holdoff_work::{
-    Action, Claimer, Error, Fault, Filter, InvalidTask, Pausable, Payload, StepId, StepState, Task, Work,
+    Action, Claimer, Error, Fault, Filter, InvalidTask, Page, Pausable, Payload, Step, StepId, StepState,
+    Task, Work,
 };
 
 use crate::place::{
@@ -167,6 +168,42 @@ async fn what_runs_goes_on_while_its_queue_is_paused(place: Place) {
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Succeeded);
 }
 
+async fn what_would_be_done_is_counted(place: Place) {
+    let work = place.open().await;
+    let _claimer = troubled(&work).await;
+    let graph = Task::graph()
+        .step("x", Step::new("other").delay(HOUR))
+        .step("y", Step::new("mail").queue("c").after("x"));
+    work.submit(graph).await.unwrap();
+    let actions = [Action::Retry, Action::Discard, Action::Resolve(None), Action::Cancel];
+    for (name, counts) in [("a", [20, 20, 10, 30]), ("c", [0, 0, 0, 2])] {
+        for (action, count) in actions.iter().zip(counts) {
+            assert_eq!(work.affected(&queue(name), action).await.unwrap(), count, "{name} {action:?}");
+        }
+    }
+    assert_eq!(counts(&work, "a").await, [10, 10, 10, 0, 0], "nothing was done");
+    assert_eq!(work.act(&queue("c"), &Action::Cancel).await.unwrap(), 2);
+}
+
+async fn a_step_that_moved_since_somebody_looked_is_left_alone(place: Place) {
+    let work = place.open().await;
+    let claimer = claimer(&work, &["mail"]).await;
+    submit(&work, Task::new("mail").json("old")).await;
+    let claimed = claim(&claimer).await;
+    claimer.fail(&claimed, Fault::conflict("both")).await.unwrap();
+    let seen = work.list(&Filter::step(claimed.step()), &Page::first(1)).await.unwrap();
+    let unmoved = filter(|filter| (filter.step, filter.token) = (Some(seen[0].id), Some(seen[0].token)));
+
+    assert_eq!(work.act(&Filter::step(claimed.step()), &Action::Resolve(None)).await.unwrap(), 1);
+    let again = claim(&claimer).await;
+    claimer.fail(&again, Fault::conflict("still")).await.unwrap();
+    let new = Action::Resolve(Some(Payload::json("new").unwrap()));
+    assert_eq!(work.act(&unmoved, &new).await.unwrap(), 0, "it was resolved by another meanwhile");
+    let seen = work.list(&Filter::step(claimed.step()), &Page::first(1)).await.unwrap();
+    let unmoved = filter(|filter| (filter.step, filter.token) = (Some(seen[0].id), Some(seen[0].token)));
+    assert_eq!(work.act(&unmoved, &new).await.unwrap(), 1);
+}
+
 on_every_store!(
     retry_makes_failed_and_conflicted_steps_ready,
     resolve_makes_conflicted_steps_ready_with_another_payload,
@@ -175,4 +212,6 @@ on_every_store!(
     a_paused_queue_gives_nothing_out,
     a_paused_operation_gives_nothing_out,
     what_runs_goes_on_while_its_queue_is_paused,
+    what_would_be_done_is_counted,
+    a_step_that_moved_since_somebody_looked_is_left_alone,
 );

@@ -6,7 +6,9 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use serde_json::{Value, json};
+use holdoff_lock::{Nonce, Token};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::super::body;
 use super::super::forms::Wait;
@@ -14,11 +16,65 @@ use super::MAX_BODY;
 use super::form::{self, AcquireForm, HeldForm, Named, Place};
 use super::handing::Handing;
 use crate::app::App;
-use crate::problem::Problem;
-use crate::show::{seconds, show_holder};
+use crate::problem::{Kind, Problem, ProblemBody};
+use crate::show::{ShownHolder, seconds, show_holder};
 
 type Sent = Result<Bytes, BytesRejection>;
 
+/// A lock that is yours for a while.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GrantedLock)]
+struct Granted<'a> {
+    namespace: &'a str,
+    /// Its key, as far as people can read it.
+    key: &'a str,
+    /// The fencing token: it only grows for a key.
+    #[schema(value_type = u64)]
+    token: Token,
+    /// What proves that it is yours. Keep it to yourself.
+    #[schema(value_type = String, format = "uuid")]
+    lock: Nonce,
+    /// For how long, in seconds.
+    #[schema(minimum = 0)]
+    expires_in: f64,
+}
+
+/// For how much longer a lock is yours.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RenewedLock)]
+pub(super) struct Renewed {
+    /// In seconds.
+    #[schema(minimum = 0)]
+    expires_in: f64,
+}
+
+/// A lock that was let go.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ReleasedLock)]
+pub(super) struct Released {
+    released: bool,
+}
+
+/// A lock that was taken from whoever had it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SeizedLock)]
+pub(super) struct Seized {
+    /// Whether anybody had it.
+    released: bool,
+    holder: Option<ShownHolder>,
+}
+
+/// Acquires a lock.
+///
+/// If it is another's, this waits for it as long as `wait` says, and not at all unless it is said.
+#[utoipa::path(post, path = "/v1/locks/acquire", tag = "locks", security(("token" = ["work"])),
+    request_body = AcquireForm,
+    responses(
+        (status = 200, description = "It is yours.", body = Granted<'static>),
+        (status = 409, description = "It is another's.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 429, description = "Too many wait; come back after `Retry-After`.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
 pub(super) async fn acquire(
     State(app): State<App>,
     headers: HeaderMap,
@@ -33,44 +89,64 @@ pub(super) async fn acquire(
     }
     let handover = acquire.hand_over().await?;
     let held = handover.lease();
-    let answer = json!({
-        "namespace": held.key().namespace(),
-        "key": held.key().readable(),
-        "token": held.token(),
-        "lock": held.nonce(),
-        "expires_in": seconds(handover.valid_for()),
-    });
-    Ok(Handing::answer(answer.to_string(), handover))
+    let granted = Granted {
+        namespace: held.key().namespace(),
+        key: held.key().readable(),
+        token: held.token(),
+        lock: held.nonce(),
+        expires_in: seconds(handover.valid_for()),
+    };
+    let text =
+        serde_json::to_string(&granted).map_err(|why| Problem::new(Kind::Internal, why.to_string()))?;
+    Ok(Handing::answer(text, handover))
 }
 
+/// Makes a lock last longer.
+#[utoipa::path(post, path = "/v1/locks/renew", tag = "locks", security(("token" = ["work"])), request_body = HeldForm,
+    responses(
+        (status = 200, description = "It is still yours.", body = Renewed),
+        (status = 409, description = "It is another's.", body = ProblemBody, content_type = "application/problem+json"),
+    ))]
 pub(super) async fn renew(
     State(app): State<App>,
     headers: HeaderMap,
     sent: Sent,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Renewed>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let lasts = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
     let valid_for = app.locks.renew(&form.lease()?, lasts).await?;
-    Ok(Json(json!({ "expires_in": seconds(valid_for) })))
+    Ok(Json(Renewed { expires_in: seconds(valid_for) }))
 }
 
+/// Lets go of a lock.
+#[utoipa::path(post, path = "/v1/locks/release", tag = "locks", security(("token" = ["work"])), request_body = HeldForm,
+    responses(
+        (status = 200, description = "It is nobody's.", body = Released),
+        (status = 409, description = "It is another's.", body = ProblemBody, content_type = "application/problem+json"),
+    ))]
 pub(super) async fn release(
     State(app): State<App>,
     headers: HeaderMap,
     sent: Sent,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Released>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     app.locks.release(&form.lease()?).await?;
-    Ok(Json(json!({ "released": true })))
+    Ok(Json(Released { released: true }))
 }
 
+/// Takes a lock from whoever has it.
+///
+/// The token is raised, so that a resource that looks at tokens refuses the holder from now on.
+#[utoipa::path(post, path = "/v1/locks/force-release", tag = "locks", security(("token" = ["admin"])),
+    request_body = Named,
+    responses((status = 200, description = "It is nobody's.", body = Seized)))]
 pub(super) async fn force_release(
     State(app): State<App>,
     headers: HeaderMap,
     sent: Sent,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Seized>, Problem> {
     let form: Named = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let Place { namespace, bytes } = form.place()?;
     let holder = app.locks.with_namespace(namespace)?.force_release(bytes).await?;
-    Ok(Json(json!({ "released": holder.is_some(), "holder": holder.as_ref().map(show_holder) })))
+    Ok(Json(Seized { released: holder.is_some(), holder: holder.as_ref().map(show_holder) }))
 }

@@ -8,44 +8,65 @@ use holdoff_lock::{Key, Lease, Nonce, Token};
 use holdoff_policy::PolicySet;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::super::forms::{self, Wait};
 use crate::problem::{Kind, Problem};
+use crate::schema::WaitText;
 
 /// The longest wait: an answer may take little longer than that.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
 /// Which lock.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[schema(as = NamedLock)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
+    /// Its key, a text.
     key: Option<String>,
+    /// Or its key, any bytes, in base64.
     key_base64: Option<String>,
     namespace: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A wish for a lock.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = AcquireLock)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireForm {
+    /// Its key, a text.
     key: Option<String>,
+    /// Or its key, any bytes, in base64.
     key_base64: Option<String>,
     namespace: Option<String>,
+    /// How long it is yours unless it is renewed.
+    #[schema(value_type = Option<WaitText>)]
     pub(super) lease: Option<Wait>,
+    /// How long to wait for it; at most `25s`.
+    #[schema(value_type = Option<WaitText>)]
     wait: Option<Wait>,
     /// What the holder is called.
     pub(super) name: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A lock that is yours.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = HeldLock)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HeldForm {
+    /// Its key, a text.
     key: Option<String>,
+    /// Or its key, any bytes, in base64.
     key_base64: Option<String>,
     namespace: Option<String>,
     token: u64,
+    /// What proves that it is yours.
+    #[schema(value_type = String, format = "uuid")]
     lock: Uuid,
-    /// For renewals.
+    /// For renewals: how long it lasts from now.
+    #[schema(value_type = Option<WaitText>)]
     pub(super) lease: Option<Wait>,
 }
 

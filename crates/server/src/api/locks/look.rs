@@ -6,25 +6,34 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use holdoff_lock::Filter;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::form::{Named, Place};
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownLock, show_lock};
 
 /// The most locks in one answer.
 const MOST: u32 = 1000;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wish {
     namespace: Option<String>,
+    /// Only those whose readable key begins so.
     prefix: Option<String>,
+    /// Only those that somebody holds.
     #[serde(default)]
     held: bool,
+    /// The most on a page.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
 
+/// Locks, by namespace and key.
+#[utoipa::path(get, path = "/v1/locks", tag = "locks", security(("token" = ["read"])), params(Wish),
+    responses((status = 200, description = "The locks.", body = Vec<ShownLock<'static>>)))]
 pub(super) async fn list(
     State(app): State<App>,
     wish: Result<Query<Wish>, QueryRejection>,
@@ -45,6 +54,13 @@ pub(super) async fn list(
     Ok(Json(shown).into_response())
 }
 
+/// One lock.
+#[utoipa::path(get, path = "/v1/locks/show", tag = "locks", security(("token" = ["read"])), params(Named),
+    responses(
+        (status = 200, description = "The lock.", body = ShownLock<'static>),
+        (status = 404, description = "It was never held, or is forgotten.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
 pub(super) async fn show(
     State(app): State<App>,
     named: Result<Query<Named>, QueryRejection>,

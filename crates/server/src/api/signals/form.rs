@@ -4,6 +4,7 @@ use holdoff_policy::PolicySet;
 use holdoff_work::Fingerprint;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
+use utoipa::ToSchema;
 
 use super::super::forms::{TaskForm, parse};
 use crate::gateway::Signal;
@@ -13,12 +14,20 @@ const MOST_FIELDS: usize = 100;
 /// Whole numbers beyond this are not told apart by everybody who writes JSON.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-#[derive(Deserialize)]
+/// A signal: what makes it the same as others, and what is done about it.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Signal)]
 #[serde(deny_unknown_fields)]
-struct SignalForm {
+pub(super) struct SignalForm {
+    #[schema(min_length = 1, max_length = 200)]
     namespace: Option<String>,
+    /// A text that is the same for signals that are the same.
+    #[schema(min_length = 1)]
     fingerprint: Option<String>,
+    /// Or: which of the fields of `data` make signals the same.
+    #[schema(min_items = 1, max_items = 100)]
     fields: Option<Vec<String>>,
+    #[schema(value_type = Option<Object>)]
     data: Option<Map<String, Value>>,
     task: TaskForm,
 }

@@ -120,6 +120,21 @@ pub(super) async fn renew(pool: &PgPool, held: &[(StepId, i64)], lease: Duration
     Ok(steps.iter().map(|step| renewed.contains(step)).collect())
 }
 
+/// A step that is held under this lease.
+pub(super) async fn held(pool: &PgPool, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
+    let query = "select s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
+            case when s.failures = 0 then 0 else holdoff.micros(s.claimed_at) - holdoff.micros(s.first_at) end,
+            s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, null::bytea, null::text,
+            holdoff.micros(clock_timestamp()) - holdoff.micros(s.claimed_at)
+        from holdoff.steps s where s.task = $1 and s.step = $2 and s.lease = $3 and s.state = 2";
+    let row = sqlx::query(query).bind(step.task.as_uuid()).bind(step.number).bind(lease).fetch_optional(pool);
+    Ok(row.await?.as_ref().map(holder).transpose()?)
+}
+
+fn holder(row: &PgRow) -> std::result::Result<(Claimed, Duration), sqlx::Error> {
+    Ok(reading::read_held!(row))
+}
+
 pub(super) fn step_id(task: Uuid, step: i32) -> StepId {
     TaskId::from_uuid(task).step(step)
 }

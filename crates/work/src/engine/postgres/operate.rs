@@ -21,6 +21,23 @@ pub(super) async fn act(pool: &PgPool, filter: &Filter, action: &Action) -> Resu
     Ok(count)
 }
 
+/// To how many steps it would be done.
+pub(super) async fn count(pool: &PgPool, filter: &Filter, action: &Action) -> Result<u64> {
+    let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
+    super::read::think_freely(&mut tx).await?;
+    let (before, condition, after) = match action {
+        Action::Retry | Action::Discard => ("", " and s.state in (4, 5)", ""),
+        Action::Resolve(_) => ("", " and s.state = 5", ""),
+        Action::Cancel => (" c where c.task in (select s.task from holdoff.steps", "", ")"),
+    };
+    let mut query = QueryBuilder::<Postgres>::new("select count(*) from holdoff.steps");
+    query.push(before).push(" s");
+    push_where(&mut query, filter, Table::Steps);
+    query.push(condition).push(after);
+    let count: i64 = query.build_query_scalar().fetch_one(&mut *tx).await?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
 /// Makes steps ready again, with all their tries before them.
 async fn revive(
     tx: &mut PgConnection,

@@ -14,7 +14,7 @@ use crate::store::Result;
 use crate::{StepState, TaskId, TaskState};
 
 /// People's questions are not the hot path: here the planner may do what it likes.
-async fn think_freely(tx: &mut PgConnection) -> Result<()> {
+pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
     let settings =
         "set local enable_seqscan = on; set local enable_hashjoin = on; set local enable_mergejoin = on";
     sqlx::raw_sql(settings).execute(tx).await?;
@@ -81,6 +81,7 @@ async fn select(
         Table::Steps => "s.payload",
         Table::Done => "s.output",
     });
+    query.push(", s.lease");
     query.push(" from ").push(table.name()).push(" s join holdoff.lanes l on l.id = s.lane");
     query.push(" left join holdoff.policies p on p.id = s.policy");
     push_where(&mut query, filter, table);

@@ -58,6 +58,9 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
         query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
         query.push(" and s.created_at <= clock_timestamp() - holdoff.span(").push_bind(micros(age)).push(")");
     }
+    if let Some(token) = filter.token {
+        query.push(" and s.lease = ").push_bind(i64::try_from(token).unwrap_or(i64::MAX));
+    }
     if let Some(text) = &filter.text {
         let pattern = like::containing(text);
         query.push(" and (s.name ilike ").push_bind(pattern.clone());

@@ -112,6 +112,25 @@ pub(super) async fn renew(mut write: Write, held: &[(StepId, i64)], lease: Durat
     Ok(held.iter().map(|(step, _)| renewed.contains(step)).collect())
 }
 
+/// A step that is held under this lease.
+pub(super) async fn held(
+    readers: &SqlitePool,
+    now: i64,
+    step: StepId,
+    lease: i64,
+) -> Result<Option<(Claimed, Duration)>> {
+    let query =
+        "select task, step, lane, policy, lease, failures, last_delay_us, claimed_at - first_at, refreshed,
+            parents > 0, children > 0, trace, format, null, null, max(0, ?4 - claimed_at)
+        from holdoff_steps where task = ?1 and step = ?2 and lease = ?3 and state = 2";
+    let row = sqlx::query(query).bind(step.task.as_uuid()).bind(step.number).bind(lease).bind(now);
+    Ok(row.fetch_optional(readers).await?.as_ref().map(holder).transpose()?)
+}
+
+fn holder(row: &SqliteRow) -> std::result::Result<(Claimed, Duration), sqlx::Error> {
+    Ok(reading::read_held!(row))
+}
+
 pub(super) fn step_id(task: Uuid, step: i32) -> StepId {
     TaskId::from_uuid(task).step(step)
 }

@@ -1,6 +1,6 @@
 //! What operators do to steps: each a set, in one transaction, with a count.
 
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::Write;
 use super::select::{Table, push_where};
@@ -17,6 +17,21 @@ pub(super) async fn act(mut write: Write, filter: &Filter, action: &Action) -> R
     };
     write.tx.commit().await?;
     Ok(count)
+}
+
+/// To how many steps it would be done.
+pub(super) async fn count(readers: &SqlitePool, now: i64, filter: &Filter, action: &Action) -> Result<u64> {
+    let (before, condition, after) = match action {
+        Action::Retry | Action::Discard => ("", " and s.state in (4, 5)", ""),
+        Action::Resolve(_) => ("", " and s.state = 5", ""),
+        Action::Cancel => (" c where c.task in (select s.task from holdoff_steps", "", ")"),
+    };
+    let mut query = QueryBuilder::<Sqlite>::new("select count(*) from holdoff_steps");
+    query.push(before).push(" s");
+    push_where(&mut query, filter, Table::Steps, now);
+    query.push(condition).push(after);
+    let count: i64 = query.build_query_scalar().fetch_one(readers).await?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 /// Makes steps ready again, with all their tries before them.

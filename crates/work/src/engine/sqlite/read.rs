@@ -74,6 +74,7 @@ async fn select(
         Table::Steps => "s.payload",
         Table::Done => "s.output",
     });
+    query.push(", s.lease");
     // The steps lead, so that their key gives the order and the page ends the search; `cross` says so.
     query.push(" from ").push(table.name()).push(" s cross join holdoff_lanes l on l.id = s.lane");
     query.push(" left join holdoff_policies p on p.id = s.policy");

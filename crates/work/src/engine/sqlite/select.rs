@@ -63,6 +63,9 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
         query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
         query.push(" and s.created_at <= ").push_bind(now.saturating_sub(micros(age)));
     }
+    if let Some(token) = filter.token {
+        query.push(" and s.lease = ").push_bind(i64::try_from(token).unwrap_or(i64::MAX));
+    }
     if let Some(text) = &filter.text {
         let pattern = like::containing(text);
         query.push(" and (s.name like ").push_bind(pattern.clone());

@@ -1,0 +1,154 @@
+//! The API's document: what the handlers say about themselves, and what holds for all of them.
+//!
+//! Which scope a route asks for stands in this document and nowhere else.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response as Answer};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::schema::{AdditionalProperties, Schema};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{
+    Components, ContentBuilder, InfoBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::problem::ProblemBody;
+
+/// The name by which operations speak of API tokens.
+const TOKEN: &str = "token";
+
+const ABOUT: &str = "Durable work, locks and signals for any language, and the policies that decide when to try \
+    again. Whatever is not a success is a problem (RFC 9457, `application/problem+json`) whose `type` stays the same. \
+    Every answer carries `x-request-id`.";
+
+/// What the operations are about, in the order in which people look for it.
+const TAGS: [(&str, &str); 10] = [
+    ("tasks", "Work: graphs of steps."),
+    ("steps", "Steps and their attempts; what operators do to them."),
+    ("workers", "Workers that pull steps, run them elsewhere, and report."),
+    ("queues", "How much waits where; pausing and resuming."),
+    ("locks", "One at a time: leases with fencing tokens."),
+    ("signals", "Many of the same, and one task."),
+    ("policies", "When to try again."),
+    ("lab", "See a storm before it happens."),
+    ("events", "What changes, as it changes."),
+    ("daemon", "For those who watch over it."),
+];
+
+/// The whole document.
+pub(crate) fn document() -> OpenApi {
+    let mut document = super::routes().into_openapi();
+    document.info = InfoBuilder::new().title("holdoff").version("1").description(Some(ABOUT)).build();
+    let tag = |(name, about)| TagBuilder::new().name(name).description(Some(about)).build();
+    document.tags = Some(TAGS.into_iter().map(tag).collect());
+    for (path, item) in &mut document.paths.paths {
+        for operation in operations(item) {
+            add_problems(operation, path);
+        }
+    }
+    let components = document.components.get_or_insert_default();
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API token."));
+    components.add_security_scheme(TOKEN, SecurityScheme::Http(token.build()));
+    components.schemas.insert(ProblemBody::name().into_owned(), ProblemBody::schema());
+    close(components);
+    document
+}
+
+/// The document as it is kept and served.
+pub(crate) fn text() -> String {
+    let mut text = document().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The scope an operation asks for; nothing if anybody may do it.
+pub(crate) fn scope(operation: &Operation) -> Option<String> {
+    let requirements = serde_json::to_value(operation.security.as_ref()?).ok()?;
+    requirements.get(0)?.get(TOKEN)?.get(0)?.as_str().map(str::to_owned)
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
+}
+
+/// Says what every operation of its kind may answer when it does not succeed.
+fn add_problems(operation: &mut Operation, path: &str) {
+    let has_body = operation.request_body.is_some();
+    let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+    let problems = [
+        (400, "What was sent is not understood.", has_body || has_parameters),
+        (404, "There is no such thing.", path.contains('{')),
+        (413, "The body is too large.", has_body),
+        (415, "The body does not say that it is JSON.", has_body),
+        (421, "The request's `Host` is not served.", true),
+        (500, "Something is broken; the log says more.", true),
+        (503, "The store does not answer; come back after `Retry-After`.", true),
+        (504, "It took too long.", true),
+    ];
+    for (status, about, applies) in problems {
+        if applies {
+            let problem = || RefOr::T(problem(about));
+            operation.responses.responses.entry(status.to_string()).or_insert_with(problem);
+        }
+    }
+}
+
+fn problem(about: &str) -> Response {
+    let schema = Ref::from_schema_name(ProblemBody::name());
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    ResponseBuilder::new().description(about).content("application/problem+json", content).build()
+}
+
+/// An object has the properties that are named, and no others.
+fn close(components: &mut Components) {
+    for schema in components.schemas.values_mut() {
+        let RefOr::T(Schema::Object(object)) = schema else { continue };
+        if !object.properties.is_empty() && object.additional_properties.is_none() {
+            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        }
+    }
+}
+
+/// The document of this API, in OpenAPI 3.1.
+#[utoipa::path(get, path = "/openapi.json", tag = "daemon", security(()),
+    responses((status = 200, description = "The document.", body = Object)))]
+pub(crate) async fn served() -> Answer {
+    use std::sync::LazyLock;
+    static TEXT: LazyLock<String> = LazyLock::new(text);
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that anybody may ask for, whoever they are.
+    const OPEN: [&str; 5] = ["/docs", "/healthz", "/openapi.json", "/readyz", "/style.css"];
+
+    #[test]
+    fn every_operation_has_one_scope_or_is_known_to_be_open() {
+        let mut document = document();
+        let mut open = Vec::new();
+        for (path, item) in &mut document.paths.paths {
+            for operation in operations(item) {
+                match scope(operation) {
+                    Some(scope) => assert!(["read", "work", "admin"].contains(&&*scope), "{path}"),
+                    None => open.push(path.clone()),
+                }
+                assert!(operation.tags.is_some() && operation.summary.is_some(), "{path}");
+            }
+        }
+        assert_eq!(open, OPEN);
+    }
+
+    #[test]
+    fn the_file_is_up_to_date() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(file, text()).unwrap();
+        }
+        let kept = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(kept == text(), "docs/openapi.json is stale: cargo xtask openapi writes it anew");
+    }
+}

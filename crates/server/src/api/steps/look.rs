@@ -1,0 +1,189 @@
+//! Looking at steps.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::ETAG;
+use axum::response::{IntoResponse, Response};
+use holdoff_work::{Filter, StepId, StepRecord, StepState, TaskRecord};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::super::forms::Wait;
+use super::super::input::{Asked, NamedStep};
+use super::super::page::{self, Page};
+use super::super::wish::{FilterForm, States};
+use crate::app::App;
+use crate::problem::{Kind, Problem};
+use crate::schema::{ClassWord, StepIdText, StepStateWord, TaskIdText, WaitText};
+use crate::show::{ShownAttempt, ShownStep};
+
+/// A filter and a page: one flat form, because numbers in a query cannot be read through `flatten`.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StepsWish {
+    /// In one of these states, with commas between them.
+    #[param(value_type = Option<Vec<StepStateWord>>, style = Form, explode = false)]
+    state: Option<States>,
+    #[param(value_type = Option<TaskIdText>)]
+    task: Option<String>,
+    #[param(value_type = Option<StepIdText>)]
+    step: Option<String>,
+    namespace: Option<String>,
+    queue: Option<String>,
+    /// Of this operation; `*` stands for any run of characters.
+    operation: Option<String>,
+    /// Calling this host.
+    destination: Option<String>,
+    /// Whose last failure was of this class.
+    #[param(value_type = Option<ClassWord>)]
+    class: Option<String>,
+    /// That have failed at least so often.
+    min_failures: Option<u32>,
+    /// Submitted at least so long ago.
+    #[param(value_type = Option<WaitText>)]
+    older_than: Option<Wait>,
+    /// Submitted at most so long ago.
+    #[param(value_type = Option<WaitText>)]
+    newer_than: Option<Wait>,
+    /// Ready or running for longer than this.
+    #[param(value_type = Option<WaitText>)]
+    stale_after: Option<Wait>,
+    /// With this text in the step's name or its last message.
+    text: Option<String>,
+    /// Whether payloads are shown.
+    #[serde(default)]
+    payloads: bool,
+    /// The most on a page.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+}
+
+impl StepsWish {
+    fn filter(self) -> Result<Filter, Problem> {
+        let form = FilterForm {
+            state: self.state,
+            task: self.task,
+            step: self.step,
+            namespace: self.namespace,
+            queue: self.queue,
+            operation: self.operation,
+            destination: self.destination,
+            class: self.class,
+            min_failures: self.min_failures,
+            older_than: self.older_than,
+            newer_than: self.newer_than,
+            stale_after: self.stale_after,
+            text: self.text,
+        };
+        form.filter().map_err(|why| Problem::new(Kind::InvalidQuery, why))
+    }
+}
+
+/// A step with its attempts.
+#[derive(Serialize, ToSchema)]
+struct StepWithAttempts<'a> {
+    step: ShownStep<'a>,
+    /// Attempts that did not succeed, the oldest first.
+    attempts: Vec<ShownAttempt<'a>>,
+}
+
+/// Steps, newest first.
+#[utoipa::path(get, path = "/v1/steps", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+    responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
+pub(super) async fn steps(
+    State(app): State<App>,
+    Asked(wish): Asked<StepsWish>,
+) -> Result<Response, Problem> {
+    list(&app, wish, None).await
+}
+
+/// Steps that were given up, newest first.
+#[utoipa::path(get, path = "/v1/failed", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+    responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
+pub(super) async fn failed(
+    State(app): State<App>,
+    Asked(wish): Asked<StepsWish>,
+) -> Result<Response, Problem> {
+    list(&app, wish, Some(StepState::Failed)).await
+}
+
+/// Steps about which somebody must decide, newest first.
+#[utoipa::path(get, path = "/v1/conflicts", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+    responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
+pub(super) async fn conflicts(
+    State(app): State<App>,
+    Asked(wish): Asked<StepsWish>,
+) -> Result<Response, Problem> {
+    list(&app, wish, Some(StepState::Conflicted)).await
+}
+
+async fn list(app: &App, wish: StepsWish, only: Option<StepState>) -> Result<Response, Problem> {
+    if only.is_some() && wish.state.is_some() {
+        return Err(Problem::new(Kind::InvalidQuery, "state: the path says it already"));
+    }
+    let limit = page::limit(wish.limit)?;
+    let mut paging = holdoff_work::Page::first(limit);
+    if let Some(after) = page::after(wish.cursor.as_deref(), |end| end.parse::<StepId>().ok())? {
+        paging = paging.after(after);
+    }
+    let payloads = wish.payloads;
+    if payloads {
+        paging = paging.with_payloads();
+    }
+    let mut filter = wish.filter()?;
+    filter.states.extend(only);
+    let steps = app.work.list(&filter, &paging).await?;
+    let is_full = steps.len() >= limit as usize;
+    let end = steps.last().filter(|_| is_full).map(|step| step.id.to_string());
+    let shown = steps.iter().map(|step| ShownStep::new(step, payloads)).collect();
+    Ok(Json(Page::new(shown, end)).into_response())
+}
+
+/// One step, with its payload and its attempts.
+///
+/// Its `ETag` is what `If-Match` wants when a conflict is resolved.
+#[utoipa::path(get, path = "/v1/steps/{task}/{number}", tag = "steps", security(("token" = ["read"])),
+    params(("task" = inline(TaskIdText), Path, description = "Its task."),
+        ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647)),
+    responses((status = 200, description = "The step.", body = StepWithAttempts<'static>,
+        headers(("etag" = String, description = "It changes whenever the step does.")))))]
+pub(super) async fn step(State(app): State<App>, NamedStep(id): NamedStep) -> Result<Response, Problem> {
+    let (task, step) = find(&app, id).await?;
+    let attempts = task.attempts.iter().filter(|attempt| attempt.step == id).map(ShownAttempt::new).collect();
+    let shown = StepWithAttempts { step: ShownStep::new(&step, true), attempts };
+    Ok(([(ETAG, etag(&step))], Json(shown)).into_response())
+}
+
+/// The attempts of a step that did not succeed, the oldest first.
+#[utoipa::path(get, path = "/v1/steps/{task}/{number}/attempts", tag = "steps", security(("token" = ["read"])),
+    params(("task" = inline(TaskIdText), Path, description = "Its task."),
+        ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647)),
+    responses((status = 200, description = "The attempts.", body = Page<ShownAttempt<'static>>)))]
+pub(super) async fn attempts(State(app): State<App>, NamedStep(id): NamedStep) -> Result<Response, Problem> {
+    let (task, _) = find(&app, id).await?;
+    let attempts = task.attempts.iter().filter(|attempt| attempt.step == id).map(ShownAttempt::new).collect();
+    Ok(Json(Page::new(attempts, None)).into_response())
+}
+
+/// A step, and what else is known of its task.
+pub(super) async fn find(app: &App, id: StepId) -> Result<(TaskRecord, StepRecord), Problem> {
+    let task = app.work.task(id.task).await?;
+    let found = task.and_then(|mut task| {
+        let place = task.steps.iter().position(|step| step.id == id)?;
+        let step = task.steps.swap_remove(place);
+        Some((task, step))
+    });
+    found.ok_or_else(|| {
+        let detail =
+            format!("there is no step {id}: it was never submitted here, or is forgotten (work.history)");
+        Problem::new(Kind::NoSuchStep, detail)
+    })
+}
+
+/// The fencing token and the state: whatever is done to a step changes one of them.
+pub(super) fn etag(step: &StepRecord) -> String {
+    format!("\"{}-{}\"", step.token, step.state)
+}

@@ -1,0 +1,117 @@
+//! Deciding a conflict.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::{ETAG, IF_MATCH};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdoff_work::{Action, Filter, HttpStep, Payload, StepRecord, StepState};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::super::input::{NamedStep, Sent};
+use super::look::{etag, find};
+use crate::app::App;
+use crate::problem::{Kind, Problem, ProblemBody};
+use crate::schema::TaskIdText;
+use crate::show::ShownStep;
+
+/// How a conflict is decided: the step is tried again, as it is or with another payload.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Resolution)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resolution {
+    /// What goes into it from now on, as JSON; of an HTTP step, the request.
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<Box<RawValue>>,
+    /// The same, any bytes, in base64.
+    payload_base64: Option<String>,
+}
+
+/// Decides a conflict: the step becomes ready again.
+///
+/// Whoever changes the payload must have seen the step as it is: `If-Match` must be its `ETag`.
+#[utoipa::path(post, path = "/v1/conflicts/{task}/{number}/resolve", tag = "steps", security(("token" = ["admin"])),
+    params(("task" = inline(TaskIdText), Path, description = "Its task."),
+        ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647),
+        ("if-match" = Option<String>, Header, description = "The `ETag` of the step when it was looked at.")),
+    request_body = Resolution,
+    responses(
+        (status = 200, description = "It is tried again.", body = ShownStep<'static>,
+            headers(("etag" = String, description = "It changes whenever the step does."))),
+        (status = 409, description = "It is not in conflict.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since it was looked at.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 428, description = "A changed payload needs `If-Match`.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn resolve(
+    State(app): State<App>,
+    NamedStep(id): NamedStep,
+    headers: HeaderMap,
+    Sent(resolution): Sent<Resolution>,
+) -> Result<Response, Problem> {
+    let (_, step) = find(&app, id).await?;
+    let payload = resolution.payload(&step)?;
+    let mut filter = Filter::step(id);
+    match (headers.get(IF_MATCH), &payload) {
+        (None, Some(_)) => {
+            let detail = "send the step's ETag as If-Match, so that nobody else's decision is overwritten";
+            return Err(Problem::new(Kind::IfMatchRequired, detail));
+        }
+        (Some(seen), _) if !is_match(seen, &etag(&step)) => return Err(changed()),
+        (Some(_), _) => filter.token = Some(step.token),
+        (None, None) => {}
+    }
+    if step.state != StepState::Conflicted {
+        let detail = format!("step {id} is {}; only a conflict can be decided", step.state);
+        return Err(Problem::new(Kind::NotInConflict, detail));
+    }
+    if app.work.act(&filter, &Action::Resolve(payload)).await? == 0 {
+        return Err(changed());
+    }
+    let (_, step) = find(&app, id).await?;
+    Ok(([(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
+}
+
+impl Resolution {
+    fn payload(self, step: &StepRecord) -> Result<Option<Payload>, Problem> {
+        let wrong = |why: String| Problem::new(Kind::InvalidBody, why);
+        let payload = match (self.payload, self.payload_base64) {
+            (None, None) => return Ok(None),
+            (Some(json), None) => Payload::json(&json).map_err(|why| wrong(why.to_string()))?,
+            (None, Some(text)) => {
+                let bytes = STANDARD
+                    .decode(text)
+                    .map_err(|why| wrong(format!("payload_base64 is no base64: {why}")))?;
+                Payload::bytes(bytes)
+            }
+            (Some(_), Some(_)) => {
+                return Err(wrong("expected `payload` or `payload_base64`, and there are both".to_owned()));
+            }
+        };
+        // A request that cannot be made would only fail once more.
+        if step.destination.is_some() {
+            let request: HttpStep =
+                payload.read().map_err(|why| wrong(format!("payload: no request: {why}")))?;
+            request.check().map_err(|why| wrong(format!("payload: {why}")))?;
+        }
+        Ok(Some(payload))
+    }
+}
+
+fn is_match(seen: &HeaderValue, etag: &str) -> bool {
+    let seen = seen.to_str().unwrap_or_default();
+    seen == "*" || seen.split(',').any(|one| one.trim() == etag)
+}
+
+fn changed() -> Problem {
+    Problem::new(
+        Kind::Changed,
+        "look at the step again, and decide about what it is now; nothing was changed",
+    )
+}

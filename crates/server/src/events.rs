@@ -1,0 +1,132 @@
+//! `GET /v1/events`: what changes, as it changes.
+//!
+//! One look for all who listen: it compares what is with what was, and tells of the difference. Nobody listens, nobody
+//! looks. An event says what to look at again; it is no log, and whoever missed some is told `reset`.
+
+mod look;
+mod stream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::Serialize;
+use tokio::sync::{Notify, Semaphore, broadcast};
+
+use crate::app::App;
+use crate::clock;
+use crate::problem::{Kind, Problem, ProblemBody, spread};
+use look::Seen;
+
+/// How many may listen at once.
+const MOST_LISTENERS: usize = 256;
+/// How many events are kept for a listener that reads slowly; beyond it, it is told `reset`.
+const BUFFER: usize = 256;
+/// How often is looked, at most and at least.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+/// Looking may take one part in so many of the store's time.
+const SHARE: u32 = 10;
+
+/// Those who listen, and what they are told.
+#[derive(Debug)]
+pub(crate) struct Events {
+    sender: broadcast::Sender<Arc<Event>>,
+    seats: Arc<Semaphore>,
+    /// Somebody began to listen.
+    came: Notify,
+    count: AtomicU64,
+}
+
+/// Something changed.
+#[derive(Debug)]
+struct Event {
+    id: u64,
+    name: &'static str,
+    /// JSON, on one line.
+    data: String,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            sender: broadcast::Sender::new(BUFFER),
+            seats: Arc::new(Semaphore::new(MOST_LISTENERS)),
+            came: Notify::new(),
+            count: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Events {
+    /// Tells everybody who listens.
+    fn tell<T: Serialize>(&self, name: &'static str, changed: &[T]) {
+        if changed.is_empty() {
+            return;
+        }
+        let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let data = serde_json::to_string(changed).unwrap_or_default();
+        // Whoever listened may have gone.
+        let _ = self.sender.send(Arc::new(Event { id, name, data }));
+    }
+}
+
+/// What changes, as server-sent events: `steps`, `queues` and `locks`, each with a list of what changed.
+///
+/// `ready` comes first, when the changes that follow are told; `reset` means that some may have been missed.
+#[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = ["read"])),
+    params(("last-event-id" = Option<String>, Header, description = "Sent by browsers that come back.")),
+    responses(
+        (status = 200, description = "Events, until one side ends it.", body = String,
+            content_type = "text/event-stream"),
+        (status = 429, description = "Too many listen; come back after `Retry-After`.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub(crate) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
+    let Ok(seat) = Arc::clone(&app.events.seats).try_acquire_owned() else {
+        let detail = format!("{MOST_LISTENERS} listen to this daemon already");
+        return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
+    };
+    let came_back = headers.contains_key("last-event-id");
+    let receiver = app.events.sender.subscribe();
+    app.events.came.notify_one();
+    Ok(stream::answer(receiver, seat, came_back, app.stopping.clone()))
+}
+
+/// Looks for changes as long as somebody listens, until the daemon stops.
+pub(crate) async fn watch(app: App) {
+    let stopping = app.stopping.clone();
+    stopping.run_until_cancelled(looking(&app)).await;
+}
+
+async fn looking(app: &App) {
+    let events = &app.events;
+    let mut wakes = app.work.wakes();
+    let mut seen: Option<Seen> = None;
+    loop {
+        if events.sender.receiver_count() == 0 {
+            seen = None;
+            events.came.notified().await;
+        }
+        let since = clock::now();
+        match Seen::look(app).await {
+            Ok(now) => {
+                let before = seen.replace(now);
+                if let (Some(before), Some(now)) = (before, &seen) {
+                    now.tell_since(&before, events);
+                }
+            }
+            Err(why) => tracing::debug!(?why, "no look at what changes"),
+        }
+        let (shortest, longest) = PAUSE;
+        let rest = (clock::now().saturating_sub(since) * SHARE).max(shortest);
+        tokio::time::sleep(rest).await;
+        tokio::select! {
+            () = wakes.next() => {}
+            () = events.came.notified() => {}
+            () = tokio::time::sleep(longest.saturating_sub(rest)) => {}
+        }
+    }
+}

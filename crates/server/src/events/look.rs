@@ -1,0 +1,90 @@
+//! What is, and how it differs from what was.
+
+use std::collections::BTreeMap;
+
+use holdoff_work::{Filter, Page, StepId, StepRecord, StepState};
+use serde::Serialize;
+
+use super::Events;
+use crate::api::ShownQueue;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How many of the newest steps are looked at, and how many of the newest in trouble.
+const STEPS: u32 = 200;
+/// How many held locks are looked at.
+const LOCKS: u32 = 1000;
+
+/// What was seen at one time.
+pub(super) struct Seen {
+    steps: BTreeMap<StepId, ShownChange>,
+    queues: BTreeMap<(String, String, String), ShownQueue>,
+    locks: BTreeMap<(String, String), ChangedLock>,
+}
+
+/// A step that changed.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct ShownChange {
+    id: StepId,
+    state: StepState,
+    namespace: String,
+    queue: String,
+    operation: String,
+    failures: u32,
+}
+
+/// A lock that changed hands.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct ChangedLock {
+    namespace: String,
+    key: String,
+    digest: String,
+    token: u64,
+    held: bool,
+}
+
+impl Seen {
+    /// Looks at the newest of everything.
+    pub(super) async fn look(app: &App) -> Result<Self, Problem> {
+        let newest = app.work.list(&Filter::default(), &Page::first(STEPS)).await?;
+        let trouble = Filter::states([StepState::Failed, StepState::Conflicted]);
+        let trouble = app.work.list(&trouble, &Page::first(STEPS)).await?;
+        let queues = app.work.stats().await?;
+        let locks = app.locks.list(&holdoff_lock::Filter::default().held().limit(LOCKS)).await?;
+        let lane = |mut lane: ShownQueue| {
+            // It grows by itself.
+            lane.oldest_due_us = 0;
+            ((lane.namespace.clone(), lane.queue.clone(), lane.operation.clone()), lane)
+        };
+        let lock = |lock: holdoff_lock::LockRecord| {
+            let (namespace, digest, token) = (lock.namespace, lock.digest, lock.token.get());
+            let key = (namespace.clone(), digest.clone());
+            (key, ChangedLock { namespace, key: lock.key, digest, token, held: true })
+        };
+        Ok(Self {
+            steps: newest.into_iter().chain(trouble).map(|step| (step.id, shown(step))).collect(),
+            queues: queues.into_iter().map(Into::into).map(lane).collect(),
+            locks: locks.into_iter().map(lock).collect(),
+        })
+    }
+
+    /// Tells of everything that is not as it was.
+    pub(super) fn tell_since(&self, before: &Self, events: &Events) {
+        events.tell("steps", &changed(&self.steps, &before.steps));
+        events.tell("queues", &changed(&self.queues, &before.queues));
+        let mut locks = changed(&self.locks, &before.locks);
+        let let_go = before.locks.iter().filter(|(key, _)| !self.locks.contains_key(*key));
+        locks.extend(let_go.map(|(_, lock)| ChangedLock { held: false, ..lock.clone() }));
+        events.tell("locks", &locks);
+    }
+}
+
+/// What is new, or not as it was.
+fn changed<K: Ord, T: Clone + PartialEq>(now: &BTreeMap<K, T>, before: &BTreeMap<K, T>) -> Vec<T> {
+    now.iter().filter(|(key, value)| before.get(key) != Some(value)).map(|(_, value)| value.clone()).collect()
+}
+
+fn shown(step: StepRecord) -> ShownChange {
+    let StepRecord { id, state, namespace, queue, operation, failures, .. } = step;
+    ShownChange { id, state, namespace, queue, operation, failures }
+}

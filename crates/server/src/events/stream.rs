@@ -1,0 +1,73 @@
+//! Events on their way to one who listens.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::Event;
+
+/// How often something is sent when there is nothing to tell, so that both sides know of each other.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How many texts wait for the connection.
+const IN_FLIGHT: usize = 16;
+
+/// Begins to tell.
+pub(super) fn answer(
+    events: broadcast::Receiver<Arc<Event>>,
+    seat: OwnedSemaphorePermit,
+    came_back: bool,
+    stopping: CancellationToken,
+) -> Response {
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    let first = if came_back { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
+    tokio::spawn(async move {
+        // Ends when the daemon stops, or when nobody takes what is sent.
+        stopping.run_until_cancelled(forward(events, sender, first)).await;
+        drop(seat);
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    (headers, Body::new(Told(receiver))).into_response()
+}
+
+async fn forward(
+    mut events: broadcast::Receiver<Arc<Event>>,
+    sender: mpsc::Sender<Bytes>,
+    first: &'static str,
+) {
+    let mut text = Bytes::from_static(first.as_bytes());
+    while sender.send(text).await.is_ok() {
+        text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
+            Ok(Ok(event)) => {
+                format!("id: {}\nevent: {}\ndata: {}\n\n", event.id, event.name, event.data).into()
+            }
+            Ok(Err(RecvError::Lagged(_))) => Bytes::from_static(b"event: reset\ndata: []\n\n"),
+            Ok(Err(RecvError::Closed)) => return,
+            Err(_) => Bytes::from_static(b": still here\n\n"),
+        };
+    }
+}
+
+/// A body that goes on.
+struct Told(mpsc::Receiver<Bytes>);
+
+impl HttpBody for Told {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|text| text.map(|text| Ok(Frame::data(text))))
+    }
+}

@@ -1,0 +1,169 @@
+//! `POST /v1/sim`: a small simulation, for whoever asks what if.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use holdoff_sim::scenario::Scenario;
+use holdoff_sim::{Plan, Row, Strategy, Summary};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+
+use crate::api::Sent;
+use crate::app::App;
+use crate::problem::{Kind, Problem, ProblemBody, spread};
+
+/// How many simulations run at once; each takes a core for itself.
+const AT_ONCE: usize = 2;
+const MOST_CLIENTS: u32 = 1000;
+const MOST_RUNS: u32 = 100;
+const MOST_POLICIES: usize = 10;
+/// The most clients of all runs together: a second or two of work.
+const MOST_IN_ALL: u64 = 20_000;
+
+/// Where simulations run.
+#[derive(Debug)]
+pub(crate) struct Lab(Arc<Semaphore>);
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+/// What to simulate. Everything else is as the scenario has it by default, the simulated time included.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Simulation)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    /// `row`, `storm`, `limit` or `outage`.
+    #[schema(pattern = "^(row|storm|limit|outage)$")]
+    scenario: String,
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    clients: Option<u32>,
+    /// Policies by name, and the lab's own strategies; the scenario's usual ones unless some are named.
+    #[schema(max_items = 10)]
+    policies: Option<Vec<String>>,
+    /// How often each is run, always from another seed. Clients times runs times policies are at most 20 000.
+    #[schema(minimum = 1, maximum = 100, default = 10)]
+    runs: Option<u32>,
+    /// The same seed gives the same answer.
+    #[schema(default = 1)]
+    seed: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SimulationResult)]
+pub(crate) struct Results {
+    scenario: &'static str,
+    about: &'static str,
+    items: Vec<Outcome>,
+}
+
+/// What one policy did.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SimulationRow)]
+struct Outcome {
+    policy: String,
+    clients: u32,
+    runs: u32,
+    /// The scenario's time, in milliseconds.
+    time_ms: ShownSummary,
+    calls: ShownSummary,
+    /// How many got nothing; of an outage, how many runs did not recover.
+    failed: ShownSummary,
+    /// The scenario's own figures.
+    figures: BTreeMap<&'static str, ShownSummary>,
+}
+
+/// A figure over all runs.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Summary)]
+struct ShownSummary {
+    mean: f64,
+    /// One standard error of the mean.
+    se: f64,
+    p50: f64,
+    p99: f64,
+}
+
+impl From<Summary> for ShownSummary {
+    fn from(Summary { mean, se, p50, p99, .. }: Summary) -> Self {
+        Self { mean, se, p50, p99 }
+    }
+}
+
+impl From<Row> for Outcome {
+    fn from(row: Row) -> Self {
+        Self {
+            policy: row.policy,
+            clients: row.clients,
+            runs: row.runs,
+            time_ms: row.time_ms.into(),
+            calls: row.calls.into(),
+            failed: row.failed.into(),
+            figures: row.figures.into_iter().map(|(name, figure)| (name, figure.into())).collect(),
+        }
+    }
+}
+
+/// Simulates what policies would do, over virtual time.
+#[utoipa::path(post, path = "/v1/sim", tag = "lab", security(("token" = ["read"])), request_body = Wish,
+    responses(
+        (status = 200, description = "What came of it.", body = Results),
+        (status = 429, description = "Others simulate already; come back after `Retry-After`.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub(crate) async fn run(State(app): State<App>, Sent(wish): Sent<Wish>) -> Result<Json<Results>, Problem> {
+    let plan = wish.plan(&app).map_err(|why| Problem::new(Kind::InvalidBody, why))?;
+    let Ok(place) = Arc::clone(&app.lab.0).try_acquire_owned() else {
+        let detail = format!("{AT_ONCE} simulations run in this daemon already");
+        return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
+    };
+    let (scenario, about) = (plan.scenario.name(), plan.scenario.about());
+    let simulated = tokio::task::spawn_blocking(move || {
+        let rows = holdoff_sim::run(&plan, &|_, _| {});
+        drop(place);
+        rows
+    });
+    let rows = simulated.await.map_err(|why| Problem::new(Kind::Internal, why.to_string()))?;
+    Ok(Json(Results { scenario, about, items: rows.into_iter().map(Into::into).collect() }))
+}
+
+impl Wish {
+    fn plan(self, app: &App) -> Result<Plan, String> {
+        let scenario = Scenario::named(&self.scenario);
+        let scenario = scenario.ok_or("scenario: expected row, storm, limit or outage")?;
+        let within = |what: &str, number: u32, most: u32| match number {
+            number if (1..=most).contains(&number) => Ok(number),
+            _ => Err(format!("{what}: expected 1 to {most}")),
+        };
+        let clients = within("clients", self.clients.unwrap_or(100), MOST_CLIENTS)?;
+        let runs = within("runs", self.runs.unwrap_or(10), MOST_RUNS)?;
+        let usual = || scenario.usual_strategies().iter().map(|name| (*name).to_owned()).collect();
+        let names: Vec<String> = self.policies.unwrap_or_else(usual);
+        if names.is_empty() || names.len() > MOST_POLICIES {
+            return Err(format!("policies: expected 1 to {MOST_POLICIES}"));
+        }
+        let strategies = names.iter().map(|name| strategy(app, name)).collect::<Result<Vec<_>, _>>()?;
+        let in_all = u64::from(clients) * u64::from(runs) * strategies.len() as u64;
+        if in_all > MOST_IN_ALL {
+            return Err(format!("clients × runs × policies are {in_all}, and may be {MOST_IN_ALL}"));
+        }
+        let scenario = scenario.with_clients(clients);
+        scenario.check().map_err(|why| why.to_string())?;
+        let seed = self.seed.unwrap_or(1);
+        Ok(Plan { scenario, strategies, clients: vec![clients], runs, seed, threads: 1 })
+    }
+}
+
+/// A policy in force, or a strategy of the lab's.
+fn strategy(app: &App, name: &str) -> Result<Strategy, String> {
+    if let Some(policy) = app.work.policies().policy(name) {
+        return Ok(Strategy::policy(name, (**policy).clone()));
+    }
+    Strategy::named(name).ok_or_else(|| "policies: there is no policy of such a name".to_owned())
+}

@@ -1,0 +1,90 @@
+//! The API's document for people.
+
+use askama::Template;
+use axum::response::Html;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
+
+use crate::api;
+use crate::problem::{Kind, Problem};
+
+#[derive(Template)]
+#[template(path = "docs.html")]
+struct Docs {
+    about: String,
+    groups: Vec<Group>,
+}
+
+/// Operations about one thing.
+struct Group {
+    name: String,
+    about: String,
+    operations: Vec<Row>,
+}
+
+struct Row {
+    method: &'static str,
+    path: String,
+    scope: String,
+    summary: String,
+    description: String,
+}
+
+/// This API, for people.
+#[utoipa::path(get, path = "/docs", tag = "daemon", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
+pub(crate) async fn docs() -> Result<Html<String>, Problem> {
+    let document = api::document();
+    let page =
+        Docs { about: document.info.description.clone().unwrap_or_default(), groups: groups(&document) };
+    let page = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
+    Ok(Html(page))
+}
+
+fn groups(document: &OpenApi) -> Vec<Group> {
+    let mut groups: Vec<Group> = (document.tags.iter().flatten())
+        .map(|tag| Group {
+            name: tag.name.clone(),
+            about: tag.description.clone().unwrap_or_default(),
+            operations: Vec::new(),
+        })
+        .collect();
+    for (path, item) in &document.paths.paths {
+        for (method, operation) in operations(item) {
+            let tags = operation.tags.iter().flatten();
+            let is_its = |group: &&mut Group| tags.clone().any(|tag| *tag == group.name);
+            if let Some(group) = groups.iter_mut().find(is_its) {
+                group.operations.push(row(method, path, operation));
+            }
+        }
+    }
+    groups.retain(|group| !group.operations.is_empty());
+    groups
+}
+
+fn operations(item: &PathItem) -> impl Iterator<Item = (HttpMethod, &Operation)> {
+    let all = [
+        (HttpMethod::Get, &item.get),
+        (HttpMethod::Put, &item.put),
+        (HttpMethod::Post, &item.post),
+        (HttpMethod::Delete, &item.delete),
+        (HttpMethod::Patch, &item.patch),
+    ];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
+}
+
+fn row(method: HttpMethod, path: &str, operation: &Operation) -> Row {
+    Row {
+        method: match method {
+            HttpMethod::Get => "GET",
+            HttpMethod::Put => "PUT",
+            HttpMethod::Post => "POST",
+            HttpMethod::Delete => "DELETE",
+            _ => "PATCH",
+        },
+        path: path.to_owned(),
+        scope: api::scope(operation).unwrap_or_else(|| "open".to_owned()),
+        summary: operation.summary.clone().unwrap_or_default(),
+        description: operation.description.clone().unwrap_or_default(),
+    }
+}

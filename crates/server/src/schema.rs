@@ -1,0 +1,60 @@
+//! How values of other crates look in the API's document.
+
+use holdoff_policy::Class;
+use holdoff_work::{Outcome, StepState, TaskState};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
+use utoipa::openapi::{RefOr, schema::SchemaType};
+use utoipa::{PartialSchema, ToSchema};
+
+/// The pattern of a UUID as it is written here.
+pub(crate) const UUID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+
+fn text(about: &str) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::new(Type::String)).description(Some(about))
+}
+
+fn one_of(about: &str, words: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
+    text(about).enum_values(Some(words.into_iter().collect::<Vec<_>>()))
+}
+
+/// Gives a name in the document to a value.
+macro_rules! written {
+    ($($name:ident as $called:literal: $schema:expr;)*) => {$(
+        pub(crate) struct $name;
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let object: ObjectBuilder = $schema;
+                object.into()
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> std::borrow::Cow<'static, str> {
+                $called.into()
+            }
+        }
+    )*};
+}
+
+written! {
+    StepStateWord as "StepState": one_of("What a step is doing.", StepState::ALL.map(StepState::name));
+    TaskStateWord as "TaskState": one_of(
+        "What a task is doing: what its steps say.",
+        [TaskState::Running, TaskState::Succeeded, TaskState::Failed, TaskState::Cancelled].map(TaskState::name),
+    );
+    OutcomeWord as "Outcome": one_of("How an attempt ended.", Outcome::ALL.map(Outcome::name));
+    ClassWord as "Class": one_of("What kind of failure it was.", Class::ALL.map(Class::name));
+    TaskIdText as "TaskId": text("A task's id: a UUID.").pattern(Some(UUID)).format(Some(uuid()));
+    StepIdText as "StepId": text("A step's id: its task and its number, `TASK/NUMBER`.")
+        .pattern(Some("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/[0-9]{1,10}$"));
+    MomentText as "Moment": text("A moment by the store's clock.")
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+    WaitText as "Duration": text("A time such as `250ms`, `5s`, `1m 30s` or `2h`.")
+        .pattern(Some("^[0-9]{1,6}(us|ms|s|m|h|d)( [0-9]{1,6}(us|ms|s|m|h|d)){0,3}$"))
+        .examples(["5s"]);
+}
+
+fn uuid() -> SchemaFormat {
+    SchemaFormat::Custom("uuid".to_owned())
+}

@@ -1,0 +1,13 @@
+//! `cargo xtask openapi`: writes the API's document anew.
+
+use crate::run::{Done, cargo};
+
+/// Where the API's document is kept.
+const DOCUMENT: &str = "docs/openapi.json";
+
+pub(crate) fn run() -> Done {
+    let test = ["test", "--quiet", "-p", "holdoff-server", "--lib", "openapi::tests::the_file_is_up_to_date"];
+    cargo(&test, &[("UPDATE_OPENAPI", "1")])?;
+    eprintln!("wrote {DOCUMENT}");
+    Ok(())
+}
