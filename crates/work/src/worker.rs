@@ -188,9 +188,7 @@ fn default_name() -> String {
 
 #[cfg(feature = "http")]
 fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
-    let classes = work.shared.policies.classes().clone();
-    crate::HttpRunner::new(&work.shared.settings.http, classes)
-        .map_err(|error| crate::Error::Http(error.to_string()))
+    crate::HttpRunner::of(work).map_err(|error| crate::Error::Http(error.to_string()))
 }
 
 impl Worker {
