@@ -6,6 +6,7 @@ mod locks;
 mod signals;
 mod submit;
 mod tasks;
+mod versions;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
@@ -15,6 +16,7 @@ use axum::{Router, middleware};
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
+use crate::retire::say_goodbye;
 use crate::{health, page};
 
 pub(crate) fn router(app: App) -> Router {
@@ -23,6 +25,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/tasks/{id}", get(tasks::task))
         .route("/v1/signals", post(signals::signal))
         .merge(locks::router())
+        .merge(versions::router())
         .route("/", get(page::overview))
         .route("/style.css", get(page::style))
         .route("/healthz", get(health::healthz))
@@ -32,6 +35,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))
         .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(app.clone(), say_goodbye))
         .with_state(app)
 }
 

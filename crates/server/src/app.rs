@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdoff_lock::Locks;
 use holdoff_work::Work;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::gateway::Gateway;
 
@@ -21,12 +22,14 @@ pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
+    /// Cancelled when the daemon is on its way out.
+    pub(crate) retiring: CancellationToken,
 }
 
 impl App {
     pub(crate) fn new(work: Work, locks: Locks, metrics: Option<PrometheusHandle>, place: String) -> Self {
         let gateway = Arc::new(Gateway::new(work.clone(), locks.clone()));
-        Self { work, locks, gateway, metrics, place: place.into() }
+        Self { work, locks, gateway, metrics, place: place.into(), retiring: CancellationToken::new() }
     }
 
     /// The most bytes a body may have.

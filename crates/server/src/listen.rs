@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// The most connections at once; more wait to be accepted.
@@ -37,7 +37,7 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
         Some((place, next_stream(&listener).await))
     };
-    while let Some(Some((place, stream))) = stopping.run_until_cancelled(next()).await {
+    let answer = |stream: TcpStream, place: Option<OwnedSemaphorePermit>| {
         let service = TowerToHyperService::new(app.clone());
         let connection = answering.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
@@ -46,11 +46,28 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
             }
             drop(place);
         });
+    };
+    while let Some(Some((place, stream))) = stopping.run_until_cancelled(next()).await {
+        answer(stream, Some(place));
     }
-    drop(listener);
+    // Whom the system has let in already counts as accepted: closing the door would cut them off.
+    for stream in let_in(listener) {
+        answer(stream, None);
+    }
     if tokio::time::timeout(LAST_ANSWERS, answering.shutdown()).await.is_err() {
         tracing::warn!("stopped before everybody was answered");
     }
+}
+
+/// Those who wait at the door when it is closed; no more than could be answered at once.
+fn let_in(listener: TcpListener) -> Vec<TcpStream> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let next = || {
+        let (stream, _) = listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        TcpStream::from_std(stream).ok()
+    };
+    std::iter::from_fn(next).take(MOST_CONNECTIONS).collect()
 }
 
 async fn next_stream(listener: &TcpListener) -> TcpStream {

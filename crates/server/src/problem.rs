@@ -30,6 +30,7 @@ pub(crate) enum Kind {
     InvalidLock,
     InvalidId,
     InvalidQuery,
+    InvalidPolicies,
     NotJson,
     TooLarge,
     NoSuchTask,
@@ -42,6 +43,7 @@ pub(crate) enum Kind {
     WrongHost,
     QueueFull,
     StoreUnavailable,
+    Stopping,
     TimedOut,
     Internal,
 }
@@ -63,6 +65,9 @@ impl Kind {
             }
             Self::InvalidId => ("invalid-id", "This is no task's id", StatusCode::BAD_REQUEST),
             Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
+            Self::InvalidPolicies => {
+                ("invalid-policies", "The policies cannot be put in force", StatusCode::BAD_REQUEST)
+            }
             Self::NotJson => {
                 ("not-json", "Only application/json is read", StatusCode::UNSUPPORTED_MEDIA_TYPE)
             }
@@ -77,6 +82,7 @@ impl Kind {
             Self::StoreUnavailable => {
                 ("store-unavailable", "The store does not answer", StatusCode::SERVICE_UNAVAILABLE)
             }
+            Self::Stopping => ("stopping", "The daemon is stopping", StatusCode::SERVICE_UNAVAILABLE),
             Self::TimedOut => ("timed-out", "It took too long", StatusCode::GATEWAY_TIMEOUT),
             Self::Internal => ("internal", "Something is broken in here", StatusCode::INTERNAL_SERVER_ERROR),
         }
@@ -110,6 +116,7 @@ impl From<holdoff_work::Error> for Problem {
             Error::Invalid(InvalidTask::PayloadTooLarge { .. }) => {
                 Self::new(Kind::TooLarge, error.to_string())
             }
+            Error::Policies(_) => Self::new(Kind::InvalidPolicies, error.to_string()),
             Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),
             Error::QueueFull { retry_after, .. } => {
                 Self::new(Kind::QueueFull, error.to_string()).retry_after(*retry_after)
