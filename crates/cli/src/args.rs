@@ -1,10 +1,12 @@
 //! What can be said on the command line.
 
+mod admin;
 mod lock;
 mod place;
 mod serve;
 mod work;
 
+pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
 pub(crate) use serve::ServeArgs;
@@ -51,7 +53,10 @@ pub(crate) enum Command {
     /// See a storm before it happens: many clients, virtual time, policies side by side
     Sim(SimArgs),
 
-    /// Everything about the policy file itself
+    /// Look after a store: back it up, restore it
+    Admin(AdminArgs),
+
+    /// Everything about the configuration: the file, the variables, the flags
     #[command(subcommand)]
     Config(ConfigCommand),
 
@@ -112,6 +117,12 @@ pub(crate) enum PolicyCommand {
 
     /// Show which status or error belongs to which failure class
     Classes,
+
+    /// Put a policy file in force for every node on a store; shows first what would change
+    Apply(ApplyArgs),
+
+    /// List the versions of the policies that a store has seen
+    Versions(PlaceArgs),
 }
 
 #[derive(clap::Args, Debug)]
@@ -195,6 +206,12 @@ fn scenario_names() -> PossibleValuesParser {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Print the JSON schema of the policy file
+    /// Show every value in force, and where it comes from: a flag, a variable, the file or the default
+    Show(ServeArgs),
+
+    /// Look for mistakes in the file, the variables and the flags; all of them are reported at once
+    Check(ServeArgs),
+
+    /// Print the JSON schema of the file
     Schema,
 }

@@ -1,4 +1,10 @@
-//! Finding and reading the policy file.
+//! What can be set, and where: defaults, the file, variables, flags.
+
+mod command;
+mod keys;
+mod layers;
+mod serve;
+mod values;
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +12,10 @@ use holdoff::LoadError;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_work::Settings;
+
+pub(crate) use command::run;
+pub(crate) use layers::{Config, Given, Origin, load as load_layers};
+pub(crate) use serve::{LogFormat, Serve};
 
 use crate::failure::Failure;
 
@@ -20,9 +30,7 @@ pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
 
 /// The policies of the file to use; the presets alone if there is none.
 pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
-    let Some(path) = file(named) else { return Ok(PolicySet::default()) };
-    let whole = load_checked(&path).map_err(|error| Failure::Failed(error.to_string()))?;
-    Ok(whole.policies)
+    Ok(load_whole(named)?.policies)
 }
 
 /// Everything that a file says.
@@ -31,6 +39,7 @@ pub(crate) struct Whole {
     pub(crate) policies: PolicySet,
     pub(crate) work: Settings,
     pub(crate) lock: LockSettings,
+    pub(crate) serve: Serve,
 }
 
 /// A file of which everything was checked: a mistake is better found here than by the daemon.
@@ -38,10 +47,9 @@ pub(crate) fn load_checked(path: &Path) -> Result<Whole, LoadError> {
     holdoff::load_with(path, read_whole)
 }
 
-/// Everything that the file to use says; the presets and the defaults if there is none.
+/// Everything that is set, by whatever layer; the presets and the defaults if there is nothing.
 pub(crate) fn load_whole(named: Option<&Path>) -> Result<Whole, Failure> {
-    let Some(path) = file(named) else { return Ok(Whole::default()) };
-    load_checked(&path).map_err(|error| Failure::Failed(error.to_string()))
+    load_layers(named, Vec::new()).map(|config| config.whole)
 }
 
 /// Every section of the file is read, so that every problem is reported at once.
@@ -56,9 +64,10 @@ fn read_whole(text: &str) -> Result<Whole, Problems> {
     let policies = PolicySet::from_toml(text).map_err(&mut note).unwrap_or_default();
     let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let serve = Serve::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock }),
+        None => Ok(Whole { policies, work, lock, serve }),
     }
 }
 

@@ -32,7 +32,7 @@ async fn answer(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
     if let LockCommand::Release { key, force: false } = &command.command {
         return Err(release::explain(key));
     }
-    let place = serve::place(&command.place())?;
+    let place = serve::place(&command.place(), args.config.as_deref())?;
     match &command.command {
         LockCommand::Run(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
         _ => refuse_missing(&place)?,

@@ -3,6 +3,7 @@
 //! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
 //! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
 
+mod admin;
 mod args;
 mod config;
 mod failure;
@@ -13,10 +14,9 @@ mod serve;
 mod sim;
 mod work;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use args::{Args, Command, ConfigCommand};
+use args::{Args, Command};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 
@@ -39,12 +39,9 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Serve(command) => serve::run(command, args),
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
+        Command::Admin(command) => admin::run(command, args),
         Command::Sim(command) => sim::run(command, args),
-        Command::Config(ConfigCommand::Schema) => {
-            let schema = holdoff_policy::schema();
-            writeln!(std::io::stdout(), "{schema:#}")?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Config(command) => config::run(command, args),
         Command::Completions { shell } => {
             clap_complete::generate(*shell, &mut Args::command(), "holdoff", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

@@ -1,9 +1,11 @@
 //! How things are shown.
 
+mod ask;
 mod bar;
 mod table;
 mod time;
 
+pub(crate) use ask::is_wanted;
 pub(crate) use bar::bar;
 pub(crate) use table::Table;
 pub(crate) use time::{human, range, time};

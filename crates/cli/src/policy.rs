@@ -1,5 +1,6 @@
 //! `holdoff policy …`
 
+mod apply;
 mod classes;
 mod delay;
 mod describe;
@@ -21,6 +22,12 @@ pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Fail
     if let PolicyCommand::Lint { file } = command {
         return lint::run(file.as_deref().or(args.config.as_deref()), args.json);
     }
+    if let PolicyCommand::Apply(apply) = command {
+        return in_store(apply::apply(apply, args));
+    }
+    if let PolicyCommand::Versions(place) = command {
+        return in_store(apply::versions(place, args));
+    }
     let set = config::load(args.config.as_deref())?;
     match command {
         PolicyCommand::List => list::run(&set, args.json)?,
@@ -35,8 +42,15 @@ pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Fail
         PolicyCommand::For { operation, namespace } => policy_for(&set, namespace, operation, args.json)?,
         PolicyCommand::Delay(delay) => delay::run(delay, config::policy(&set, &delay.name)?, args.json)?,
         PolicyCommand::Classes => classes::run(set.classes(), args.json)?,
-        PolicyCommand::Lint { .. } => {}
+        PolicyCommand::Lint { .. } | PolicyCommand::Apply(_) | PolicyCommand::Versions(_) => {}
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does what needs a store.
+fn in_store(done: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(Box::pin(done))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,22 +6,31 @@ mod place;
 use std::io::Write;
 use std::process::ExitCode;
 
-use holdoff_server::{Options, Server, Stopped};
+use holdoff_server::{Options, Reload, Server, Stopped};
 
 pub(crate) use place::place;
 
 use crate::args::{Args, ServeArgs};
-use crate::config;
+use crate::config::{Config, load_layers};
 use crate::failure::Failure;
 
 pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure> {
-    log::start(command.log.as_deref())?;
-    let mut options = Options::new(place(&command.place)?);
-    let whole = config::load_whole(args.config.as_deref())?;
+    let config = load_layers(args.config.as_deref(), command.given())?;
+    log::start(&config)?;
+    let mut options = Options::new(place::place_of(&config)?);
+    let Config { whole, file, .. } = config;
+    options.listen = whole.serve.listen;
+    options.concurrency = usize::try_from(whole.serve.concurrency).unwrap_or(Options::CONCURRENCY);
+    (options.grace, options.patience) = (whole.serve.grace, whole.serve.patience);
     (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
-    options.listen = command.listen;
-    options.concurrency = usize::try_from(command.concurrency).unwrap_or(Options::CONCURRENCY);
-    let file = config::file(args.config.as_deref()).map(|file| file.display().to_string());
+    options.reload = file.clone().map(|file| {
+        Reload::new(move || {
+            load_layers(Some(&file), Vec::new())
+                .map(|config| config.whole.policies)
+                .map_err(|failure| failure.to_string())
+        })
+    });
+    let file = file.map(|file| file.display().to_string());
     let say = |server: &Server| {
         // Whoever does not read this is served all the same.
         let _ = greet(server, file.as_deref(), args.json);
@@ -47,6 +56,9 @@ fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()>
     }
     writeln!(out, "holdoff {version} is serving at {url}")?;
     writeln!(out, "work is kept in {place}")?;
+    if server.work().drift().is_some() {
+        return writeln!(out, "policies are version {} of the store", server.work().policy_version());
+    }
     match file {
         Some(file) => writeln!(out, "policies are those of {file}"),
         None => writeln!(out, "policies are the presets, because there is no holdoff.toml here"),

@@ -31,7 +31,7 @@ pub(crate) fn run(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> 
 }
 
 async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
-    let place = serve::place(&command.place)?;
+    let place = serve::place(&command.place, args.config.as_deref())?;
     match &command.command {
         WorkCommand::Submit(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
         _ => refuse_missing(&place)?,
@@ -41,7 +41,11 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
     let work = Box::pin(Work::attach(place.url(), policies, settings.clone())).await.map_err(refused)?;
     let desk = Desk { work, settings, json: args.json };
     match &command.command {
-        WorkCommand::Submit(submit) => submit::run(&desk, submit).await?,
+        WorkCommand::Submit(submit) => {
+            // What comes in here goes by the same policies as everything else.
+            desk.work.look_at_policies().await?;
+            submit::run(&desk, submit).await?;
+        }
         WorkCommand::List(list) => list::run(&desk, list).await?,
         WorkCommand::Show { task, payloads } => show::run(&desk, *task, *payloads).await?,
         WorkCommand::Retry(act) => act::run(&desk, act, Action::Retry).await?,
@@ -56,7 +60,7 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Whoever looks for work should not make an empty store in passing.
-fn refuse_missing(place: &Place) -> Result<(), Failure> {
+pub(crate) fn refuse_missing(place: &Place) -> Result<(), Failure> {
     let Some(file) = place.missing_file() else { return Ok(()) };
     Err(Failure::Failed(format!(
         "no work is kept in {} yet: `holdoff serve` and `holdoff work submit` make it; --data DIR and --store URL \

@@ -133,6 +133,16 @@ impl Settings {
         self.lease
     }
 
+    /// How long to wait, if that was set.
+    pub const fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// How many may wait for one key in this process.
+    pub const fn most_waiters(&self) -> usize {
+        self.most_waiters
+    }
+
     /// How long the policy waits at most; nothing if without end.
     fn longest_wait(&self) -> Option<Duration> {
         let policy = self.policy();

@@ -46,6 +46,8 @@ extern crate alloc;
 mod attempt;
 mod breaker;
 mod budget;
+#[cfg(feature = "std")]
+mod changes;
 mod class;
 mod classes;
 mod compiled;
@@ -71,6 +73,8 @@ mod window;
 pub use attempt::Attempt;
 pub use breaker::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
 pub use budget::{Budget, BudgetOptions};
+#[cfg(feature = "std")]
+pub use changes::{Change, changes};
 pub use class::Class;
 pub use classes::{ClassMap, ClassRow, Grpc, Replay};
 pub use compiled::{Compiled, MAX_TABLE, PolicyId, Shape};

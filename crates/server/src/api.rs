@@ -24,6 +24,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
+use crate::retire::say_goodbye;
 use crate::{events, health, lab};
 
 pub(crate) use input::Sent;
@@ -59,6 +60,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))
         .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(app.clone(), say_goodbye))
         .with_state(app)
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct App {
     pub(crate) stopping: CancellationToken,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
+    /// Cancelled when the daemon is on its way out.
+    pub(crate) retiring: CancellationToken,
 }
 
 impl App {
@@ -50,6 +52,7 @@ impl App {
             metrics,
             place: place.into(),
             stopping,
+            retiring: CancellationToken::new(),
         }
     }
 

@@ -21,15 +21,22 @@ pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers.
+/// The store answers, and the daemon is not on its way out.
 ///
-/// A task is looked for that nobody has.
+/// A task is looked for that nobody has. Policies that differ from those of the other nodes are said, and are no reason to
+/// send nobody here.
 #[utoipa::path(get, path = "/readyz", tag = "daemon", security(()),
     responses((status = 200, description = "It does.", body = String)))]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
+pub(crate) async fn readyz(State(app): State<App>) -> Result<String, Problem> {
+    if app.retiring.is_cancelled() {
+        return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
+    }
     let nobodys = TaskId::from_uuid(Uuid::nil());
     match tokio::time::timeout(PATIENCE, app.work.task(nobodys)).await {
-        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Ok(_)) => {
+            let drift = app.work.drift().map(|drift| format!("policy drift: {drift}\n"));
+            Ok(format!("ready\n{}", drift.unwrap_or_default()))
+        }
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
             Err(Problem::unavailable("the store refuses"))

@@ -27,6 +27,8 @@ const MAX_HEAD: usize = 64 * 1024;
 const MAX_HEADERS: usize = 64;
 /// How long a shutdown waits for requests that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(15);
+/// The most who are let in when the door is closed.
+const MOST_AT_THE_DOOR: usize = 4096;
 /// How long to wait when the system is out of connections.
 const BREATHER: Duration = Duration::from_millis(100);
 
@@ -43,7 +45,7 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
         let stream = next_stream(&listener, &crowd).await;
         Some((crowd.seat().await?, stream))
     };
-    while let Some(Some((seat, stream))) = stopping.run_until_cancelled(next()).await {
+    let answer = |stream: TcpStream, seat: Arc<Seat>| {
         let service = Attending { seat: Arc::clone(&seat), app: TowerToHyperService::new(app.clone()) };
         let connection = answering.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
@@ -56,8 +58,16 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
                 () = seat.has_to_leave() => tracing::debug!("an idle connection made room for another"),
             }
         });
+    };
+    while let Some(Some((seat, stream))) = stopping.run_until_cancelled(next()).await {
+        answer(stream, seat);
     }
-    drop(listener);
+    // Whom the system has let in already counts as accepted: closing the door would cut them off.
+    for stream in let_in(listener) {
+        if let Some(seat) = crowd.seat().await {
+            answer(stream, seat);
+        }
+    }
     if tokio::time::timeout(LAST_ANSWERS, answering.shutdown()).await.is_err() {
         tracing::warn!("stopped before everybody was answered");
     }
@@ -79,6 +89,17 @@ impl Service<Request<Incoming>> for Attending {
         let answer = self.app.call(request);
         Box::pin(async move { answer.await.map(|answer| answer.map(|body| attended.until_sent(body))) })
     }
+}
+
+/// Those who wait at the door when it is closed.
+fn let_in(listener: TcpListener) -> Vec<TcpStream> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let next = || {
+        let (stream, _) = listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        TcpStream::from_std(stream).ok()
+    };
+    std::iter::from_fn(next).take(MOST_AT_THE_DOOR).collect()
 }
 
 async fn next_stream(listener: &TcpListener, crowd: &Crowd) -> TcpStream {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdoff_policy::PolicySet;
 use holdoff_work::Settings;
 
-use crate::Place;
+use crate::{Place, Reload};
 
 /// What a daemon is told.
 #[derive(Clone, Debug)]
@@ -16,7 +16,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where work is kept.
     pub place: Place,
-    /// The policies work is taken in by.
+    /// The policies of this daemon's own file. All daemons on a store go by the version that is active there; see
+    /// [`Work::join`](holdoff_work::Work::join).
     pub policies: PolicySet,
     /// What the file says about durable work.
     pub settings: Settings,
@@ -28,6 +29,11 @@ pub struct Options {
     pub concurrency: usize,
     /// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
     pub patience: Duration,
+    /// How long a daemon that was told to end (`SIGTERM`) still takes requests in, while it says that it is not ready:
+    /// so that whoever balances between daemons sees it in time.
+    pub grace: Duration,
+    /// How to read the policy file again, on `SIGHUP`.
+    pub reload: Option<Reload>,
 }
 
 impl Options {
@@ -40,6 +46,9 @@ impl Options {
     /// How long a shutdown waits for steps that run unless told otherwise.
     pub const PATIENCE: Duration = Duration::from_secs(20);
 
+    /// How long a daemon that was told to end still takes requests in unless told otherwise.
+    pub const GRACE: Duration = Duration::from_secs(1);
+
     /// Work kept here, the presets for policies, and everything else as it is by default.
     pub fn new(place: Place) -> Self {
         Self {
@@ -51,6 +60,8 @@ impl Options {
             locks: None,
             concurrency: Self::CONCURRENCY,
             patience: Self::PATIENCE,
+            grace: Self::GRACE,
+            reload: None,
         }
     }
 }

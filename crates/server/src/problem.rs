@@ -57,6 +57,7 @@ pub(crate) enum Kind {
     IfMatchRequired,
     KeyReused,
     InvalidQuery,
+    InvalidPolicies,
     NotJson,
     TooLarge,
     NoSuchTask,
@@ -69,6 +70,7 @@ pub(crate) enum Kind {
     WrongHost,
     QueueFull,
     StoreUnavailable,
+    Stopping,
     TimedOut,
     Internal,
 }
@@ -104,6 +106,9 @@ impl Kind {
                 ("key-reused", "The key stands for something else", StatusCode::UNPROCESSABLE_ENTITY)
             }
             Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
+            Self::InvalidPolicies => {
+                ("invalid-policies", "The policies cannot be put in force", StatusCode::BAD_REQUEST)
+            }
             Self::NotJson => {
                 ("not-json", "Only application/json is read", StatusCode::UNSUPPORTED_MEDIA_TYPE)
             }
@@ -118,6 +123,7 @@ impl Kind {
             Self::StoreUnavailable => {
                 ("store-unavailable", "The store does not answer", StatusCode::SERVICE_UNAVAILABLE)
             }
+            Self::Stopping => ("stopping", "The daemon is stopping", StatusCode::SERVICE_UNAVAILABLE),
             Self::TimedOut => ("timed-out", "It took too long", StatusCode::GATEWAY_TIMEOUT),
             Self::Internal => ("internal", "Something is broken in here", StatusCode::INTERNAL_SERVER_ERROR),
         }
@@ -151,6 +157,7 @@ impl From<holdoff_work::Error> for Problem {
             Error::Invalid(InvalidTask::PayloadTooLarge { .. }) => {
                 Self::new(Kind::TooLarge, error.to_string())
             }
+            Error::Policies(_) => Self::new(Kind::InvalidPolicies, error.to_string()),
             Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),
             Error::Fenced { .. } => Self::new(Kind::StepNotHeld, error.to_string()),
             Error::QueueFull { retry_after, .. } => {

@@ -12,39 +12,67 @@ pub enum Stopped {
     AtOnce,
 }
 
-/// Runs a daemon until `SIGTERM` or Ctrl-C. `started` is told when it answers.
+/// Runs a daemon until `SIGTERM` or Ctrl-C; `SIGHUP` has it read its policies again. `started` is told when it answers.
 pub async fn serve(options: Options, started: impl FnOnce(&Server)) -> Result<Stopped, Error> {
     let mut signals = Signals::new().map_err(Error::Signals)?;
     let server = tokio::select! {
         server = Server::start(options) => server?,
-        () = signals.next() => return Ok(Stopped::Gracefully),
+        _ = signals.ending() => return Ok(Stopped::Gracefully),
     };
     started(&server);
-    signals.next().await;
+    let is_balanced = loop {
+        match signals.next().await {
+            Signal::Hangup => server.reload().await,
+            Signal::Terminate => break true,
+            Signal::Interrupt => break false,
+        }
+    };
     tracing::info!("stopping: steps that run may end; a second signal stops at once");
+    let stop = async {
+        // Whoever presses Ctrl-C has nobody in front who would have to see it first.
+        if is_balanced {
+            server.retire().await;
+        }
+        server.shutdown().await;
+    };
     tokio::select! {
-        () = server.shutdown() => Ok(Stopped::Gracefully),
-        () = signals.next() => Ok(Stopped::AtOnce),
+        () = stop => Ok(Stopped::Gracefully),
+        () = signals.ending() => Ok(Stopped::AtOnce),
     }
+}
+
+/// What somebody wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Signal {
+    Terminate,
+    Interrupt,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has it"))]
+    Hangup,
 }
 
 #[cfg(unix)]
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Signal::Terminate,
+            _ = self.interrupt.recv() => Signal::Interrupt,
+            _ = self.hangup.recv() => Signal::Hangup,
         }
     }
 }
@@ -59,9 +87,17 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
+        Signal::Interrupt
+    }
+}
+
+impl Signals {
+    /// Until somebody wants it to end.
+    async fn ending(&mut self) {
+        while self.next().await == Signal::Hangup {}
     }
 }

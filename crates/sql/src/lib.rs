@@ -14,6 +14,7 @@
 //!
 //! Tables, and anything that one component alone needs.
 
+mod backup;
 #[cfg(feature = "sqlite")]
 mod clock;
 mod error;
@@ -23,5 +24,6 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use backup::BackupError;
 pub use error::{Error, is_transient, without_password};
 pub use migration::{Component, Migration};

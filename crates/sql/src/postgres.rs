@@ -1,5 +1,6 @@
 //! Stores in Postgres.
 
+pub mod backup;
 mod listen;
 mod migrate;
 

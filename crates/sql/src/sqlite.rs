@@ -3,6 +3,7 @@
 //! Writers begin with `begin immediate`: a transaction that reads first and writes later would find the database
 //! locked, however long it waits.
 
+pub mod backup;
 mod changes;
 mod file;
 mod migrate;

@@ -42,6 +42,7 @@ mod state;
 mod store;
 mod task;
 mod verdict;
+mod version;
 mod work;
 mod worker;
 
@@ -67,8 +68,9 @@ pub use signal::{Fingerprint, Signalled};
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
+pub use version::{Drift, Published, VersionRecord};
 pub use work::{Claim, Claimer, Prepared, Wakes, Work};
-pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder};
+pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder, this_process};
 
 /// The page for people, compiled and run.
 #[cfg(all(doctest, feature = "http"))]

@@ -24,6 +24,7 @@ const SNAPSHOT: &str = "holdoff_work_oldest_snapshot_seconds";
 const PRUNED: &str = "holdoff_work_pruned_total";
 const STORE_RETRIES: &str = "holdoff_work_store_retries_total";
 const NOTIFICATIONS: &str = "holdoff_work_notifications_total";
+const POLICY_DRIFT: &str = "holdoff_work_policy_drift";
 const HTTP_SECONDS: &str = "holdoff_work_http_seconds";
 
 /// Gives every metric its help text. Call it once, after the recorder is installed.
@@ -50,6 +51,10 @@ pub fn describe() {
     describe_counter!(PRUNED, "steps forgotten");
     describe_counter!(STORE_RETRIES, "calls to the store that were repeated");
     describe_counter!(NOTIFICATIONS, "notifications about failed and conflicted steps");
+    describe_gauge!(
+        POLICY_DRIFT,
+        "1 if this node's policy file is not the active version, or that cannot be used here"
+    );
     describe_histogram!(HTTP_SECONDS, metrics::Unit::Seconds, "how long HTTP steps waited for their answer");
 }
 
@@ -120,6 +125,10 @@ pub(crate) fn pruned(count: u64) {
 
 pub(crate) fn store_retried() {
     counter!(STORE_RETRIES).increment(1);
+}
+
+pub(crate) fn policy_drift(differs: bool) {
+    gauge!(POLICY_DRIFT).set(f64::from(u8::from(differs)));
 }
 
 pub(crate) fn notified() {

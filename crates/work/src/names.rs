@@ -3,17 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use holdoff_policy::{Compiled, PolicySet};
+use holdoff_policy::Compiled;
 
 use crate::metrics::LaneMetrics;
-use crate::store::{LaneId, PolicyNumber, PolicyRow, Result, Store};
+use crate::store::{LaneId, PolicyNumber, Result, Store};
 use crate::{Error, Lane};
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     lanes: RwLock<Lanes>,
-    /// Numbers of the own set's policies.
-    numbers: RwLock<HashMap<String, PolicyNumber>>,
     compiled: RwLock<HashMap<PolicyNumber, Arc<Compiled>>>,
 }
 
@@ -31,34 +29,6 @@ pub(crate) struct KnownLane {
 }
 
 impl Names {
-    /// Takes the policies of a set into the store.
-    pub(crate) async fn publish(&self, store: &dyn Store, set: &PolicySet) -> Result<()> {
-        let rows: Vec<PolicyRow> = set.policies().iter().map(|(name, policy)| row(name, policy)).collect();
-        let numbers = store.publish(&rows).await?;
-        let names = rows.into_iter().map(|row| row.name).zip(numbers);
-        write(&self.numbers).extend(names);
-        Ok(())
-    }
-
-    /// The number of one of the set's policies.
-    pub(crate) async fn number(
-        &self,
-        store: &dyn Store,
-        set: &PolicySet,
-        name: &str,
-    ) -> Result<PolicyNumber> {
-        if let Some(number) = read(&self.numbers).get(name) {
-            return Ok(*number);
-        }
-        let Some(policy) = set.policy(name) else {
-            return Err(Error::Policies(format!("there is no policy `{name}`")));
-        };
-        let numbers = store.publish(&[row(name, policy)]).await?;
-        let number = numbers.first().copied().unwrap_or_default();
-        write(&self.numbers).insert(name.to_owned(), number);
-        Ok(number)
-    }
-
     /// The compiled policy of this number, whoever published it.
     pub(crate) async fn compiled(&self, store: &dyn Store, number: PolicyNumber) -> Result<Arc<Compiled>> {
         if let Some(compiled) = read(&self.compiled).get(&number) {
@@ -128,10 +98,6 @@ impl Lanes {
         });
         self.ids.insert(lane, id);
     }
-}
-
-fn row(name: &str, policy: &holdoff_policy::Policy) -> PolicyRow {
-    PolicyRow { name: name.to_owned(), hash: policy.id().as_bytes().to_vec(), compiled: policy.canonical() }
 }
 
 fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {

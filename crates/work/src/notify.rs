@@ -18,7 +18,9 @@ const POLICY: &str = "notification";
 pub(crate) struct Herald {
     rules: Vec<Notify>,
     lane: LaneId,
+    /// Until another version says otherwise.
     policy: PolicyNumber,
+    work: Option<Work>,
 }
 
 impl Herald {
@@ -36,9 +38,10 @@ impl Herald {
             priority: Step::NORMAL,
         };
         let lanes = shared.names.lane_ids(&*shared.store, &[lane]).await?;
-        let policy = shared.names.number(&*shared.store, &shared.policies, POLICY).await?;
+        let policy = shared.policies.current().number(&*shared.store, POLICY).await?;
         let rules = shared.settings.notify.clone();
-        Ok(Self { rules, lane: lanes.first().copied().unwrap_or_default(), policy })
+        let lane = lanes.first().copied().unwrap_or_default();
+        Ok(Self { rules, lane, policy, work: Some(work.clone()) })
     }
 
     /// Whether anybody wants to be told at all.
@@ -67,6 +70,12 @@ impl Herald {
         Some(NewTask { id: TaskId::fresh(), namespace, dedup: None, trace: None, steps, edges: Vec::new() })
     }
 
+    /// The policy of the version in force.
+    fn policy(&self) -> PolicyNumber {
+        let known = self.work.as_ref().and_then(|work| work.shared.policies.current().known(POLICY));
+        known.unwrap_or(self.policy)
+    }
+
     fn step(&self, rule: &Notify, lane: &Lane, ended: &Ended) -> NewStep {
         let request = json!({
             "method": "POST",
@@ -87,7 +96,7 @@ impl Herald {
         NewStep {
             name: None,
             lane: self.lane,
-            policy: self.policy,
+            policy: self.policy(),
             destination: None,
             parents: 0,
             children: 0,

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
+use crate::version::VersionRecord;
 use crate::{Error, Fingerprint, Lane, Payload, Signalled, StepId, StepState, TaskId};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -287,6 +288,24 @@ pub(crate) struct PolicyRow {
     pub(crate) compiled: String,
 }
 
+/// A version of the policies on its way into the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewVersion<'a> {
+    pub(crate) hash: &'a [u8],
+    pub(crate) file: &'a str,
+    pub(crate) by: &'a str,
+}
+
+/// When a version becomes the active one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Activate {
+    Always,
+    /// If nobody has published it before.
+    IfUnseen,
+    /// If none is active.
+    IfNone,
+}
+
 /// Keeps steps and changes them.
 #[async_trait]
 pub(crate) trait Store: Send + Sync + std::fmt::Debug {
@@ -299,8 +318,21 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// The canonical text of a policy that somebody published.
     async fn policy(&self, number: PolicyNumber) -> Result<Option<String>>;
 
-    /// Makes a policy file the active one; answers whether another was active before.
-    async fn activate(&self, hash: &[u8], file: &str) -> Result<bool>;
+    /// Keeps a version of the policies, and makes it the active one if it should be; answers whether that replaced
+    /// another.
+    async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool>;
+
+    /// Which version is active.
+    async fn active(&self) -> Result<Option<Vec<u8>>>;
+
+    /// A version as a policy file.
+    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>>;
+
+    /// Versions, the one that was published last first.
+    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>>;
+
+    /// Changes whenever another version may have become active. It may miss some: look again now and then.
+    fn policies_told(&self) -> watch::Receiver<()>;
 
     /// The numbers of these lanes, making those that are new.
     async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>>;

@@ -5,6 +5,7 @@ mod operators;
 mod prepare;
 mod pull;
 mod signals;
+mod versions;
 mod wakes;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use wakes::Wakes;
 use crate::names::Names;
 use crate::patience::{self, patiently};
 use crate::store::{Result, Store, Submitted};
+use crate::version::Policies;
 use crate::worker::WorkerBuilder;
 use crate::{Error, Settings, Task, engine};
 
@@ -50,7 +52,7 @@ pub struct Work {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) policies: PolicySet,
+    pub(crate) policies: Policies,
     pub(crate) settings: Settings,
     pub(crate) names: Names,
     pub(crate) callers: Policy,
@@ -60,7 +62,8 @@ pub(crate) struct Shared {
 
 impl Work {
     /// Opens the store at `sqlite:FILE`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and
-    /// publishes these policies. Any number of nodes may do so at once.
+    /// publishes these policies. Any number of nodes may do so at once. This one goes by its own policies, whatever
+    /// others publish; [`join`](Self::join) is for those who share them.
     pub async fn open(url: &str, policies: PolicySet) -> Result<Self> {
         Self::open_with(url, policies, Settings::default()).await
     }
@@ -69,7 +72,7 @@ impl Work {
     pub async fn open_with(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         settings.check_policies(&policies).map_err(|waits| Error::Policies(waits.to_string()))?;
         let work = Self::attach(url, policies, settings).await?;
-        work.publish().await?;
+        work.introduce("a program").await?;
         Ok(work)
     }
 
@@ -81,7 +84,7 @@ impl Work {
         patiently(&callers, |_| store.migrate()).await?;
         let shared = Shared {
             store,
-            policies,
+            policies: Policies::new(policies),
             settings,
             names: Names::default(),
             callers,
@@ -89,22 +92,6 @@ impl Work {
             depth: depth::Depth::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    async fn publish(&self) -> Result<()> {
-        let Shared { store, policies, names, callers, .. } = &*self.shared;
-        patiently(callers, |_| names.publish(&**store, policies)).await?;
-        let (id, file) = (policies.id(), policies.to_toml());
-        let replaced = patiently(callers, |_| store.activate(id.as_bytes(), &file)).await?;
-        if replaced {
-            tracing::info!(version = %id, "these policies replace others for everybody on the store");
-        }
-        Ok(())
-    }
-
-    /// The policies this node takes work in by.
-    pub fn policies(&self) -> &PolicySet {
-        &self.shared.policies
     }
 
     /// What was set.

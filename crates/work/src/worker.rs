@@ -147,7 +147,7 @@ impl WorkerBuilder {
     /// Starts it.
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
-        let name = name.unwrap_or_else(default_name);
+        let name = name.unwrap_or_else(this_process);
         let id = patiently(&work.shared.callers, |_| work.shared.store.register(&name)).await?;
         let operations = handlers.keys().cloned().collect();
         let shared = Arc::new(Shared {
@@ -178,7 +178,7 @@ impl WorkerBuilder {
 }
 
 /// The host and the process, for people: nothing is decided by it.
-fn default_name() -> String {
+pub fn this_process() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
         "" => format!("process {}", std::process::id()),
@@ -188,9 +188,7 @@ fn default_name() -> String {
 
 #[cfg(feature = "http")]
 fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
-    let classes = work.shared.policies.classes().clone();
-    crate::HttpRunner::new(&work.shared.settings.http, classes)
-        .map_err(|error| crate::Error::Http(error.to_string()))
+    crate::HttpRunner::of(work).map_err(|error| crate::Error::Http(error.to_string()))
 }
 
 impl Worker {

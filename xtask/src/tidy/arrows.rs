@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lock", &["policy", "retry", "sql"]),
     ("server", &["policy", "retry", "sim", "work", "lock"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
-    ("cli", &["policy", "retry", "sim", "work", "lock", "server", "holdoff"]),
+    ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "server", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

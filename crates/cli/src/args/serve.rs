@@ -1,28 +1,68 @@
 //! `holdoff serve`
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use holdoff_server::Options;
+use holdoff_policy::{format_duration, parse_duration};
 
 use super::PlaceArgs;
+use crate::config::{Given, LogFormat};
 
+/// Every flag has a value of the file's `[server]` behind it; the defaults stand there.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Where to listen: a loopback address; port 0 means any that is free
-    #[arg(long, value_name = "ADDR", default_value_t = Options::LISTEN)]
-    pub(crate) listen: SocketAddr,
+    /// Where to listen: a loopback address; port 0 means any that is free [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// How many HTTP steps run at once
-    #[arg(long, value_name = "N", default_value_t = Options::CONCURRENCY as u32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) concurrency: u32,
+    /// How many HTTP steps run at once [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) concurrency: Option<u32>,
 
     #[arg(
         long,
         value_name = "FILTER",
-        help = "What is logged to stderr, such as debug or warn,holdoff_work=debug [default: $RUST_LOG, then info]"
+        help = "What is logged to stderr, such as debug or warn,holdoff_work=debug [default: $HOLDOFF_LOG, then \
+                $RUST_LOG, then info]"
     )]
     pub(crate) log: Option<String>,
+
+    /// How it is logged [default: auto]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = false)]
+    pub(crate) log_format: Option<LogFormat>,
+
+    /// How long requests are still taken in after SIGTERM, while /readyz says no [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) grace: Option<Duration>,
+
+    /// How long steps that run are then waited for, before they are put back [default: 20s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) patience: Option<Duration>,
+}
+
+impl ServeArgs {
+    /// What was given on the command line.
+    pub(crate) fn given(&self) -> Vec<Given> {
+        let text = |text: String| toml::Value::String(text);
+        let time = |time: Duration| text(format_duration(time));
+        let values = [
+            ("server.listen", "--listen", self.listen.map(|address| text(address.to_string()))),
+            ("server.concurrency", "--concurrency", self.concurrency.map(|count| i64::from(count).into())),
+            ("server.log", "--log", self.log.clone().map(text)),
+            (
+                "server.log_format",
+                "--log-format",
+                self.log_format.map(|format| text(format.name().to_owned())),
+            ),
+            ("server.grace", "--grace", self.grace.map(time)),
+            ("server.patience", "--patience", self.patience.map(time)),
+        ];
+        let given = |(path, flag, value): (&'static str, &'static str, Option<toml::Value>)| {
+            Some(Given { path, flag, value: value? })
+        };
+        values.into_iter().filter_map(given).chain(self.place.given()).collect()
+    }
 }

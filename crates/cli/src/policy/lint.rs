@@ -20,7 +20,11 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
     let outcome = match config::load_checked(&file) {
         Ok(whole) => Ok(findings(&whole)),
         Err(LoadError::Problems(problems)) if json => Err(problems),
-        Err(error) => return Err(Failure::Failed(error.to_string())),
+        // Said as everywhere else, with whoever is to blame in the heading.
+        Err(error) => {
+            let said = config::load_whole(Some(&file)).err();
+            return Err(said.unwrap_or_else(|| Failure::Failed(error.to_string())));
+        }
     };
     let failed = match &outcome {
         Ok(findings) => findings.iter().any(|finding| finding.severity == Severity::Error),

@@ -4,16 +4,32 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::config::{Config, LogFormat, Origin};
 use crate::failure::Failure;
 
-/// Logs to stderr from now on.
-pub(super) fn start(named: Option<&str>) -> Result<(), Failure> {
-    let variable = std::env::var("RUST_LOG").ok();
-    let wanted = named.or(variable.as_deref()).filter(|text| !text.is_empty()).unwrap_or("info");
+/// Logs to stderr from now on. Colours are for terminals only.
+pub(super) fn start(config: &Config) -> Result<(), Failure> {
+    let named = config.whole.serve.log.as_deref();
+    let is_from_file = matches!(config.origin("server.log"), Origin::File(_));
+    let variable = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let wanted = match (named, variable.as_deref()) {
+        (Some(_), Some(variable)) if is_from_file => variable,
+        (Some(named), _) => named,
+        (None, variable) => variable.unwrap_or("info"),
+    };
     let filter = EnvFilter::try_new(wanted)
         .map_err(|error| Failure::Usage(format!("the log filter {wanted:?} is not understood: {error}")))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let is_terminal = std::io::stderr().is_terminal();
-    let started = if is_terminal { log.with_target(false).try_init() } else { log.json().try_init() };
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(is_terminal && !is_plain);
+    let is_for_people = match config.whole.serve.log_format {
+        LogFormat::Auto => is_terminal,
+        LogFormat::Pretty => true,
+        LogFormat::Json => false,
+    };
+    let started = if is_for_people { log.with_target(false).try_init() } else { log.json().try_init() };
     started.map_err(|error| Failure::Failed(format!("cannot log: {error}")))
 }

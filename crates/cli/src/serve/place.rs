@@ -1,26 +1,28 @@
 //! Where work is kept: the same for whoever serves it and whoever looks at it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdoff_server::Place;
 
 use crate::args::PlaceArgs;
+use crate::config::{Config, Origin, load_layers};
 use crate::failure::Failure;
 
-/// The variable that names the store for whoever names none.
-const VARIABLE: &str = "HOLDOFF_STORE";
+/// What was named last: by a flag, a variable or the file; the user's data directory if nothing was.
+pub(crate) fn place(args: &PlaceArgs, config: Option<&Path>) -> Result<Place, Failure> {
+    place_of(&load_layers(config, args.given())?)
+}
 
-/// What was named; then what the environment names; then the user's data directory.
-pub(crate) fn place(args: &PlaceArgs) -> Result<Place, Failure> {
-    if let Some(url) = &args.store {
-        return Ok(Place::store(url));
-    }
-    if let Some(directory) = &args.data {
-        return Ok(Place::directory(directory));
-    }
-    if let Some(url) = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty()) {
-        return Ok(Place::store(url));
+/// A store and a directory exclude each other: the later layer wins, and in one layer the store.
+pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
+    let (store, data) = (config.origin("server.store"), config.origin("server.data"));
+    let is_later = |one: &Origin, other: &Origin| rank(one) >= rank(other);
+    match (&config.whole.serve.store, &config.whole.serve.data) {
+        (Some(url), None) => return Ok(Place::store(url)),
+        (Some(url), Some(_)) if is_later(&store, &data) => return Ok(Place::store(url)),
+        (_, Some(directory)) => return Ok(Place::directory(directory)),
+        (None, None) => {}
     }
     let directory = user_directory(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"));
     directory.map(Place::directory).ok_or_else(|| {
@@ -28,6 +30,15 @@ pub(crate) fn place(args: &PlaceArgs) -> Result<Place, Failure> {
             "there is no home directory to keep work in; name one by --data DIR or --store URL".to_owned(),
         )
     })
+}
+
+fn rank(origin: &Origin) -> u8 {
+    match origin {
+        Origin::Default => 0,
+        Origin::File(_) => 1,
+        Origin::Variable(_) => 2,
+        Origin::Flag(_) => 3,
+    }
 }
 
 /// As the XDG base directories have it: a relative path is passed over.

@@ -1,6 +1,6 @@
 //! `holdoff work retry | cancel | discard | resolve`
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 
 use holdoff_work::{Action, Filter, Page, Payload, StepState};
 
@@ -8,6 +8,7 @@ use super::filter::filter;
 use super::{Desk, text};
 use crate::args::{ActArgs, ResolveArgs, Target};
 use crate::failure::Failure;
+use crate::output::is_wanted;
 
 /// Counting goes no further: nobody decides differently beyond it.
 const MOST_COUNTED: usize = 10_000;
@@ -108,18 +109,6 @@ async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Optio
         Action::Cancel => format!("cancel all tasks of {count}"),
         _ => format!("{} {count}", action.name()),
     }))
-}
-
-fn is_wanted(what: &str) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::Usage(format!("this would {what}; say --yes to do it")));
-    }
-    let mut err = anstream::stderr();
-    write!(err, "This will {what}. Go on? [y/N] ")?;
-    err.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn say(desk: &Desk, action: &Action, count: u64) -> Result<(), Failure> {

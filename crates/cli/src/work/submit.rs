@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 pub(super) async fn run(desk: &Desk, args: &SubmitArgs) -> Result<(), Failure> {
     // A daemon with this file would not start; whoever submits by it hears of it too.
-    let checked = desk.settings.check_policies(desk.work.policies());
+    let checked = desk.settings.check_policies(&desk.work.policies());
     checked.map_err(|waits| Failure::Failed(waits.to_string()))?;
     let submitted = desk.work.submit(task(args)?).await?;
     let is_duplicate = matches!(submitted, Submitted::Duplicate(_));

@@ -1,8 +1,9 @@
-//! `/v1/policies`: the set in force, one policy explained, decisions, and the lint.
+//! `/v1/policies`: the set in force and those before it, one policy explained, decisions, and the lint.
 
 mod decide;
 mod explain;
 mod lint;
+mod publish;
 mod set;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -12,7 +13,8 @@ use crate::app::App;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(set::policies))
+        .routes(routes!(set::policies, publish::publish))
+        .routes(routes!(publish::versions))
         .routes(routes!(explain::policy))
         .routes(routes!(decide::decide))
         .routes(routes!(lint::lint_file))

@@ -15,6 +15,7 @@ mod select;
 mod signal;
 mod submit;
 mod tasks;
+mod versions;
 mod wake;
 
 pub(crate) use finish::{succeed, unblock};
@@ -30,9 +31,10 @@ use tokio::sync::watch;
 use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::store::{
-    Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
-    Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
+    Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
+    Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
+use crate::version::VersionRecord;
 use crate::{Lane, Payload, Signalled, StepId, TaskId};
 
 /// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
@@ -77,8 +79,20 @@ impl Store for Postgres {
         names::policy(&self.pool, number).await
     }
 
-    async fn activate(&self, hash: &[u8], file: &str) -> Result<bool> {
-        names::activate(&self.pool, hash, file).await
+    async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool> {
+        versions::activate(&self.pool, version, when).await
+    }
+
+    async fn active(&self) -> Result<Option<Vec<u8>>> {
+        versions::active(&self.pool).await
+    }
+
+    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>> {
+        versions::file(&self.pool, hash).await
+    }
+
+    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>> {
+        versions::list(&self.pool, limit).await
     }
 
     async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
@@ -177,6 +191,10 @@ impl Store for Postgres {
 
     async fn oldest_snapshot(&self) -> Result<Duration> {
         history::oldest_snapshot(&self.pool).await
+    }
+
+    fn policies_told(&self) -> watch::Receiver<()> {
+        self.wake.policies()
     }
 
     fn wakes(&self) -> watch::Receiver<()> {

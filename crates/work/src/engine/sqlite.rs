@@ -18,6 +18,7 @@ mod select;
 mod signal;
 mod submit;
 mod tasks;
+mod versions;
 mod wake;
 
 pub(super) use holdoff_sql::sqlite::Write;
@@ -35,9 +36,10 @@ use tokio::sync::watch;
 use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::store::{
-    Claimed, LaneId, NewTask, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt, Report, RescueRule,
-    Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
+    Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
+    Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
+use crate::version::VersionRecord;
 use crate::{Lane, Payload, Signalled, StepId, TaskId};
 
 #[derive(Debug)]
@@ -69,8 +71,22 @@ impl Store for Sqlite {
         Ok(sqlx::query_scalar(query).bind(number).fetch_optional(self.file.readers()).await?)
     }
 
-    async fn activate(&self, hash: &[u8], file: &str) -> Result<bool> {
-        names::activate(self.file.write().await?, hash, file).await
+    async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool> {
+        let replaced = versions::activate(self.file.write().await?, version, when).await?;
+        self.wake.send();
+        Ok(replaced)
+    }
+
+    async fn active(&self) -> Result<Option<Vec<u8>>> {
+        versions::active(self.file.readers()).await
+    }
+
+    async fn version_file(&self, hash: &[u8]) -> Result<Option<String>> {
+        versions::file(self.file.readers(), hash).await
+    }
+
+    async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>> {
+        versions::list(self.file.readers(), limit).await
     }
 
     async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
@@ -190,6 +206,10 @@ impl Store for Sqlite {
     /// A reader keeps the log from being folded back, but only as long as it reads.
     async fn oldest_snapshot(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
+    }
+
+    fn policies_told(&self) -> watch::Receiver<()> {
+        self.wake.policies()
     }
 
     fn wakes(&self) -> watch::Receiver<()> {

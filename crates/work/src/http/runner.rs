@@ -16,7 +16,7 @@ use super::destinations::Destinations;
 use super::gate::Health;
 use super::step::HttpStep;
 use super::trouble::{self, Missed};
-use crate::{Context, Fault, HttpSettings, Payload, clock, metrics};
+use crate::{Context, Fault, HttpSettings, Payload, Work, clock, metrics};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const ATTEMPT: HeaderName = HeaderName::from_static("holdoff-attempt");
@@ -27,13 +27,29 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 ///
 /// The limits are this process's: make one runner and share it.
 pub struct HttpRunner {
-    classes: ClassMap,
+    classes: Classes,
     clients: Clients,
     reach: Reach,
     credentials: Credentials,
     destinations: Destinations,
     timeout: Duration,
     max_response: usize,
+}
+
+/// What tells failures apart.
+enum Classes {
+    Fixed(ClassMap),
+    /// Those of the version in force.
+    Of(Work),
+}
+
+impl Classes {
+    fn now(&self) -> ClassMap {
+        match self {
+            Self::Fixed(classes) => classes.clone(),
+            Self::Of(work) => work.policies().classes().clone(),
+        }
+    }
 }
 
 impl HttpRunner {
@@ -44,6 +60,12 @@ impl HttpRunner {
         Self::with_reach(settings, classes, reach)
     }
 
+    /// A runner that tells failures apart by the version of the policies in force.
+    pub(crate) fn of(work: &Work) -> Result<Self, InvalidHttpSettings> {
+        let runner = Self::new(&work.shared.settings.http, ClassMap::default())?;
+        Ok(Self { classes: Classes::Of(work.clone()), ..runner })
+    }
+
     pub(super) fn with_reach(
         settings: &HttpSettings,
         classes: ClassMap,
@@ -51,7 +73,7 @@ impl HttpRunner {
     ) -> Result<Self, InvalidHttpSettings> {
         let clients = Clients::new(reach)?;
         Ok(Self {
-            classes,
+            classes: Classes::Fixed(classes),
             reach,
             credentials: Credentials::new(settings, &clients.trusted)?,
             clients,
@@ -118,7 +140,7 @@ impl HttpRunner {
         let took_ms = clock::now().saturating_sub(started).as_millis();
         debug!(destination, status, attempt = cx.attempt(), took_ms, "HTTP answer");
         if !expect.iter().any(|statuses| statuses.contains(status)) {
-            let mut missed = answer::refused(response, &self.classes, secret).await;
+            let mut missed = answer::refused(response, &self.classes.now(), secret).await;
             missed.fault = with_generation(missed.fault, token);
             return Err(missed);
         }

@@ -29,11 +29,13 @@ impl Work {
 
     /// Checks tasks, and finds numbers for their names.
     pub(crate) async fn number(&self, tasks: Vec<Task>) -> Result<Vec<NewTask>> {
+        // One version for all of them, whatever is published meanwhile.
+        let version = self.shared.policies.current();
         for task in &tasks {
-            self.check(task)?;
+            self.check(task, &version.set)?;
         }
         self.check_depth(&tasks).await?;
-        let Shared { store, names, policies, callers, .. } = &*self.shared;
+        let Shared { store, names, callers, .. } = &*self.shared;
         let mut prepared = Vec::with_capacity(tasks.len());
         let mut policy_numbers = BTreeMap::new();
         for task in tasks {
@@ -46,11 +48,11 @@ impl Work {
             for ((step, lane), (parents, children)) in task.steps.into_iter().zip(lanes).zip(counts) {
                 let policy = match &step.policy {
                     Some(named) => named.as_str(),
-                    None => policies.policy_for(&namespace, &step.operation).0,
+                    None => version.set.policy_for(&namespace, &step.operation).0,
                 };
                 let number = match policy_numbers.get(policy) {
                     Some(number) => *number,
-                    None => names.number(&**store, policies, policy).await?,
+                    None => version.number(&**store, policy).await?,
                 };
                 policy_numbers.insert(policy.to_owned(), number);
                 steps.push(NewStep {
@@ -78,7 +80,7 @@ impl Work {
         Ok(prepared)
     }
 
-    fn check(&self, task: &Task) -> std::result::Result<(), InvalidTask> {
+    fn check(&self, task: &Task, policies: &PolicySet) -> std::result::Result<(), InvalidTask> {
         let settings = &self.shared.settings;
         if task.steps.is_empty() {
             return Err(InvalidTask::NoSteps);
@@ -94,10 +96,10 @@ impl Work {
         if let Some(delay) = task.dedup_retention.filter(|delay| *delay > LONGEST) {
             return Err(InvalidTask::TooLong { what: "the retention of the deduplication key", delay });
         }
-        task.steps.iter().try_for_each(|step| self.check_step(step))
+        task.steps.iter().try_for_each(|step| self.check_step(step, policies))
     }
 
-    fn check_step(&self, step: &Step) -> std::result::Result<(), InvalidTask> {
+    fn check_step(&self, step: &Step, policies: &PolicySet) -> std::result::Result<(), InvalidTask> {
         if let Some(problem) = &step.problem {
             return Err(problem.clone());
         }
@@ -117,7 +119,7 @@ impl Work {
             return Err(InvalidTask::PayloadTooLarge { step: shown(), size, limit });
         }
         match &step.policy {
-            Some(policy) if self.shared.policies.policy(policy).is_none() => {
+            Some(policy) if policies.policy(policy).is_none() => {
                 Err(InvalidTask::NoSuchPolicy { step: shown(), policy: policy.clone() })
             }
             _ => Ok(()),

@@ -31,4 +31,5 @@ mod rescue;
 mod signals;
 mod submit;
 mod tasks;
+mod versions;
 mod workers;

@@ -62,7 +62,7 @@ pub(super) async fn policy(
     let Some(policy) = set.policy(&name) else { return Err(unknown(&app, &name)) };
     let Explanation { waits, more, total, possible } = policy.explain();
     Ok(Json(Explained {
-        policy: ShownPolicy::new(set, &name, policy)?,
+        policy: ShownPolicy::new(&set, &name, policy)?,
         name,
         waits: waits
             .iter()
@@ -86,7 +86,8 @@ pub(super) async fn policy(
 }
 
 pub(super) fn unknown(app: &App, name: &str) -> Problem {
-    let names = app.work.policies().policies().keys().map(String::as_str);
+    let set = app.work.policies();
+    let names = set.policies().keys().map(String::as_str);
     let hint = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Problem::new(Kind::NoSuchPolicy, format!("there is no policy of this name{hint}"))
 }

@@ -71,7 +71,7 @@ pub(super) async fn policies(State(app): State<App>) -> Result<Json<ShownSet>, P
     };
     let mut policies = BTreeMap::new();
     for (name, policy) in set.policies() {
-        policies.insert(name.clone(), ShownPolicy::new(set, name, policy)?);
+        policies.insert(name.clone(), ShownPolicy::new(&set, name, policy)?);
     }
     Ok(Json(ShownSet {
         version: set.id().to_string(),

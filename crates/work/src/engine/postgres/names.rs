@@ -31,17 +31,6 @@ pub(super) async fn policy(pool: &PgPool, number: PolicyNumber) -> Result<Option
     Ok(sqlx::query_scalar(query).bind(number).fetch_optional(pool).await?)
 }
 
-pub(super) async fn activate(pool: &PgPool, hash: &[u8], file: &str) -> Result<bool> {
-    let mut tx = pool.begin().await?;
-    let query = "update holdoff.policy_sets set active = false where active and hash <> $1";
-    let others = sqlx::query(query).bind(hash).execute(&mut *tx).await?.rows_affected();
-    let insert = "insert into holdoff.policy_sets (hash, file, active) values ($1, $2, true)
-        on conflict (hash) do update set active = true";
-    sqlx::query(insert).bind(hash).bind(file).execute(&mut *tx).await?;
-    tx.commit().await?;
-    Ok(others > 0)
-}
-
 pub(super) async fn lanes(pool: &PgPool, lanes: &[Lane]) -> Result<Vec<LaneId>> {
     let mut numbers = Vec::with_capacity(lanes.len());
     for lane in lanes {

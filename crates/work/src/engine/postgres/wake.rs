@@ -6,27 +6,46 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::versions::TOLD;
+
 /// Listens for NOTIFY on one connection, begun when somebody first waits.
 #[derive(Debug)]
 pub(super) struct Wake {
     pool: PgPool,
     woken: Arc<watch::Sender<()>>,
+    /// Another version of the policies may be active.
+    policies: Arc<watch::Sender<()>>,
     listener: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Wake {
     pub(super) fn new(pool: PgPool) -> Self {
-        Self { pool, woken: Arc::new(watch::Sender::new(())), listener: OnceLock::new() }
+        let channel = || Arc::new(watch::Sender::new(()));
+        Self { pool, woken: channel(), policies: channel(), listener: OnceLock::new() }
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.listen();
+        self.woken.subscribe()
+    }
+
+    pub(super) fn policies(&self) -> watch::Receiver<()> {
+        self.listen();
+        self.policies.subscribe()
+    }
+
+    fn listen(&self) {
         self.listener.get_or_init(|| {
-            let woken = Arc::clone(&self.woken);
-            // Whatever is said, and whenever something may have been missed: there may be steps.
-            holdoff_sql::postgres::listen(self.pool.clone(), "holdoff", move |_| {
-                woken.send_replace(());
+            let (woken, policies) = (Arc::clone(&self.woken), Arc::clone(&self.policies));
+            holdoff_sql::postgres::listen(self.pool.clone(), "holdoff", move |said| {
+                // Whenever something may have been missed, there may be both.
+                if said.is_none_or(|said| said == TOLD) {
+                    policies.send_replace(());
+                }
+                if said != Some(TOLD) {
+                    woken.send_replace(());
+                }
             })
         });
-        self.woken.subscribe()
     }
 }

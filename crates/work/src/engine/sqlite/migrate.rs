@@ -4,5 +4,8 @@ use holdoff_sql::{Component, Migration};
 
 pub(super) const COMPONENT: Component = Component {
     table: "holdoff_migrations",
-    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("schema.sql") }],
+    migrations: &[
+        Migration { version: 1, breaks_before: 1, sql: include_str!("schema.sql") },
+        Migration { version: 2, breaks_before: 1, sql: include_str!("versions.sql") },
+    ],
 };

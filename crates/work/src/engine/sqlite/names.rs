@@ -25,16 +25,6 @@ pub(super) async fn publish(mut write: Write, policies: &[PolicyRow]) -> Result<
     Ok(numbers)
 }
 
-pub(super) async fn activate(mut write: Write, hash: &[u8], file: &str) -> Result<bool> {
-    let query = "update holdoff_policy_sets set active = 0 where active and hash <> ?1";
-    let others = sqlx::query(query).bind(hash).execute(&mut *write.tx).await?.rows_affected();
-    let insert = "insert into holdoff_policy_sets (hash, file, published_at, active) values (?1, ?2, ?3, 1)
-        on conflict (hash) do update set active = 1";
-    sqlx::query(insert).bind(hash).bind(file).bind(write.now).execute(&mut *write.tx).await?;
-    write.tx.commit().await?;
-    Ok(others > 0)
-}
-
 pub(super) async fn lanes(mut write: Write, lanes: &[Lane]) -> Result<Vec<LaneId>> {
     let mut numbers = Vec::with_capacity(lanes.len());
     for lane in lanes {

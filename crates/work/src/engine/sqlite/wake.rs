@@ -25,6 +25,11 @@ impl Wake {
         self.woken.send_replace(());
     }
 
+    /// The file does not say what was written.
+    pub(super) fn policies(&self) -> watch::Receiver<()> {
+        self.subscribe()
+    }
+
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         if let Some(readers) = &self.readers {
             self.watcher.get_or_init(|| {

@@ -1,0 +1,151 @@
+//! Postgres' own programs, which know best how to copy its tables.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use url::Url;
+
+use crate::failure::Failure;
+
+/// Where Debian keeps one directory per version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// Copies the schema into an open file. Tables that a crash may empty are left empty: whoever restores must not trust
+/// what the server itself would have forgotten.
+pub(super) fn dump(url: &str, into: &File) -> Result<(), Failure> {
+    let arguments =
+        ["--format=custom", "--schema=holdoff", "--no-owner", "--no-privileges", "--no-unlogged-table-data"];
+    let output = into.try_clone()?;
+    run("pg_dump", url, &arguments, None, Stdio::from(output))
+}
+
+/// Whether a file is a backup that can be read here.
+pub(super) fn check(file: &Path) -> Result<(), Failure> {
+    let program = find("pg_restore")?;
+    let output = Command::new(program).arg("--list").arg(file).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| Failure::Failed(format!("cannot run pg_restore: {error}")))?;
+    let listed = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && listed.contains(" holdoff ") {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::Failed(format!("{} is no backup of holdoff's in Postgres: {}", file.display(), said.trim())))
+}
+
+/// Brings the schema back, all of it or nothing.
+pub(super) fn restore(url: &str, file: &Path) -> Result<(), Failure> {
+    let arguments = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction"];
+    run("pg_restore", url, &arguments, Some(file), Stdio::null())
+}
+
+fn run(name: &str, url: &str, arguments: &[&str], file: Option<&Path>, output: Stdio) -> Result<(), Failure> {
+    let environment = environment(url)?;
+    let mut command = Command::new(find(name)?);
+    command.args(arguments);
+    if let Some(file) = file {
+        let database = environment.iter().find(|(name, _)| *name == "PGDATABASE");
+        command.arg("--dbname").arg(database.map(|(_, name)| name.as_str()).unwrap_or_default()).arg(file);
+    }
+    // Whoever lists processes sees arguments, but not this.
+    command.envs(environment).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+    let ended = command.spawn().and_then(std::process::Child::wait_with_output);
+    let ended = ended.map_err(|error| Failure::Failed(format!("cannot run {name}: {error}")))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(Failure::Failed(format!("{name} failed: {said}")))
+}
+
+/// The program, in `PATH` or where Debian has it: the highest version, which can read what older ones have written.
+fn find(name: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().filter_map(Result::ok);
+    let version = |folder: PathBuf| Some((folder.file_name()?.to_str()?.parse::<u32>().ok()?, folder));
+    let mut debian: Vec<_> = versions.filter_map(|entry| version(entry.path())).collect();
+    debian.sort();
+    let in_debian = debian.into_iter().rev().map(|(_, folder)| folder.join("bin").join(name));
+    in_debian.chain(in_path).find(|program| program.is_file()).ok_or_else(|| {
+        Failure::Failed(format!(
+            "{name} is not there: install Postgres' client programs (Debian: apt-get install postgresql-client), or run \
+             where they are:\n  pg_dump --format=custom --schema=holdoff --no-owner --no-privileges \
+             --no-unlogged-table-data --file=FILE DATABASE\n  pg_restore --no-owner --no-privileges --exit-on-error \
+             --single-transaction --dbname=DATABASE FILE\nThen raise the era, before any daemon starts, in psql: update \
+             holdoff.lock_facts set era = era + 1"
+        ))
+    })
+}
+
+/// What the address says, as Postgres' programs read it from the environment.
+fn environment(url: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+    let unreadable = |_| Failure::Usage("the store's address is not understood".to_owned());
+    let url = Url::parse(url).map_err(unreadable)?;
+    let mut found = vec![
+        ("PGHOST", url.host_str().map(decoded)),
+        ("PGPORT", url.port().map(|port| port.to_string())),
+        ("PGUSER", Some(decoded(url.username())).filter(|name| !name.is_empty())),
+        ("PGPASSWORD", url.password().map(decoded)),
+        ("PGDATABASE", Some(decoded(url.path().trim_start_matches('/'))).filter(|name| !name.is_empty())),
+    ];
+    for (key, value) in url.query_pairs() {
+        let name = match &*key {
+            "host" => "PGHOST",
+            "hostaddr" => "PGHOSTADDR",
+            "port" => "PGPORT",
+            "dbname" => "PGDATABASE",
+            "user" => "PGUSER",
+            "password" => "PGPASSWORD",
+            "sslmode" | "ssl-mode" => "PGSSLMODE",
+            "sslrootcert" | "ssl-root-cert" | "ssl-ca" => "PGSSLROOTCERT",
+            "sslcert" | "ssl-cert" => "PGSSLCERT",
+            "sslkey" | "ssl-key" => "PGSSLKEY",
+            "options" => "PGOPTIONS",
+            _ => continue,
+        };
+        found.push((name, Some(value.into_owned())));
+    }
+    Ok(found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
+
+/// What stands for bytes by `%41` is those bytes.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        match after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(b'%');
+                rest = after;
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_becomes_an_environment() {
+        let found =
+            environment("postgres://me:p%40ss@db:5433/work%20x?sslmode=require&statement-cache-capacity=9");
+        let expected = [
+            ("PGHOST", "db"),
+            ("PGPORT", "5433"),
+            ("PGUSER", "me"),
+            ("PGPASSWORD", "p@ss"),
+            ("PGDATABASE", "work x"),
+            ("PGSSLMODE", "require"),
+        ];
+        assert_eq!(found.unwrap(), expected.map(|(name, value)| (name, value.to_owned())));
+    }
+}

@@ -1,0 +1,137 @@
+//! Every single value that can be set, found in the file's schema: so that a new key has its variable by itself.
+
+use serde_json::Value;
+
+/// The sections whose values can be set by variables. Policies are not among them: they are published as a whole.
+const SECTIONS: [&str; 5] = ["server", "work", "http", "signals", "lock"];
+
+/// A value that can be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    /// Its place in the file, such as `work.lease`.
+    pub(crate) path: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Text,
+    /// A number or a text, such as a size.
+    Either,
+    Number,
+    Truth,
+}
+
+impl Key {
+    /// The variable that sets it: `HOLDOFF_WORK_LEASE`, and for the daemon itself `HOLDOFF_LISTEN`.
+    pub(crate) fn variable(&self) -> String {
+        let path = self.path.strip_prefix("server.").unwrap_or(&self.path);
+        format!("HOLDOFF_{}", path.replace('.', "_").to_uppercase())
+    }
+
+    /// What a variable's text means in the file. What is none of its kind stays a text, and the reader says so.
+    pub(crate) fn value(&self, text: &str) -> toml::Value {
+        let number = || {
+            let whole = text.parse().map(toml::Value::Integer);
+            whole.or_else(|_| text.parse().map(toml::Value::Float)).ok()
+        };
+        let value = match self.kind {
+            Kind::Text => None,
+            Kind::Either => text.parse().map(toml::Value::Integer).ok(),
+            Kind::Number => number(),
+            Kind::Truth => text.parse().map(toml::Value::Boolean).ok(),
+        };
+        value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+    }
+}
+
+/// Every value that can be set, in the order of the file.
+pub(crate) fn all() -> Vec<Key> {
+    let schema = holdoff_policy::schema();
+    let mut keys = Vec::new();
+    for section in SECTIONS {
+        if let Some(node) = schema.pointer(&format!("/properties/{section}")) {
+            collect(&schema, section, node, &mut keys);
+        }
+    }
+    keys
+}
+
+fn collect(schema: &Value, path: &str, node: &Value, keys: &mut Vec<Key>) {
+    let node = resolve(schema, node);
+    if let Some(properties) = node.get("properties").and_then(Value::as_object) {
+        for (name, inner) in properties {
+            collect(schema, &format!("{path}.{name}"), inner, keys);
+        }
+        return;
+    }
+    if let Some(kind) = kind(node) {
+        keys.push(Key { path: path.to_owned(), kind });
+    }
+}
+
+/// Where references and what may be absent lead to.
+fn resolve<'s>(schema: &'s Value, node: &'s Value) -> &'s Value {
+    if let Some(reference) = node.get("$ref").and_then(Value::as_str) {
+        let target = schema.pointer(reference.trim_start_matches('#'));
+        return target.map_or(node, |target| resolve(schema, target));
+    }
+    let choices = node.get("anyOf").and_then(Value::as_array);
+    let is_null = |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
+    match choices
+        .map(|choices| choices.iter().filter(|choice| !is_null(choice)).collect::<Vec<_>>())
+        .as_deref()
+    {
+        Some([only]) => resolve(schema, only),
+        _ => node,
+    }
+}
+
+/// What kind of a single value it is, if it is one.
+fn kind(node: &Value) -> Option<Kind> {
+    let types: Vec<&str> = match node.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let has = |name: &str| types.contains(&name);
+    match types.as_slice() {
+        _ if has("array") || has("object") => None,
+        _ if has("boolean") => Some(Kind::Truth),
+        _ if has("integer") || has("number") => Some(Kind::Number),
+        [] if node.get("anyOf").is_some() => Some(Kind::Either),
+        [] if node.get("oneOf").is_none() => None,
+        _ => Some(Kind::Text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_a_variable_of_its_own() {
+        let keys = all();
+        let mut variables: Vec<String> = keys.iter().map(Key::variable).collect();
+        for wanted in ["HOLDOFF_LISTEN", "HOLDOFF_STORE", "HOLDOFF_LOG_FORMAT", "HOLDOFF_WORK_HISTORY_KEEP"] {
+            assert!(variables.iter().any(|variable| variable == wanted), "{wanted} in {variables:?}");
+        }
+        variables.sort();
+        let count = variables.len();
+        variables.dedup();
+        assert_eq!(variables.len(), count);
+    }
+
+    #[test]
+    fn a_variable_means_what_the_file_would_say() {
+        let keys = all();
+        let value = |path: &str, text: &str| keys.iter().find(|key| key.path == path).unwrap().value(text);
+        assert_eq!(value("work.lease", "5m"), toml::Value::String("5m".into()));
+        assert_eq!(value("work.max_steps", "7"), toml::Value::Integer(7));
+        assert_eq!(value("work.max_payload", "7"), toml::Value::Integer(7));
+        assert_eq!(value("work.max_payload", "1MiB"), toml::Value::String("1MiB".into()));
+        assert_eq!(value("http.deny_private", "true"), toml::Value::Boolean(true));
+        assert_eq!(value("http.destination.rate", "0.5"), toml::Value::Float(0.5));
+        assert_eq!(value("work.max_steps", "many"), toml::Value::String("many".into()));
+    }
+}

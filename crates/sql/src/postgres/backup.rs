@@ -1,0 +1,79 @@
+//! What must be known of a database before a backup is put into it.
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+
+use crate::{BackupError, Error};
+
+/// Tables that have rows before anybody has used the store.
+const ALWAYS_FILLED: [&str; 4] = ["migrations", "lock_migrations", "lock_facts", "lock_memory"];
+
+/// What a database has of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Contents {
+    /// Nothing.
+    Absent,
+    /// Tables that nobody has ever used.
+    Unused,
+    /// A store in use.
+    Used,
+}
+
+/// What this database has of ours.
+pub async fn contents(url: &str) -> Result<Contents, BackupError> {
+    let mut connection = open(url).await?;
+    let query = "select exists (select from pg_namespace where nspname = 'holdoff')";
+    let is_there: bool = sqlx::query_scalar(query).fetch_one(&mut connection).await?;
+    if !is_there {
+        return Ok(Contents::Absent);
+    }
+    let query = "select tablename::text from pg_tables where schemaname = 'holdoff'";
+    let tables: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut connection).await?;
+    let mut found = Contents::Unused;
+    for table in tables.iter().filter(|table| !ALWAYS_FILLED.contains(&table.as_str())) {
+        // The name comes from the database's own list of tables.
+        let query = format!("select exists (select from holdoff.\"{}\")", table.replace('"', "\"\""));
+        let has_rows: bool = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut connection).await?;
+        if has_rows {
+            found = Contents::Used;
+        }
+    }
+    connection.close().await?;
+    Ok(found)
+}
+
+/// Makes room for a restore: unused tables are dropped, a used store is put aside under another name, which is
+/// answered. Refuses as long as anybody is connected to it.
+pub async fn make_room(url: &str) -> Result<Option<String>, BackupError> {
+    let found = contents(url).await?;
+    let mut connection = open(url).await?;
+    let query = "select count(*) from pg_stat_activity
+        where datname = current_database() and application_name = 'holdoff' and pid <> pg_backend_pid()";
+    let others: i64 = sqlx::query_scalar(query).fetch_one(&mut connection).await?;
+    if others > 0 {
+        return Err(BackupError::InUse);
+    }
+    let aside = match found {
+        Contents::Absent => None,
+        Contents::Unused => {
+            sqlx::query("drop schema holdoff cascade").execute(&mut connection).await?;
+            None
+        }
+        Contents::Used => {
+            let query =
+                "select 'holdoff_before_restore_' || to_char(clock_timestamp(), 'YYYYMMDDHH24MISSMS')";
+            let name: String = sqlx::query_scalar(query).fetch_one(&mut connection).await?;
+            let rename = format!("alter schema holdoff rename to {name}");
+            sqlx::query(AssertSqlSafe(rename)).execute(&mut connection).await?;
+            Some(name)
+        }
+    };
+    connection.close().await?;
+    Ok(aside)
+}
+
+async fn open(url: &str) -> Result<PgConnection, BackupError> {
+    let options: sqlx::postgres::PgConnectOptions =
+        url.parse().map_err(|why| BackupError::Store(Error::address(url, &why)))?;
+    Ok(options.application_name("holdoff admin").connect().await?)
+}

@@ -1,0 +1,80 @@
+//! A copy of a file while others write it, and what must be known before one is put in another's place.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection};
+
+use crate::{BackupError, Error, is_transient};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tables that have rows before anybody has used the store.
+const ALWAYS_FILLED: [&str; 4] =
+    ["holdoff_migrations", "holdoff_lock_migrations", "holdoff_clock", "holdoff_lock_facts"];
+
+/// The file that this address means.
+pub fn file_of(url: &str) -> Result<PathBuf, Error> {
+    let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::address(url, &why))?;
+    Ok(options.get_filename().to_owned())
+}
+
+/// Copies a file into an empty one, as it is at one moment, while others go on writing; and checks the copy.
+pub async fn copy(from: &Path, into: &Path) -> Result<(), BackupError> {
+    let mut connection = open(from, false).await?;
+    let into_text = into.to_str().ok_or_else(|| BackupError::Name(into.to_owned()))?;
+    sqlx::query("vacuum into ?1").bind(into_text).execute(&mut connection).await?;
+    connection.close().await?;
+    check(into).await
+}
+
+/// Whether a file is whole, and one of ours.
+pub async fn check(path: &Path) -> Result<(), BackupError> {
+    let mut connection = open(path, true).await?;
+    let said: String = sqlx::query_scalar("pragma integrity_check(1)").fetch_one(&mut connection).await?;
+    if said != "ok" {
+        return Err(BackupError::Damaged { path: path.to_owned(), why: said });
+    }
+    let is_ours = !tables(&mut connection).await?.is_empty();
+    connection.close().await?;
+    if is_ours { Ok(()) } else { Err(BackupError::NotOurs(path.to_owned())) }
+}
+
+/// Whether nobody has ever used the store in this file.
+pub async fn is_empty(path: &Path) -> Result<bool, BackupError> {
+    if !path.exists() || path.metadata().is_ok_and(|found| found.len() == 0) {
+        return Ok(true);
+    }
+    let mut connection = open(path, false).await?;
+    let mut is_empty = true;
+    for table in tables(&mut connection).await? {
+        // The name comes from the file's own list of tables.
+        let query = format!("select exists (select 1 from \"{}\")", table.replace('"', "\"\""));
+        let has_rows: bool = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut connection).await?;
+        is_empty &= ALWAYS_FILLED.contains(&table.as_str()) || !has_rows;
+    }
+    connection.close().await?;
+    Ok(is_empty)
+}
+
+/// Folds the file's log back into it, which works only if nobody else has it open.
+pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
+    let mut connection = open(path, false).await?;
+    match sqlx::query("pragma journal_mode = delete").execute(&mut connection).await {
+        Ok(_) => Ok(connection.close().await?),
+        Err(error) if is_transient(&error) => Err(BackupError::InUse),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn tables(connection: &mut SqliteConnection) -> Result<Vec<String>, sqlx::Error> {
+    let query = "select name from sqlite_master where type = 'table' and name like 'holdoff\\_%' escape '\\'";
+    sqlx::query_scalar(query).fetch_all(connection).await
+}
+
+async fn open(path: &Path, only_reads: bool) -> Result<SqliteConnection, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(PATIENCE);
+    options.read_only(only_reads).connect().await
+}
