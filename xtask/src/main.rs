@@ -1,10 +1,11 @@
 //! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`,
-//! `openapi`.
+//! `openapi`, `schemathesis`.
 
 mod needs;
 mod openapi;
 mod run;
 mod schema;
+mod schemathesis;
 mod soak;
 mod test;
 mod tidy;
@@ -20,6 +21,7 @@ usage: cargo xtask CHORE
   soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
+  schemathesis          holds a running daemon's answers against the API's document
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["soak"] => soak::run(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
+        ["schemathesis"] => schemathesis::run(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -230,3 +230,21 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// The names in this file's own table, so that a kind that is added without a word about it is found.
+    #[test]
+    fn every_type_is_documented() {
+        let source = include_str!("problem.rs").split("#[cfg(test)]").next().unwrap();
+        let page = include_str!("../../../docs/api.md");
+        let names: Vec<&str> = (source.split("(\"").skip(1))
+            .filter_map(|rest| rest.split_once("\", \"").map(|(name, _)| name))
+            .filter(|name| name.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase()))
+            .collect();
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            assert!(page.contains(&format!("| `/problems/{name}` |")), "docs/api.md has no row for {name}");
+        }
+    }
+}

@@ -5,7 +5,7 @@
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response as Answer};
 use utoipa::openapi::path::{Operation, PathItem};
-use utoipa::openapi::schema::{AdditionalProperties, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, Array, Schema};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -100,10 +100,13 @@ fn problem(about: &str) -> Response {
     ResponseBuilder::new().description(about).content("application/problem+json", content).build()
 }
 
-/// An object has the properties that are named, and no others.
+/// An object has the properties that are named, and no others; and a page speaks of its items by their name.
 fn close(components: &mut Components) {
-    for schema in components.schemas.values_mut() {
+    for (name, schema) in &mut components.schemas {
         let RefOr::T(Schema::Object(object)) = schema else { continue };
+        if let (Some(item), Some(items)) = (name.strip_prefix("Page_"), object.properties.get_mut("items")) {
+            *items = RefOr::T(Schema::Array(Array::new(Ref::from_schema_name(item))));
+        }
         if !object.properties.is_empty() && object.additional_properties.is_none() {
             object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
         }

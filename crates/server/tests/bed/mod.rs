@@ -54,6 +54,11 @@ impl Daemon {
         self.client.post(format!("{}/v1/tasks", self.url)).json(body).send().await.unwrap()
     }
 
+    /// Posts this there.
+    pub async fn send(&self, path: &str, body: &Value) -> Response {
+        self.client.post(format!("{}{path}", self.url)).json(body).send().await.unwrap()
+    }
+
     /// Takes a task in; answers with its id.
     pub async fn submit(&self, body: &Value) -> String {
         let response = self.post(body).await;
@@ -93,3 +98,45 @@ impl Daemon {
 pub fn call(operation: &str, url: &str) -> Value {
     json!({ "operation": operation, "http": { "url": url, "body": { "n": 1.50 } } })
 }
+
+/// What was answered, which must have this status.
+pub async fn answer(response: Response, status: u16) -> Value {
+    let (found, url) = (response.status(), response.url().clone());
+    let text = response.text().await.unwrap();
+    assert_eq!(found, status, "{url}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A store of its own for each test.
+pub enum Stores {
+    Sqlite(tempfile::TempDir),
+    Postgres,
+}
+
+impl Stores {
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Sqlite(folder) => Place::directory(folder.path().join("data")),
+            Self::Postgres => Place::store(holdoff_testbed::Postgres::shared().create_database("server")),
+        }
+    }
+}
+
+/// Instantiates tests for both stores.
+macro_rules! on_both_stores {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(crate::bed::Stores::Sqlite(tempfile::tempdir().unwrap())).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(crate::bed::Stores::Postgres).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_stores;

@@ -1,0 +1,116 @@
+//! What changes, as it changes.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::{Daemon, Stores, answer, on_both_stores};
+use reqwest::Response;
+use serde_json::{Value, json};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Somebody who listens.
+struct Listener {
+    response: Response,
+    text: String,
+}
+
+impl Listener {
+    async fn new(daemon: &Daemon) -> Self {
+        let response = daemon.get("/v1/events").await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut listener = Self { response, text: String::new() };
+        assert_eq!(listener.next().await.unwrap().0, "ready");
+        listener
+    }
+
+    /// The next event and what it tells of; nothing at the end.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field =
+                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let event = field("event: ").zip(field("data: "));
+                self.text = rest.to_owned();
+                match event {
+                    Some((name, data)) => return Some((name, serde_json::from_str(&data).unwrap())),
+                    None => continue,
+                }
+            }
+            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.unwrap().unwrap()?;
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+
+    /// Listens until it is told of something of this kind that is so.
+    async fn until(&mut self, kind: &str, is_so: impl Fn(&Value) -> bool) {
+        loop {
+            let (name, changed) = self.next().await.unwrap();
+            if name == kind && changed.as_array().unwrap().iter().any(&is_so) {
+                return;
+            }
+        }
+    }
+}
+
+async fn those_who_listen_are_told(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let mut listener = Listener::new(&daemon).await;
+    // The first look says what is, and tells nothing; a change after it is told.
+    let submitting = async {
+        loop {
+            daemon.submit(&json!({ "operation": "a" })).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = submitting => {}
+        () = listener.until("steps", |step| step["operation"] == "a" && step["state"] == "ready") => {}
+    }
+    listener.until("queues", |lane| lane["operation"] == "a" && lane["due"].as_u64() > Some(0)).await;
+
+    let claim = json!({ "worker": "w", "operations": ["a"] });
+    let claimed = answer(daemon.send("/v1/workers/claim", &claim).await, 200).await;
+    let step = claimed["items"][0].clone();
+    listener.until("steps", |changed| changed["id"] == step["step"] && changed["state"] == "running").await;
+
+    let lock = answer(daemon.send("/v1/locks/acquire", &json!({ "key": "deploy" })).await, 200).await;
+    listener.until("locks", |changed| changed["key"] == "deploy" && changed["held"] == true).await;
+    let held = json!({ "key": "deploy", "token": lock["token"], "lock": lock["lock"] });
+    answer(daemon.send("/v1/locks/release", &held).await, 200).await;
+    listener.until("locks", |changed| changed["key"] == "deploy" && changed["held"] == false).await;
+
+    // A daemon that stops does not wait for those who listen.
+    let ends = async { while listener.next().await.is_some() {} };
+    tokio::join!(daemon.server.shutdown(), ends);
+}
+
+async fn who_comes_back_is_told_that_some_may_be_missing(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let request = daemon.client.get(format!("{}/v1/events", daemon.url)).header("last-event-id", "7");
+    let mut listener = Listener { response: request.send().await.unwrap(), text: String::new() };
+    assert_eq!(listener.next().await.unwrap().0, "reset");
+}
+
+async fn only_so_many_may_listen(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let mut listeners = Vec::new();
+    for _ in 0..256 {
+        listeners.push(Listener::new(&daemon).await);
+    }
+    let refused = daemon.get("/v1/events").await;
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(answer(refused, 429).await["type"], "/problems/too-many-waiters");
+    assert_eq!(daemon.get("/readyz").await.status(), 200);
+}
+
+on_both_stores!(
+    those_who_listen_are_told,
+    who_comes_back_is_told_that_some_may_be_missing,
+    only_so_many_may_listen,
+);

@@ -1,0 +1,246 @@
+//! Those who mean no good: each gets a clear answer or a closed connection, and others are served meanwhile.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::Daemon;
+use holdoff_server::Place;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn daemon() -> (tempfile::TempDir, Daemon) {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    (folder, daemon)
+}
+
+/// Sends these bytes on a connection of their own; answers with everything that comes back until it is closed.
+async fn raw(daemon: &Daemon, sent: &[u8]) -> String {
+    let mut stream = connect(daemon).await;
+    // It may be closed before all is sent.
+    let _ = stream.write_all(sent).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    assert!(read.is_ok(), "neither answered nor closed");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn connect(daemon: &Daemon) -> TcpStream {
+    TcpStream::connect(daemon.server.address()).await.unwrap()
+}
+
+/// A new client is answered, and its task is taken in.
+async fn serves_others(daemon: &Daemon) {
+    let client = reqwest::Client::new();
+    let sent =
+        client.post(format!("{}/v1/tasks", daemon.url)).json(&json!({ "operation": "a", "delay": "1h" }));
+    let answer = tokio::time::timeout(PATIENCE, sent.send()).await.unwrap().unwrap();
+    assert_eq!(answer.status(), 201);
+}
+
+fn post(path: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").into_bytes()
+}
+
+/// The status of an answer; 0 if the connection was closed without one.
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn malformed_bodies_are_refused() {
+    let (_folder, daemon) = daemon().await;
+    let deep = "[".repeat(200_000);
+    let bodies: [&[u8]; 10] = [
+        b"",
+        b"{",
+        b"nonsense",
+        b"{\"operation\": \"a\"",
+        b"{\"operation\": \"a\"} {}",
+        b"{\"operation\": \"\xff\xfe\"}",
+        b"{\"operation\": \"\\ud800\"}",
+        b"{\"operation\": \"a\\u0000\"}",
+        b"{\"operation\": \"a\", \"payload\": 1e999999}",
+        deep.as_bytes(),
+    ];
+    let paths =
+        ["/v1/tasks", "/v1/signals", "/v1/locks/acquire", "/v1/workers/claim", "/v1/steps/retry", "/v1/sim"];
+    for path in paths {
+        for body in bodies {
+            let answer = raw(&daemon, &post(path, body)).await;
+            assert_eq!(status(&answer), 400, "{path}: {answer}");
+            assert!(answer.contains("/problems/invalid-"), "{path}: {answer}");
+        }
+    }
+    serves_others(&daemon).await;
+}
+
+#[tokio::test]
+async fn huge_bodies_are_not_read() {
+    let (_folder, daemon) = daemon().await;
+    for path in ["/v1/tasks", "/v1/locks/acquire", "/v1/policies/lint"] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: 99999999999\r\n\r\n"
+        );
+        let answer = raw(&daemon, &[head.as_bytes(), &vec![b' '; 20_000_000]].concat()).await;
+        // What is still on its way when the connection is closed may take the answer with it.
+        assert!([413, 0].contains(&status(&answer)), "{path}: {answer}");
+    }
+    let chunked = "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+                   transfer-encoding: chunked\r\n\r\nfffffffffffffff\r\n";
+    assert!([413, 400, 0].contains(&status(&raw(&daemon, chunked.as_bytes()).await)));
+    let announced = daemon.client.post(format!("{}/v1/tasks", daemon.url));
+    let answer =
+        announced.header("content-type", "application/json").body(vec![b' '; 5_000_000]).send().await;
+    assert!(answer.is_err() || answer.is_ok_and(|answer| answer.status() == 413));
+    serves_others(&daemon).await;
+}
+
+#[tokio::test]
+async fn paths_lead_nowhere_they_should_not() {
+    let (_folder, daemon) = daemon().await;
+    let long = format!("/v1/tasks/{}", "a".repeat(30_000));
+    let tricks = [
+        ("/../../etc/passwd", 404),
+        ("/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("/v1/tasks/%2e%2e%2f%2e%2e", 400),
+        ("/v1/tasks/%00", 400),
+        ("/v1/tasks/%ff%fe", 400),
+        ("/v1/steps/%00/%00", 400),
+        ("/v1/policies/%00", 404),
+        ("/v1/policies/%ff", 400),
+        ("/v1/policies/..%2f..%2fetc", 404),
+        ("/v1/tasks?cursor=%00", 400),
+        ("/v1/steps?text=%00", 400),
+        ("/v1/steps?text=%ff%fe", 200),
+        ("/v1/locks?prefix=%00", 200),
+        ("/v1/locks/show?key=%00", 404),
+        ("//v1//tasks", 404),
+        ("/v1/tasks/", 404),
+        ("/V1/TASKS", 404),
+        ("/style.css/../v1/tasks", 404),
+        (&long, 400),
+    ];
+    for (path, expected) in tricks {
+        let answer = raw(&daemon, &get(path)).await;
+        let path: String = path.chars().take(60).collect();
+        assert_eq!(status(&answer), expected, "{path}: {answer}");
+        assert!(!answer.contains("root:"), "{path}");
+    }
+    let longer = raw(&daemon, &get(&format!("/{}", "a".repeat(200_000)))).await;
+    assert!([414, 431, 0].contains(&status(&longer)), "{longer}");
+    serves_others(&daemon).await;
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_turned_away() {
+    let (_folder, daemon) = daemon().await;
+    let mut flood = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n".to_vec();
+    for number in 0..5000 {
+        flood.extend(format!("x-{number}: {number}\r\n").into_bytes());
+    }
+    flood.extend(b"\r\n");
+    let large = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(1_000_000));
+    let both =
+        b"POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\
+                 connection: close\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n";
+    let sent: [&[u8]; 8] = [
+        &flood,
+        large.as_bytes(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x00\x00\x00\x00\r\n\r\n",
+        b"GET /healthz HTTP/9.9\r\n\r\n",
+        b"GET /healthz\r\n\r\n",
+        b"POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        both,
+    ];
+    for bytes in sent {
+        let answer = raw(&daemon, bytes).await;
+        assert!(matches!(status(&answer), 0 | 400..=499 | 505), "{answer}");
+    }
+    // A name that is not ours, and none of the browser's tricks.
+    let answer = raw(&daemon, b"GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").await;
+    assert_eq!(status(&answer), 421);
+    serves_others(&daemon).await;
+}
+
+#[tokio::test]
+async fn those_who_dawdle_keep_nobody_waiting() {
+    let (_folder, daemon) = daemon().await;
+    let mut dawdlers = Vec::new();
+    for number in 0..500 {
+        let mut stream = connect(&daemon).await;
+        let begun: &[u8] = match number % 3 {
+            0 => b"GET /healthz HTTP/1.1\r\nhost: loc",
+            1 => b"POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{",
+            _ => b"P",
+        };
+        stream.write_all(begun).await.unwrap();
+        dawdlers.push(stream);
+    }
+    for _ in 0..20 {
+        serves_others(&daemon).await;
+    }
+    // Byte by byte, the first of them is told off or closed at last, and nothing of it is taken in.
+    let mut dawdler = dawdlers.swap_remove(0);
+    let mut answer = Vec::new();
+    let ends = async {
+        loop {
+            let wrote = dawdler.write_all(b"a").await;
+            let mut part = [0; 1000];
+            match tokio::time::timeout(Duration::from_millis(500), dawdler.read(&mut part)).await {
+                Ok(Ok(0) | Err(_)) => return,
+                Ok(Ok(count)) => answer.extend_from_slice(&part[..count]),
+                Err(_) if wrote.is_err() => return,
+                Err(_) => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ends).await.unwrap();
+    assert!([408, 400, 0].contains(&status(&String::from_utf8_lossy(&answer))));
+}
+
+/// As many idle connections as the system lets one process have, ten thousand at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_idle_connections_keep_nobody_out() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(100_000).min(100_000);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).unwrap();
+    let count = usize::try_from(most.saturating_sub(6000).min(10_000)).unwrap();
+    let (_folder, daemon) = daemon().await;
+    let mut idle = Vec::new();
+    let mut longest_idle = connect(&daemon).await;
+    for number in 1..=count {
+        idle.push(connect(&daemon).await);
+        if number % 2000 == 0 {
+            serves_others(&daemon).await;
+        }
+    }
+    eprintln!("{count} connections are idle");
+    serves_others(&daemon).await;
+    let listed: Value = daemon.get("/v1/tasks").await.json().await.unwrap();
+    assert_eq!(listed["items"].as_array().unwrap().len(), count / 2000 + 1);
+    if count > 5000 {
+        let closed = tokio::time::timeout(PATIENCE, longest_idle.read(&mut [0])).await.unwrap();
+        assert!(matches!(closed, Ok(0) | Err(_)), "who was idle for longest made room");
+    }
+}

@@ -1,0 +1,134 @@
+//! Queues, namespaces, policies, simulations, and the document itself.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use bed::{Daemon, Stores, answer, on_both_stores};
+use serde_json::json;
+
+async fn queues_are_counted_paused_and_resumed(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    for (operation, queue) in [("a", "one"), ("b", "one"), ("a", "two")] {
+        daemon.submit(&json!({ "operation": operation, "queue": queue })).await;
+    }
+    daemon.submit(&json!({ "operation": "a", "namespace": "elsewhere", "delay": "1h" })).await;
+    let list = async |query: &str| answer(daemon.get(&format!("/v1/queues?{query}")).await, 200).await;
+    let page = list("limit=3").await;
+    let names: Vec<_> =
+        page["items"].as_array().unwrap().iter().map(|lane| lane["queue"].as_str().unwrap()).collect();
+    assert_eq!(names, ["one", "one", "two"]);
+    let rest = list(&format!("cursor={}", page["next"].as_str().unwrap())).await;
+    assert_eq!((&rest["items"][0]["waiting"], &rest["next"]), (&json!(1), &json!(null)));
+    let namespaces = answer(daemon.get("/v1/namespaces").await, 200).await;
+    assert_eq!(namespaces["items"], json!(["default", "elsewhere"]));
+
+    let claim = json!({ "worker": "w", "operations": ["a", "b"], "limit": 10 });
+    let claimed = async || {
+        let claimed = answer(daemon.send("/v1/workers/claim", &claim).await, 200).await;
+        claimed["items"].as_array().unwrap().len()
+    };
+    let set = async |path: &str, name: &str, value: &str| {
+        answer(daemon.send(path, &json!({ name: value })).await, 200).await["paused"].clone()
+    };
+    assert_eq!(set("/v1/queues/pause", "queue", "one").await, true);
+    assert_eq!(set("/v1/operations/pause", "operation", "a").await, true);
+    assert_eq!(list("queue=one").await["items"][1]["paused"], true);
+    assert_eq!(claimed().await, 0);
+    assert_eq!(set("/v1/queues/resume", "queue", "one").await, false);
+    assert_eq!(claimed().await, 1);
+    assert_eq!(set("/v1/operations/resume", "operation", "a").await, false);
+    assert_eq!(claimed().await, 1);
+    for wrong in
+        [json!({}), json!({ "queue": "" }), json!({ "queue": "\u{0}" }), json!({ "queue": "q", "a": 1 })]
+    {
+        assert_eq!(daemon.send("/v1/queues/pause", &wrong).await.status(), 400, "{wrong}");
+    }
+}
+
+async fn policies_are_shown_explained_and_asked(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let set = answer(daemon.get("/v1/policies").await, 200).await;
+    assert_eq!(set["operations"], json!({ "*": "quick" }));
+    assert_eq!(
+        (&set["policies"]["quick"]["own"], &set["policies"]["standard"]["own"]),
+        (&json!(true), &json!(false))
+    );
+    assert!(set["file"].as_str().unwrap().contains("[policies.quick]"));
+
+    let standard = answer(daemon.get("/v1/policies/standard").await, 200).await;
+    assert_eq!(
+        (&standard["waits"][0]["low_us"], &standard["waits"][0]["high_us"]),
+        (&json!(500_000), &json!(1_500_000))
+    );
+    let unknown = answer(daemon.get("/v1/policies/standart").await, 404).await;
+    assert!(unknown["detail"].as_str().unwrap().contains("did you mean `standard`?"), "{unknown}");
+
+    let decide = async |question| answer(daemon.send("/v1/policies/decide", &question).await, 200).await;
+    let decided = decide(json!({ "policy": "standard", "attempt": 1, "roll": 0 })).await;
+    assert_eq!((&decided["decision"], &decided["delay_us"]), (&json!("retry"), &json!(500_000)));
+    let over = decide(json!({ "policy": "standard", "attempt": 5 })).await;
+    assert_eq!(
+        (&over["decision"], &over["retry"], over.get("delay_us")),
+        (&json!("exhausted"), &json!(false), None)
+    );
+    let conflict = decide(json!({ "operation": "any", "class": "conflict" })).await;
+    assert_eq!((&conflict["policy"], &conflict["decision"]), (&json!("quick"), &json!("hand_off")));
+    for (wrong, status) in
+        [(json!({}), 400), (json!({ "policy": "x" }), 404), (json!({ "policy": "lock", "class": "x" }), 400)]
+    {
+        assert_eq!(daemon.send("/v1/policies/decide", &wrong).await.status(), status, "{wrong}");
+    }
+
+    let lint = async |file: &str| {
+        answer(daemon.send("/v1/policies/lint", &json!({ "file": file })).await, 200).await
+    };
+    let mistaken = lint("[policies.x]\natempts = 3").await;
+    assert_eq!((&mistaken["ok"], &mistaken["problems"][0]["line"]), (&json!(false), &json!(2)));
+    let found =
+        lint("[policies.x]\nextends = \"standard\"\njitter = \"none\"\n[operations]\n\"a\" = \"x\"").await;
+    assert_eq!((&found["ok"], &found["findings"][0]["code"]), (&json!(true), &json!("no-jitter")), "{found}");
+}
+
+async fn a_small_simulation_is_run_and_a_large_one_is_not(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let wish = json!({ "scenario": "row", "policies": ["full", "crowd", "quick"], "runs": 5, "clients": 50 });
+    let one = answer(daemon.send("/v1/sim", &wish).await, 200).await;
+    assert_eq!(one["items"].as_array().unwrap().len(), 3);
+    assert!(one["items"][1]["calls"]["mean"].as_f64() < one["items"][0]["calls"]["mean"].as_f64());
+    assert_eq!(answer(daemon.send("/v1/sim", &wish).await, 200).await, one, "the same seed, the same answer");
+    for name in ["storm", "limit", "outage"] {
+        let wish = json!({ "scenario": name, "clients": 20, "runs": 2 });
+        assert_eq!(answer(daemon.send("/v1/sim", &wish).await, 200).await["scenario"], name);
+    }
+    for wrong in [
+        json!({ "scenario": "x" }),
+        json!({ "scenario": "row", "clients": 1001 }),
+        json!({ "scenario": "row", "clients": 1000, "runs": 100 }),
+        json!({ "scenario": "row", "policies": ["nonsense"] }),
+        json!({ "scenario": "row", "policies": [] }),
+    ] {
+        let problem = answer(daemon.send("/v1/sim", &wrong).await, 400).await;
+        assert_eq!(problem["type"], "/problems/invalid-body", "{wrong}");
+    }
+}
+
+async fn the_document_is_served_for_programs_and_for_people(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let document = answer(daemon.get("/openapi.json").await, 200).await;
+    assert_eq!(document["openapi"], "3.1.0");
+    let page = daemon.get("/docs").await;
+    assert!(page.headers()["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    let page = page.text().await.unwrap();
+    for path in document["paths"].as_object().unwrap().keys() {
+        assert!(page.contains(&format!(" {path}</code>")), "{path}");
+    }
+    assert!(!page.contains("<script"));
+}
+
+on_both_stores!(
+    queues_are_counted_paused_and_resumed,
+    policies_are_shown_explained_and_asked,
+    a_small_simulation_is_run_and_a_large_one_is_not,
+    the_document_is_served_for_programs_and_for_people,
+);

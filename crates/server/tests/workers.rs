@@ -1,0 +1,125 @@
+//! Workers that pull over the API, from whichever daemon.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use bed::{Daemon, Stores, answer, on_both_stores};
+use serde_json::{Value, json};
+
+async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
+    let mut form = json!({ "worker": "tester", "operations": ["a", "b"], "wait": "20s" });
+    form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let claimed = answer(daemon.send("/v1/workers/claim", &form).await, 200).await;
+    claimed["items"].as_array().unwrap().clone()
+}
+
+/// What every report names.
+fn of(claimed: &Value, more: Value) -> Value {
+    let mut form = json!({ "step": claimed["step"], "token": claimed["token"] });
+    form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    form
+}
+
+async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
+    let place = stores.place();
+    let (here, there) = (Daemon::start(place.clone()).await, Daemon::start(place).await);
+    let graph = json!({ "steps": [
+        { "name": "x", "operation": "a", "payload": { "n": 1.50 } },
+        { "name": "y", "operation": "b", "after": ["x"] },
+    ] });
+    let id = here.submit(&graph).await;
+    let first = &claim(&there, &json!({ "lease": "30s" })).await[0];
+    assert_eq!((&first["operation"], &first["attempt"]), (&json!("a"), &json!(1)));
+    assert_eq!(first["payload"].to_string(), r#"{"n":1.5}"#);
+    let held =
+        answer(here.send("/v1/workers/heartbeat", &of(first, json!({ "lease": "60s" }))).await, 200).await;
+    assert_eq!(held["expires_in"], 60.0);
+
+    // A failure is retried by its policy, and counted wherever it is reported.
+    let failed = of(first, json!({ "class": "transient", "message": "busy", "retry_after": "10ms" }));
+    let received = answer(here.send("/v1/workers/fail", &failed).await, 200).await;
+    assert_eq!(received, json!({ "accepted": true }));
+    let received = answer(there.send("/v1/workers/fail", &failed).await, 200).await;
+    assert_eq!(received, json!({ "accepted": false, "recorded": "retried" }), "a report that comes twice");
+    let second = &claim(&here, &json!({})).await[0];
+    assert_eq!(second["attempt"], 2);
+    assert!(second["token"].as_u64() > first["token"].as_u64());
+
+    let snoozed = of(second, json!({ "wait": "10ms", "reason": "not yet" }));
+    answer(there.send("/v1/workers/snooze", &snoozed).await, 200).await;
+    let third = &claim(&there, &json!({})).await[0];
+    assert_eq!(third["attempt"], 2, "a snooze burns no attempt");
+    answer(here.send("/v1/workers/complete", &of(third, json!({ "output": ["out"] }))).await, 200).await;
+
+    let child = &claim(&there, &json!({})).await[0];
+    assert_eq!(child["inputs"], json!([{ "name": "x", "output": ["out"] }]));
+    let done = of(child, json!({ "output_base64": "AAEC" }));
+    answer(here.send("/v1/workers/complete", &done).await, 200).await;
+    let task = here.task(&id).await;
+    assert_eq!(task["state"], "succeeded");
+    assert_eq!(task["steps"][1]["output_base64"], "AAEC");
+}
+
+async fn whoever_has_lost_a_step_is_told_so(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let id = daemon.submit(&json!({ "operation": "a" })).await;
+    let claimed = &claim(&daemon, &json!({})).await[0];
+    answer(daemon.send(&format!("/v1/tasks/{id}/cancel"), &json!({})).await, 200).await;
+    let reports = [
+        ("heartbeat", json!({})),
+        ("complete", json!({ "output": 1 })),
+        ("fail", json!({ "message": "late" })),
+        ("snooze", json!({ "wait": "1s" })),
+    ];
+    for (what, more) in reports {
+        let problem =
+            answer(daemon.send(&format!("/v1/workers/{what}"), &of(claimed, more)).await, 409).await;
+        assert_eq!(problem["type"], "/problems/step-not-held", "{what}");
+    }
+    assert_eq!(daemon.task(&id).await["state"], "cancelled");
+}
+
+async fn a_claim_waits_for_work_and_takes_only_what_it_wants(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    assert!(claim(&daemon, &json!({ "wait": "0s" })).await.is_empty());
+    daemon.submit(&json!({ "operation": "c" })).await;
+    daemon.submit(&json!({ "operation": "a", "namespace": "elsewhere" })).await;
+    assert!(claim(&daemon, &json!({ "wait": "50ms" })).await.is_empty(), "another's, and elsewhere");
+    let waiting = claim(&daemon, &json!({ "queues": ["q"], "limit": 10 }));
+    let submitting = async {
+        daemon.submit(&json!({ "operation": "a" })).await;
+        daemon.submit(&json!({ "operation": "b", "queue": "q" })).await;
+    };
+    let (claimed, ()) = tokio::join!(waiting, submitting);
+    assert_eq!((claimed.len(), &claimed[0]["operation"]), (1, &json!("b")));
+    assert_eq!(claim(&daemon, &json!({ "namespace": "elsewhere" })).await.len(), 1);
+}
+
+async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let step = "00000000-0000-0000-0000-000000000000/0";
+    let wrong = [
+        ("claim", json!({ "worker": "w", "operations": [] }), "1 to 100 operations"),
+        ("claim", json!({ "worker": "", "operations": ["a"] }), "worker"),
+        ("claim", json!({ "worker": "w", "operations": ["a"], "wait": "21s" }), "at most 20s"),
+        ("claim", json!({ "worker": "w", "operations": ["a"], "lease": "10ms" }), "1s to 24h"),
+        ("claim", json!({ "worker": "w", "operations": ["a"], "limit": 0 }), "1 to 100"),
+        ("heartbeat", json!({ "step": "x", "token": 1 }), "TASK/NUMBER"),
+        ("fail", json!({ "step": step, "token": 1, "class": "odd" }), "class"),
+        ("snooze", json!({ "step": step, "token": 1, "wait": "366d" }), "365d"),
+        ("complete", json!({ "step": step, "token": 1, "output": 1, "output_base64": "" }), "both"),
+        ("complete", json!({ "step": step, "token": 1, "output_base64": "?" }), "no base64"),
+    ];
+    for (what, body, expected) in wrong {
+        let problem = answer(daemon.send(&format!("/v1/workers/{what}"), &body).await, 400).await;
+        assert!(problem["detail"].as_str().unwrap().contains(expected), "{problem}");
+    }
+}
+
+on_both_stores!(
+    a_graph_is_worked_off_through_two_daemons,
+    whoever_has_lost_a_step_is_told_so,
+    a_claim_waits_for_work_and_takes_only_what_it_wants,
+    what_is_wrong_with_a_claim_or_a_report_is_said,
+);
