@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::Place;
+use crate::{InvalidToken, Place};
 
 /// Why a daemon does not run. Nothing was taken in.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,17 @@ pub enum Error {
         /// What was said.
         source: holdoff_lock::Error,
     },
+    /// The daemon's own tokens and audit log cannot be read or written.
+    #[error("API tokens and the audit log cannot be read or written: {source}")]
+    Keep {
+        /// Whether it may work next time.
+        transient: bool,
+        /// What was said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A token cannot be made so. Nothing was stored.
+    #[error(transparent)]
+    Token(#[from] InvalidToken),
     /// The system does not hand signals over.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),

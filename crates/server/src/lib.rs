@@ -25,6 +25,7 @@ mod error;
 mod gateway;
 mod guard;
 mod health;
+mod keep;
 mod listen;
 mod metrics;
 mod options;
@@ -37,6 +38,9 @@ mod stop;
 mod tidy;
 
 pub use error::Error;
+pub use keep::{
+    AuditEntry, AuditPage, Deed, InvalidToken, Issued, Keep, NewToken, Scope, TokenRecord, UnknownScope,
+};
 pub use options::Options;
 pub use place::Place;
 pub use server::Server;
