@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use holdoff::LoadError;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
+use holdoff_server::Settings as ServerSettings;
 use holdoff_work::Settings;
 
 use crate::failure::Failure;
@@ -31,6 +32,7 @@ pub(crate) struct Whole {
     pub(crate) policies: PolicySet,
     pub(crate) work: Settings,
     pub(crate) lock: LockSettings,
+    pub(crate) server: ServerSettings,
 }
 
 /// A file of which everything was checked: a mistake is better found here than by the daemon.
@@ -56,9 +58,10 @@ fn read_whole(text: &str) -> Result<Whole, Problems> {
     let policies = PolicySet::from_toml(text).map_err(&mut note).unwrap_or_default();
     let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let server = ServerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock }),
+        None => Ok(Whole { policies, work, lock, server }),
     }
 }
 

@@ -4,6 +4,7 @@
 //! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
 
 mod args;
+mod audit;
 mod config;
 mod failure;
 mod lock;
@@ -11,6 +12,7 @@ mod output;
 mod policy;
 mod serve;
 mod sim;
+mod token;
 mod work;
 
 use std::io::Write;
@@ -39,6 +41,8 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Serve(command) => serve::run(command, args),
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
+        Command::Token(command) => token::run(command, args),
+        Command::Audit(command) => audit::run(command, args),
         Command::Sim(command) => sim::run(command, args),
         Command::Config(ConfigCommand::Schema) => {
             let schema = holdoff_policy::schema();

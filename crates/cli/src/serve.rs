@@ -6,7 +6,7 @@ mod place;
 use std::io::Write;
 use std::process::ExitCode;
 
-use holdoff_server::{Options, Server, Stopped};
+use holdoff_server::{Options, Server, Settings, Stopped, TlsFiles};
 
 pub(crate) use place::place;
 
@@ -19,6 +19,7 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     let mut options = Options::new(place(&command.place)?);
     let whole = config::load_whole(args.config.as_deref())?;
     (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
+    options.server = door(whole.server, command);
     options.listen = command.listen;
     options.concurrency = usize::try_from(command.concurrency).unwrap_or(Options::CONCURRENCY);
     let file = config::file(args.config.as_deref()).map(|file| file.display().to_string());
@@ -35,6 +36,16 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
         )),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// What the file says about who may come in, and what was said here.
+fn door(mut server: Settings, command: &ServeArgs) -> Settings {
+    server.require_tokens |= command.require_token;
+    server.insecure |= command.insecure;
+    if let (Some(cert), Some(key)) = (&command.tls_cert, &command.tls_key) {
+        server.tls = Some(TlsFiles { cert: cert.clone(), key: key.clone() });
+    }
+    server
 }
 
 fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()> {

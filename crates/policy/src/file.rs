@@ -47,8 +47,8 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last five are not about policies: `holdoff-work` and `holdoff-lock` read and check them, and they are passed
-/// by here.
+/// The last six are not about policies: `holdoff-work`, `holdoff-lock` and `holdoff-server` read and check them, and
+/// they are passed by here.
 const TOP: &[&str] = &[
     "default",
     "policies",
@@ -60,6 +60,7 @@ const TOP: &[&str] = &[
     "credentials",
     "signals",
     "lock",
+    "server",
 ];
 
 /// Reads a text with `read`, which is given the parsed document and notes problems as it goes.

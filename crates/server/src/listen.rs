@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use crate::access::Peer;
+use crate::tls::Tls;
 
 /// The most connections at once; more wait to be accepted.
 const MOST_CONNECTIONS: usize = 1024;
@@ -25,7 +32,12 @@ const LAST_ANSWERS: Duration = Duration::from_secs(15);
 const BREATHER: Duration = Duration::from_millis(100);
 
 /// Answers everybody who comes, until it is told to stop and everybody has been answered.
-pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: CancellationToken) {
+pub(crate) async fn accept(
+    listener: TcpListener,
+    app: Router,
+    tls: Option<Arc<Tls>>,
+    stopping: CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
@@ -37,12 +49,17 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
         let place = Arc::clone(&places).acquire_owned().await.ok()?;
         Some((place, next_stream(&listener).await))
     };
-    while let Some(Some((place, stream))) = stopping.run_until_cancelled(next()).await {
-        let service = TowerToHyperService::new(app.clone());
-        let connection = answering.watch(http.serve_connection(TokioIo::new(stream), service));
+    while let Some(Some((place, (stream, peer)))) = stopping.run_until_cancelled(next()).await {
+        let visit = Visit { http: http.clone(), app: app.clone(), peer, watcher: answering.watcher() };
+        let tls = tls.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended early");
+            match tls {
+                None => visit.answer(stream).await,
+                Some(tls) => {
+                    if let Some(stream) = tls.greet(stream).await {
+                        visit.answer(stream).await;
+                    }
+                }
             }
             drop(place);
         });
@@ -53,13 +70,35 @@ pub(crate) async fn accept(listener: TcpListener, app: Router, stopping: Cancell
     }
 }
 
-async fn next_stream(listener: &TcpListener) -> TcpStream {
+/// One connection, before it is known whether it is encrypted.
+struct Visit {
+    http: http1::Builder,
+    app: Router,
+    peer: Peer,
+    watcher: Watcher,
+}
+
+impl Visit {
+    async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { http, app, peer, watcher } = self;
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            // A router is always ready.
+            Service::call(&mut app.clone(), request)
+        });
+        if let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+}
+
+async fn next_stream(listener: &TcpListener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Small answers should not wait for more to come; if it cannot be set, they do.
                 let _ = stream.set_nodelay(true);
-                return stream;
+                return (stream, Peer(peer.ip()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");

@@ -1,6 +1,7 @@
 //! A running daemon.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_lock::Locks;
@@ -9,14 +10,19 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Door;
 use crate::app::App;
-use crate::{Error, Options, api, listen, metrics, tidy};
+use crate::keep::Keep;
+use crate::tls::Tls;
+use crate::{Error, Options, api, listen, metrics, reach, tidy};
 
 /// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    is_private: bool,
     place: String,
+    keep: Keep,
     worker: Worker,
     stopping: CancellationToken,
     patience: Duration,
@@ -26,11 +32,19 @@ pub struct Server {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, locks, concurrency, patience } =
-            options;
-        if !address.ip().is_loopback() {
-            return Err(Error::NotLoopback(address));
-        }
+        let Options {
+            listen: address,
+            place,
+            policies,
+            settings,
+            locking,
+            server,
+            locks,
+            concurrency,
+            patience,
+        } = options;
+        reach::check(address, &server)?;
+        let tls = server.tls.clone().map(Tls::open).transpose()?;
         // The port first: whoever starts a second daemon by mistake should hear of it before anything is touched.
         let cannot_listen = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
@@ -46,15 +60,27 @@ impl Server {
             None => open_locks(place.url()).await.and_then(|locks| locks.with_settings(locking)),
         };
         let locks = locks.map_err(|source| Error::Locks { place: place.clone(), source })?;
+        let keep = Keep::open(place.url()).await?;
+        reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
 
         let stopping = CancellationToken::new();
-        let app = App::new(work, locks.clone(), rendered.clone(), place.to_string());
-        let mut tasks = vec![tokio::spawn(listen::accept(listener, api::router(app), stopping.clone()))];
+        let door = Arc::new(Door::new(keep.clone(), &server));
+        let app = App::new(work, locks.clone(), keep.clone(), rendered.clone(), place.to_string());
+        let mut tasks = Vec::new();
+        let tls = tls.map(|(tls, read)| {
+            let tls = Arc::new(tls);
+            tasks.push(tokio::spawn(Arc::clone(&tls).watch(read, stopping.clone())));
+            tls
+        });
+        let is_private = tls.is_some();
+        let router = api::router(app, door);
+        tasks.push(tokio::spawn(listen::accept(listener, router, tls, stopping.clone())));
         tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
+        tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
-        Ok(Self { address, place: place.to_string(), worker, stopping, patience, tasks })
+        Ok(Self { address, is_private, place: place.to_string(), keep, worker, stopping, patience, tasks })
     }
 
     /// Where it listens.
@@ -64,12 +90,18 @@ impl Server {
 
     /// Where it listens, for a browser.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.is_private { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Where work is kept, as it may be shown.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// Its tokens, and who did what.
+    pub const fn keep(&self) -> &Keep {
+        &self.keep
     }
 
     /// Stops gracefully: takes in no more, answers those who have asked, waits a while for steps that run, and puts

@@ -8,6 +8,7 @@
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
 mod lock;
+mod server;
 mod work;
 
 use std::collections::BTreeMap;
@@ -43,6 +44,8 @@ struct File {
     signals: Option<work::SignalsTable>,
     /// What locks are like unless an acquisition says otherwise.
     lock: Option<lock::LockTable>,
+    /// Who may come in, and how.
+    server: Option<server::ServerTable>,
 }
 
 /// When to try again, and how often.

@@ -13,8 +13,9 @@ use holdoff_work::{Signalled, TaskId};
 use serde::Serialize;
 
 use super::body;
+use crate::access::Access;
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 
 /// What became of a signal.
 #[derive(Serialize)]
@@ -26,12 +27,12 @@ struct Taken {
 
 pub(crate) async fn signal(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
-    let signal =
-        form::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidSignal, why))?;
+    let signal = form::read(&body, body::trace(&headers), &access)?;
     let signalled = app.gateway.take_in(signal).await?;
     let created = matches!(signalled, Signalled::Created(_));
     let taken = Taken { task: signalled.task(), created, occurrences: signalled.occurrences() };

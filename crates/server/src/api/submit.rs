@@ -11,8 +11,9 @@ use holdoff_work::{Submitted, TaskId, TaskState};
 use serde::Serialize;
 
 use super::{body, forms};
+use crate::access::Access;
 use crate::app::App;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 
 /// What became of a task that was sent.
 #[derive(Serialize)]
@@ -27,12 +28,12 @@ struct Taken {
 
 pub(crate) async fn submit(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
-    let sent =
-        forms::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidTask, why))?;
+    let sent = forms::read(&body, body::trace(&headers), &access)?;
     let submitted = app.work.submit_all(sent.tasks).await?;
     let mut taken = Vec::with_capacity(submitted.len());
     for fate in submitted {

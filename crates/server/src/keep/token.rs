@@ -13,7 +13,7 @@ use super::Scope;
 use crate::Error;
 
 /// What every token begins with, so that whoever searches a repository for secrets finds it.
-pub(crate) const TOKEN_PREFIX: &str = "holdoff_";
+const PREFIX: &str = "holdoff_";
 
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
@@ -146,7 +146,7 @@ impl Fresh {
     }
 
     pub(super) fn issued(self, token: &NewToken, created_at: Moment, expires_at: Option<Moment>) -> Issued {
-        let text = format!("{TOKEN_PREFIX}{}_{}", self.id, self.secret);
+        let text = format!("{PREFIX}{}_{}", self.id, self.secret);
         let record = TokenRecord {
             id: self.id,
             name: token.name.clone(),
@@ -171,7 +171,7 @@ pub(crate) struct Presented<'t> {
 impl<'t> Presented<'t> {
     /// Reads a token, whether or not there is one like it.
     pub(crate) fn read(text: &'t str) -> Option<Self> {
-        let (id, secret) = text.strip_prefix(TOKEN_PREFIX)?.split_once('_')?;
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         let is_hex = |text: &str, bytes: usize| {
             text.len() == 2 * bytes && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         };

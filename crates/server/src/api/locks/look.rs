@@ -8,6 +8,7 @@ use holdoff_lock::Filter;
 use serde::Deserialize;
 
 use super::form::{Named, Place};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::show::{ShownLock, show_lock};
@@ -27,11 +28,12 @@ pub(super) struct Wish {
 
 pub(super) async fn list(
     State(app): State<App>,
+    access: Access,
     wish: Result<Query<Wish>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wish) = wish.map_err(|wrong| not_understood(&wrong))?;
     let mut filter = Filter::default().limit(wish.limit.unwrap_or(100).clamp(1, MOST));
-    if let Some(namespace) = wish.namespace {
+    if let Some(namespace) = access.only(wish.namespace)? {
         filter = filter.namespace(namespace);
     }
     if let Some(prefix) = wish.prefix {
@@ -47,10 +49,11 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(app): State<App>,
+    access: Access,
     named: Result<Query<Named>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(named) = named.map_err(|wrong| not_understood(&wrong))?;
-    let Place { namespace, bytes } = named.place()?;
+    let Place { namespace, bytes } = named.place(&access)?;
     let Some(record) = app.locks.with_namespace(namespace)?.inspect(bytes).await? else {
         let detail = "it was never held, or nobody has used it for so long that it is forgotten";
         return Err(Problem::new(Kind::NoSuchLock, detail));
