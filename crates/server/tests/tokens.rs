@@ -81,14 +81,14 @@ async fn an_expired_token_opens_nothing() {
     let (_folder, places) = places();
     for place in places {
         let daemon = Daemon::start_with(closed(&place)).await;
-        let new = NewToken::new("ci", Scope::Read).expires(Duration::from_secs(2));
+        let new = NewToken::new("ci", Scope::Read).expires(Duration::from_secs(5));
         let caller = Caller::new(&daemon, new).await;
         let first = caller.get(NOBODYS).await.status();
         assert_eq!(first, StatusCode::NOT_FOUND);
         let since = Instant::now();
         while caller.get(NOBODYS).await.status() != StatusCode::UNAUTHORIZED {
-            assert!(since.elapsed() < Duration::from_secs(20), "it still opens {place}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(since.elapsed() < Duration::from_secs(60), "it still opens {place}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }

@@ -189,7 +189,8 @@ fn default_name() -> String {
 #[cfg(feature = "http")]
 fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
     let classes = work.shared.policies.classes().clone();
-    crate::HttpRunner::new(&work.shared.settings.http, classes)
+    let settings = &work.shared.settings;
+    crate::HttpRunner::new(&settings.http.telling(&settings.notify), classes)
         .map_err(|error| crate::Error::Http(error.to_string()))
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use holdoff_server::Deed;
 use holdoff_work::{Action, Filter, Page, Payload, StepState};
 
-use super::filter::filter;
+use super::filter::{filter, words};
 use super::{Desk, text};
 use crate::args::{ActArgs, ResolveArgs, Target};
 use crate::audit;
@@ -32,7 +32,7 @@ pub(super) async fn run(desk: &Desk, args: &ActArgs, action: Action) -> Result<(
         }
     }
     let count = desk.work.act(&meant, &action).await?;
-    note(desk, &action, format!("{:?}", args.filter), count).await;
+    note(desk, &action, words(&args.filter), count).await;
     say(desk, &action, count)
 }
 

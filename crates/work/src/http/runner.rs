@@ -40,7 +40,12 @@ impl HttpRunner {
     /// A runner with these settings, which tells failures apart by these classes.
     pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
         let forbidden = settings.deny_private.then_some(is_private as address::Forbidden);
-        let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: true };
+        let reach = Reach {
+            forbidden,
+            max_redirects: settings.max_redirects,
+            proxies: true,
+            names: address::ask_system,
+        };
         Self::with_reach(settings, classes, reach)
     }
 
@@ -71,7 +76,7 @@ impl HttpRunner {
                 .map_err(|private| Fault::permanent(private.to_string()))?;
         }
         let token = match &request.credential {
-            Some(name) => Some(self.credentials.token(name).await?),
+            Some(name) => Some(self.credentials.token(name, &request.url).await?),
             None => None,
         };
         let gate = self.destinations.gate(&request.destination, &request.url)?;
