@@ -1,15 +1,19 @@
 //! What can be said on the command line.
 
 mod admin;
+mod audit;
 mod lock;
 mod place;
 mod serve;
+mod token;
 mod work;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
+pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
 pub(crate) use serve::ServeArgs;
+pub(crate) use token::{TokenArgs, TokenCommand, TokenCreateArgs};
 pub(crate) use work::{
     ActArgs, FilterArgs, ListArgs, PauseArgs, ResolveArgs, SubmitArgs, Target, WorkArgs, WorkCommand,
 };
@@ -49,6 +53,12 @@ pub(crate) enum Command {
 
     /// Run a command under a lock, and look after locks
     Lock(LockArgs),
+
+    /// Make, list and revoke API tokens for the daemon
+    Token(TokenArgs),
+
+    /// See what operators did
+    Audit(AuditArgs),
 
     /// See a storm before it happens: many clients, virtual time, policies side by side
     Sim(SimArgs),

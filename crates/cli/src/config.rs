@@ -3,7 +3,6 @@
 mod command;
 mod keys;
 mod layers;
-mod serve;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -11,11 +10,11 @@ use std::path::{Path, PathBuf};
 use holdoff::LoadError;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
+use holdoff_server::Settings as ServerSettings;
 use holdoff_work::Settings;
 
 pub(crate) use command::run;
 pub(crate) use layers::{Config, Given, Origin, load as load_layers};
-pub(crate) use serve::{LogFormat, Serve};
 
 use crate::failure::Failure;
 
@@ -39,7 +38,7 @@ pub(crate) struct Whole {
     pub(crate) policies: PolicySet,
     pub(crate) work: Settings,
     pub(crate) lock: LockSettings,
-    pub(crate) serve: Serve,
+    pub(crate) server: ServerSettings,
 }
 
 /// A file of which everything was checked: a mistake is better found here than by the daemon.
@@ -64,10 +63,10 @@ fn read_whole(text: &str) -> Result<Whole, Problems> {
     let policies = PolicySet::from_toml(text).map_err(&mut note).unwrap_or_default();
     let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
-    let serve = Serve::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let server = ServerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock, serve }),
+        None => Ok(Whole { policies, work, lock, server }),
     }
 }
 

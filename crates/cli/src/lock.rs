@@ -48,7 +48,7 @@ async fn answer(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
         LockCommand::Run(run) => return run::run(&desk, run).await,
         LockCommand::List(list) => list::run(&desk, list, &command.namespace).await?,
         LockCommand::Show { key } => show::run(&desk, key).await?,
-        LockCommand::Release { key, .. } => release::run(&desk, key).await?,
+        LockCommand::Release { key, .. } => release::run(&desk, &place, &command.namespace, key).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod args;
+mod audit;
 mod config;
 mod failure;
 mod lock;
@@ -12,6 +13,7 @@ mod output;
 mod policy;
 mod serve;
 mod sim;
+mod token;
 mod work;
 
 use std::process::ExitCode;
@@ -40,6 +42,8 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
         Command::Admin(command) => admin::run(command, args),
+        Command::Token(command) => token::run(command, args),
+        Command::Audit(command) => audit::run(command, args),
         Command::Sim(command) => sim::run(command, args),
         Command::Config(command) => config::run(command, args),
         Command::Completions { shell } => {

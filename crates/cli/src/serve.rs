@@ -19,10 +19,12 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     log::start(&config)?;
     let mut options = Options::new(place::place_of(&config)?);
     let Config { whole, file, .. } = config;
-    options.listen = whole.serve.listen;
-    options.concurrency = usize::try_from(whole.serve.concurrency).unwrap_or(Options::CONCURRENCY);
-    (options.grace, options.patience) = (whole.serve.grace, whole.serve.patience);
+    let running = &whole.server.running;
+    options.listen = running.listen;
+    options.concurrency = usize::try_from(running.concurrency).unwrap_or(Options::CONCURRENCY);
+    (options.grace, options.patience) = (running.grace, running.patience);
     (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
+    options.server = whole.server;
     options.reload = file.clone().map(|file| {
         Reload::new(move || {
             load_layers(Some(&file), Vec::new())

@@ -21,6 +21,7 @@ use crate::{config, serve};
 /// The store, and how to answer.
 struct Desk {
     work: Work,
+    place: Place,
     settings: Settings,
     json: bool,
 }
@@ -39,7 +40,7 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
     let config::Whole { policies, work: settings, .. } = config::load_whole(args.config.as_deref())?;
     let refused = |source| Failure::Failed(Error::Store { place: place.clone(), source }.to_string());
     let work = Box::pin(Work::attach(place.url(), policies, settings.clone())).await.map_err(refused)?;
-    let desk = Desk { work, settings, json: args.json };
+    let desk = Desk { work, place, settings, json: args.json };
     match &command.command {
         WorkCommand::Submit(submit) => {
             // What comes in here goes by the same policies as everything else.

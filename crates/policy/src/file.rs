@@ -47,8 +47,8 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last six are not about policies: `holdoff-work`, `holdoff-lock` and the command read and check them, and they are
-/// passed by here.
+/// The last six are not about policies: `holdoff-work`, `holdoff-lock` and `holdoff-server` read and check them, and
+/// they are passed by here.
 const TOP: &[&str] = &[
     "default",
     "policies",

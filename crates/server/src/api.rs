@@ -1,5 +1,6 @@
 //! What is answered where.
 
+mod audit;
 mod body;
 mod forms;
 mod input;
@@ -15,12 +16,15 @@ mod tasks;
 mod wish;
 mod workers;
 
+use std::sync::Arc;
+
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::{Router, middleware};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::{Door, ask};
 use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
@@ -28,7 +32,7 @@ use crate::retire::say_goodbye;
 use crate::{events, health, lab};
 
 pub(crate) use input::Sent;
-pub(crate) use openapi::{document, scope};
+pub(crate) use openapi::{document, need_of, scope};
 pub(crate) use queues::ShownQueue;
 
 /// Everything that is answered, with what the document says about it.
@@ -43,6 +47,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(policies::routes())
         .routes(routes!(lab::run))
         .routes(routes!(events::listen))
+        .routes(routes!(audit::audit))
         .routes(routes!(crate::page::overview))
         .routes(routes!(crate::page::style))
         .routes(routes!(crate::page::docs))
@@ -53,13 +58,14 @@ fn routes() -> OpenApiRouter<App> {
 }
 
 /// The one entrance.
-pub(crate) fn router(app: App) -> Router {
+pub(crate) fn router(app: App, door: Arc<Door>) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&door), ask))
+        .layer(middleware::from_fn_with_state(door, guard))
         .layer(middleware::from_fn_with_state(app.clone(), say_goodbye))
         .with_state(app)
 }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::gateway::Gateway;
+use crate::keep::Keep;
 use crate::lab::Lab;
 use crate::pull::Pull;
 
@@ -22,6 +23,7 @@ const PAYLOADS_IN_BODY: usize = 4;
 pub(crate) struct App {
     pub(crate) work: Work,
     pub(crate) locks: Locks,
+    pub(crate) keep: Keep,
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) pull: Arc<Pull>,
     pub(crate) events: Arc<Events>,
@@ -38,6 +40,7 @@ impl App {
     pub(crate) fn new(
         work: Work,
         locks: Locks,
+        keep: Keep,
         metrics: Option<PrometheusHandle>,
         place: String,
         stopping: CancellationToken,
@@ -49,6 +52,7 @@ impl App {
             lab: Arc::default(),
             work,
             locks,
+            keep,
             metrics,
             place: place.into(),
             stopping,

@@ -3,19 +3,44 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::Place;
+use crate::{InvalidToken, Place};
 
 /// Why a daemon does not run. Nothing was taken in.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address can be reached from elsewhere.
+    /// The address can be reached from elsewhere, and nobody needs a token.
     #[error(
-        "refusing to listen on {0}, which others can reach: there are no API tokens yet, and whoever reaches the \
-         port can have requests made from here. Listen on a loopback address such as 127.0.0.1:7070, and put a \
-         proxy in front of it that asks who is there"
+        "refusing to listen on {0}, which others can reach: whoever reaches the port can have requests made from here. \
+         Have everybody need an API token, by --require-token or `tokens = \"required\"` under [server]; or listen on a \
+         loopback address such as 127.0.0.1:7070"
     )]
     NotLoopback(SocketAddr),
+    /// The address can be reached from elsewhere, and there is no TLS.
+    #[error(
+        "refusing to listen on {0} without TLS: tokens and payloads could be read on their way. Name a certificate by \
+         --tls-cert FILE and --tls-key FILE, or say --insecure if a proxy in front has one"
+    )]
+    Plain(SocketAddr),
+    /// The address can be reached from elsewhere, and nobody could administer it.
+    #[error(
+        "refusing to listen on {address}: there is no API token of scope admin in {place}. Make one by `holdoff token \
+         create --name ME --scope admin`, with the same --store or --data"
+    )]
+    NoAdmin {
+        /// The address.
+        address: SocketAddr,
+        /// Where tokens are kept.
+        place: Place,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("{path} cannot be used for TLS: {why}", path = path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The address is not to be had.
     #[error("cannot listen on {address}: {source}. {}", listen_hint(.source))]
     Listen {
@@ -48,6 +73,17 @@ pub enum Error {
         /// What was said.
         source: holdoff_lock::Error,
     },
+    /// The daemon's own tokens and audit log cannot be read or written.
+    #[error("API tokens and the audit log cannot be read or written: {source}")]
+    Keep {
+        /// Whether it may work next time.
+        transient: bool,
+        /// What was said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A token cannot be made so. Nothing was stored.
+    #[error(transparent)]
+    Token(#[from] InvalidToken),
     /// The system does not hand signals over.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),

@@ -1,9 +1,10 @@
 //! What every request passes, and what every answer carries.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
@@ -11,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::access::{Door, Hosts, RequestId};
 use crate::problem::{Kind, Problem};
 use crate::{clock, metrics};
 
@@ -25,7 +27,7 @@ const LONGEST_REQUEST_ID: usize = 128;
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
                               form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) async fn guard(request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let since = clock::now();
     let id = request_id(request.headers());
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -33,8 +35,10 @@ pub(crate) async fn guard(request: Request, next: Next) -> Response {
     let method = known(request.method());
     let span = tracing::info_span!("request", id = %id.to_str().unwrap_or_default(), method, route);
 
+    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
+
     let answered = async {
-        if let Some(problem) = wrong_host(request.headers()) {
+        if let Some(problem) = wrong_host(request.headers(), &door.hosts) {
             return problem.into_response();
         }
         let late = |_| {
@@ -70,23 +74,29 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
 
 /// A page from anywhere may point a name of its own at loopback and have the browser ask us; it cannot make the
 /// browser say that it asked for loopback.
-fn wrong_host(headers: &HeaderMap) -> Option<Problem> {
-    let host = headers.get(header::HOST)?;
-    let is_ours = host.to_str().is_ok_and(is_loopback);
-    (!is_ours).then(|| {
-        Problem::new(
-            Kind::WrongHost,
-            "only localhost and loopback addresses are answered to, as the request's Host",
-        )
-    })
+fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
+    let host = name(headers.get(header::HOST)?.to_str().unwrap_or_default());
+    let is_ours = match hosts {
+        Hosts::Loopback => is_loopback(&host),
+        Hosts::Named(names) => names.is_empty() || names.contains(&host) || is_loopback(&host),
+    };
+    let detail = match hosts {
+        Hosts::Loopback => "only localhost and loopback addresses are answered to, as the request's Host",
+        Hosts::Named(_) => "only the names under server.hosts are answered to, as the request's Host",
+    };
+    (!is_ours).then(|| Problem::new(Kind::WrongHost, detail))
 }
 
-fn is_loopback(host: &str) -> bool {
+/// A host without its port, in small letters.
+fn name(host: &str) -> String {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    let name = name.to_ascii_lowercase();
+    name.to_ascii_lowercase()
+}
+
+fn is_loopback(name: &str) -> bool {
     name == "localhost"
         || name.ends_with(".localhost")
         || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
@@ -114,13 +124,27 @@ mod tests {
     fn only_loopback_is_answered_to() {
         for host in ["localhost", "LocalHost:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "a.localhost:9"]
         {
-            assert!(is_loopback(host), "{host}");
+            assert!(is_loopback(&name(host)), "{host}");
         }
         for host in
             ["", "evil.example", "127.0.0.1.evil.example", "10.0.0.1:7070", "[::2]", "localhost.evil.example"]
         {
-            assert!(!is_loopback(host), "{host}");
+            assert!(!is_loopback(&name(host)), "{host}");
         }
+    }
+
+    #[test]
+    fn with_tokens_the_names_can_be_chosen() {
+        let is_answered = |host: &str, names: &[&str]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            let hosts = Hosts::Named(names.iter().map(ToString::to_string).collect());
+            wrong_host(&headers, &hosts).is_none()
+        };
+        assert!(is_answered("Holdoff.example.com:7070", &["holdoff.example.com"]));
+        assert!(is_answered("localhost:7070", &["holdoff.example.com"]));
+        assert!(!is_answered("evil.example", &["holdoff.example.com"]));
+        assert!(is_answered("anything.example", &[]));
     }
 
     #[test]

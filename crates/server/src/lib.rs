@@ -7,17 +7,18 @@
 //! # Invariants
 //!
 //! - A `201` is sent when the task is durable, never before.
-//! - Whoever can reach the port can have requests made. So it listens on loopback only, answers only to the names of
-//!   loopback, and takes in only what a browser cannot be tricked into sending: JSON that says so.
+//! - Whoever is let in can have requests made. So it listens on loopback only, unless everybody needs a token; without
+//!   tokens it answers only to the names of loopback, and it takes in only what a browser cannot be tricked into
+//!   sending: JSON that says so.
+//! - A route that nobody has thought of needs a token that may do everything. A token of one namespace neither sees nor
+//!   touches anything of another.
+//! - Of a token only its hash is kept, and it stands in no log, error, page or metric.
 //! - Every answer that is not a success is a problem (RFC 9457) whose `type` stays the same.
 //! - Every connection, head, body, list and wait has a limit.
 //! - A client that goes away while it waits leaves nothing behind that waits.
 //! - Payloads are shown to those who ask for them, and stand in no log, page or metric.
-//!
-//! # Deliberately absent
-//!
-//! TLS, and as yet tokens: put something in front that has them.
 
+mod access;
 mod api;
 mod app;
 mod clock;
@@ -27,6 +28,7 @@ mod events;
 mod gateway;
 mod guard;
 mod health;
+mod keep;
 mod lab;
 mod listen;
 mod metrics;
@@ -35,18 +37,27 @@ mod page;
 mod place;
 mod problem;
 mod pull;
+mod rate;
+mod reach;
 mod reload;
 mod retire;
 mod schema;
 mod server;
+mod settings;
 mod show;
 mod stop;
 mod tidy;
+mod tls;
 
 pub use error::Error;
+pub use keep::{
+    AuditEntry, AuditPage, Deed, InvalidToken, Issued, Keep, NewToken, Scope, TokenRecord, UnknownScope,
+};
 pub use options::Options;
 pub use place::Place;
+pub use rate::{InvalidRate, Rate};
 pub use reload::Reload;
 pub use server::Server;
+pub use settings::{LogFormat, Running, Settings, TlsFiles};
 pub use show::{ShownHolder, ShownLock, ShownTask, show, show_lock};
 pub use stop::{Stopped, serve};

@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 const REQUESTS: &str = "holdoff_server_requests_total";
 const SIGNALS: &str = "holdoff_server_signals_total";
+const UNAUTHENTICATED: &str = "holdoff_server_authentications_failed_total";
+const CERTIFICATES: &str = "holdoff_server_certificates_read_total";
 const REQUEST_SECONDS: &str = "holdoff_server_request_seconds";
 
 /// From a lookup in memory to a step that waits for its server.
@@ -41,6 +43,8 @@ fn describe() {
     holdoff_lock::metrics::describe();
     describe_counter!(REQUESTS, "requests answered, by route and status");
     describe_counter!(SIGNALS, "signals taken in, by what became of them");
+    describe_counter!(UNAUTHENTICATED, "requests that came without a valid token, by reason");
+    describe_counter!(CERTIFICATES, "certificates that have changed, by what became of them");
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "how long an answer took");
 }
 
@@ -56,6 +60,16 @@ pub(crate) fn answered(route: &str, method: &str, status: u16, took: Duration) {
     counter!(REQUESTS, "route" => route.to_owned(), "method" => method.to_owned(), "status" => status.to_string())
         .increment(1);
     histogram!(REQUEST_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
+}
+
+/// Somebody came without a valid token.
+pub(crate) fn unauthenticated(reason: &'static str) {
+    counter!(UNAUTHENTICATED, "reason" => reason).increment(1);
+}
+
+/// A certificate has changed.
+pub(crate) fn certificate_read(outcome: &'static str) {
+    counter!(CERTIFICATES, "outcome" => outcome).increment(1);
 }
 
 /// A signal was taken in, or turned away.

@@ -12,7 +12,7 @@ use crate::{Place, Reload};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where it listens: a loopback address, as long as there are no tokens. Port 0 means any that is free.
+    /// Where it listens: a loopback address, unless everybody needs a token. Port 0 means any that is free.
     pub listen: SocketAddr,
     /// Where work is kept.
     pub place: Place,
@@ -23,6 +23,8 @@ pub struct Options {
     pub settings: Settings,
     /// What the file says about locks.
     pub locking: holdoff_lock::Settings,
+    /// What the file says about who may come in.
+    pub server: crate::Settings,
     /// Locks that are kept elsewhere; unless given, they are kept where the work is.
     pub locks: Option<holdoff_lock::Locks>,
     /// How many HTTP steps run at once.
@@ -57,6 +59,7 @@ impl Options {
             policies: PolicySet::default(),
             settings: Settings::default(),
             locking: holdoff_lock::Settings::default(),
+            server: crate::Settings::default(),
             locks: None,
             concurrency: Self::CONCURRENCY,
             patience: Self::PATIENCE,

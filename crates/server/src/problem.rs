@@ -68,6 +68,9 @@ pub(crate) enum Kind {
     NoSuchPage,
     NoSuchMethod,
     WrongHost,
+    Unauthorized,
+    Forbidden,
+    TooManyRequests,
     QueueFull,
     StoreUnavailable,
     Stopping,
@@ -119,6 +122,11 @@ impl Kind {
                 ("no-such-method", "This cannot be done here", StatusCode::METHOD_NOT_ALLOWED)
             }
             Self::WrongHost => ("wrong-host", "This name is not served", StatusCode::MISDIRECTED_REQUEST),
+            Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
+            Self::TooManyRequests => {
+                ("too-many-requests", "Too many requests", StatusCode::TOO_MANY_REQUESTS)
+            }
             Self::QueueFull => ("queue-full", "The queue is full", StatusCode::TOO_MANY_REQUESTS),
             Self::StoreUnavailable => {
                 ("store-unavailable", "The store does not answer", StatusCode::SERVICE_UNAVAILABLE)
@@ -198,6 +206,17 @@ impl From<holdoff_lock::Error> for Problem {
                 Self::new(Kind::Internal, "the log says more, under this request's id")
             }
         }
+    }
+}
+
+impl From<crate::Error> for Problem {
+    fn from(error: crate::Error) -> Self {
+        if let crate::Error::Keep { transient: true, .. } = error {
+            tracing::warn!(%error, "the store did not answer");
+            return Self::unavailable("the store did not answer in time; the request may be repeated");
+        }
+        tracing::error!(%error, "a request failed");
+        Self::new(Kind::Internal, "the log says more, under this request's id")
     }
 }
 

@@ -1,6 +1,7 @@
 //! A running daemon.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_lock::Locks;
@@ -9,32 +10,43 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Door;
 use crate::app::App;
-use crate::{Error, Options, Reload, api, events, listen, metrics, tidy};
+use crate::keep::Keep;
+use crate::tls::Tls;
+use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
 
 /// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    is_private: bool,
     place: String,
     work: Work,
+    keep: Keep,
     worker: Worker,
     retiring: CancellationToken,
     stopping: CancellationToken,
-    patience: Duration,
-    grace: Duration,
+    timing: Timing,
     reload: Option<Reload>,
     tasks: Vec<JoinHandle<()>>,
+}
+
+/// How long its end may take.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    patience: Duration,
+    grace: Duration,
 }
 
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, locks, concurrency, .. } = options;
-        let (patience, grace, reload) = (options.patience, options.grace, options.reload);
-        if !address.ip().is_loopback() {
-            return Err(Error::NotLoopback(address));
-        }
+        let Options { listen: address, place, policies, settings, locking, server, locks, .. } = options;
+        let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
+        let reload = options.reload;
+        reach::check(address, &server)?;
+        let tls = server.tls.clone().map(Tls::open).transpose()?;
         // The port first: whoever starts a second daemon by mistake should hear of it before anything is touched.
         let cannot_listen = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
@@ -51,16 +63,28 @@ impl Server {
             None => open_locks(place.url()).await.and_then(|locks| locks.with_settings(locking)),
         };
         let locks = locks.map_err(|source| Error::Locks { place: place.clone(), source })?;
+        let keep = Keep::open(place.url()).await?;
+        reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
 
         let stopping = CancellationToken::new();
+        let door = Arc::new(Door::new(keep.clone(), &server));
+        let shown = place.to_string();
         let app =
-            App::new(work.clone(), locks.clone(), rendered.clone(), place.to_string(), stopping.clone());
+            App::new(work.clone(), locks.clone(), keep.clone(), rendered.clone(), shown, stopping.clone());
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
-        tasks.push(tokio::spawn(listen::accept(listener, api::router(app), stopping.clone())));
+        let tls = tls.map(|(tls, read)| {
+            let tls = Arc::new(tls);
+            tasks.push(tokio::spawn(Arc::clone(&tls).watch(read, stopping.clone())));
+            tls
+        });
+        let is_private = tls.is_some();
+        let router = api::router(app, door);
+        tasks.push(tokio::spawn(listen::accept(listener, router, tls, stopping.clone())));
         tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
+        tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
         let follow = {
             let (work, stopping) = (work.clone(), stopping.clone());
@@ -70,7 +94,8 @@ impl Server {
             let _ = follow.await;
         }));
         let place = place.to_string();
-        Ok(Self { address, place, work, worker, retiring, stopping, patience, grace, reload, tasks })
+        let timing = Timing { patience, grace };
+        Ok(Self { address, is_private, place, work, keep, worker, retiring, stopping, timing, reload, tasks })
     }
 
     /// Where it listens.
@@ -80,7 +105,8 @@ impl Server {
 
     /// Where it listens, for a browser.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.is_private { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Where work is kept, as it may be shown.
@@ -91,6 +117,11 @@ impl Server {
     /// The durable work it serves.
     pub const fn work(&self) -> &Work {
         &self.work
+    }
+
+    /// Its tokens, and who did what.
+    pub const fn keep(&self) -> &Keep {
+        &self.keep
     }
 
     /// Reads the policy file again and publishes it for every node on the store. If it cannot be used, the policies
@@ -116,7 +147,7 @@ impl Server {
     /// sends what comes elsewhere.
     pub async fn retire(&self) {
         self.retiring.cancel();
-        tokio::time::sleep(self.grace).await;
+        tokio::time::sleep(self.timing.grace).await;
     }
 
     /// Stops gracefully: takes in no more, answers those who have asked, waits a while for steps that run, and puts
@@ -131,7 +162,7 @@ impl Server {
                 let _ = task.await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.patience), answered);
+        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered);
     }
 }
 

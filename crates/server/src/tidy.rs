@@ -1,9 +1,11 @@
-//! Forgetting locks that nobody uses any more: every fingerprint of a signal leaves one.
+//! Forgetting locks that nobody uses any more, for every fingerprint of a signal leaves one; and what was done long ago.
 
 use std::time::Duration;
 
 use holdoff_lock::Locks;
 use tokio_util::sync::CancellationToken;
+
+use crate::keep::Keep;
 
 /// How often.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -21,6 +23,19 @@ pub(crate) async fn forget_idle(locks: Locks, stopping: CancellationToken) {
         };
         if let Some(Err(error)) = stopping.run_until_cancelled(all).await {
             tracing::warn!(%error, "idle locks are not forgotten");
+        }
+    }
+}
+
+/// Forgets what was done longer ago than this, until the daemon stops.
+pub(crate) async fn forget_deeds(keep: Keep, older: Duration, stopping: CancellationToken) {
+    while stopping.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
+        let all = async {
+            while keep.prune(older, AT_ONCE).await? >= u64::from(AT_ONCE) {}
+            Ok::<_, crate::Error>(())
+        };
+        if let Some(Err(error)) = stopping.run_until_cancelled(all).await {
+            tracing::warn!(%error, "the audit log is not cut");
         }
     }
 }

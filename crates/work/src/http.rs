@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! check        is it a request at all, and may its address be called?       else it fails for good
-//! credential   a token from memory, or fetched once for all who need it     else it is retried
+//! credential   one that is for this host; a token from memory, or fetched once for all who need it     else it is retried
 //! gate         concurrency, budget, rate and breaker of its destination     else it comes back later
 //! exchange     one request, its redirects, a bounded part of the answer
 //! ```
@@ -15,6 +15,7 @@
 //! - A secret is read when it is needed, a token lives in memory only, and neither is part of any message,
 //!   output, log or `Debug` form; a token that an answer echoes is blotted out.
 //! - Whatever the other side sends, no more than `max_response` bytes of it are held.
+//! - A credential goes only to the hosts it is for, and to no other by a redirect.
 //! - With `deny_private`, every address is judged after its name was resolved and before it is connected to.
 //!
 //! # Deliberately absent
@@ -28,6 +29,7 @@ mod client;
 mod credentials;
 mod destinations;
 mod gate;
+mod hosts;
 mod rate;
 mod runner;
 mod statuses;

@@ -12,6 +12,11 @@ use crate::{Payload, StepId, StepState, TaskId, TaskState};
 pub struct Moment(pub(crate) i64);
 
 impl Moment {
+    /// So many microseconds after 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
     /// Microseconds since 1970.
     pub const fn as_micros(self) -> i64 {
         self.0

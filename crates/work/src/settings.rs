@@ -133,6 +133,9 @@ pub struct HttpSettings {
     pub destination: Destination,
     /// Credentials by name: `[credentials.NAME]`.
     pub credentials: BTreeMap<String, Credential>,
+    /// Where each credential may go, by its name: hosts, each with or without a port, `*.` for any names before the
+    /// rest. A credential that has none goes nowhere but to those who are told by it (`[[work.notify]]`).
+    pub credential_hosts: BTreeMap<String, Vec<String>>,
 }
 
 /// The limits of one destination: `[http.destinations."HOST"]`.
@@ -236,6 +239,7 @@ impl Default for HttpSettings {
             destinations: BTreeMap::new(),
             destination: Destination::default(),
             credentials: BTreeMap::new(),
+            credential_hosts: BTreeMap::new(),
         }
     }
 }

@@ -94,6 +94,7 @@ async fn bed() -> Bed {
     let mut settings = Settings::default();
     let credential = Credential::Refresh { url: format!("{url}/token"), secret: Secret::File(secret) };
     settings.http.credentials.insert("api".to_owned(), credential);
+    settings.http.credential_hosts.insert("api".to_owned(), vec!["127.0.0.1".to_owned()]);
     let policies = PolicySet::from_toml(
         "default = \"quick\"\n[policies.quick]\ngrowth = \"constant\"\ndelay = \"10ms\"\nattempts = 3\n",
     );

@@ -10,7 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),
-    ("server", &["policy", "retry", "sim", "work", "lock"]),
+    ("server", &["policy", "retry", "sim", "sql", "work", "lock"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "server", "holdoff"]),
 ];

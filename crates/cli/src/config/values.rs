@@ -5,11 +5,11 @@ use std::time::Duration;
 use holdoff_policy::format_duration;
 use holdoff_work::{Destination, Settings};
 
-use super::{Serve, Whole};
+use super::Whole;
 
 /// Every value that can be set, by its place in the file. Nothing where nothing is set, and no default stands for it.
 pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
-    let mut values = serve(&whole.serve);
+    let mut values = server(&whole.server);
     values.extend(work(&whole.work));
     values.extend(http(&whole.work));
     let lock = &whole.lock;
@@ -25,7 +25,8 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
     values
 }
 
-fn serve(serve: &Serve) -> Vec<(&'static str, Option<String>)> {
+fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String>)> {
+    let (serve, tls) = (&server.running, server.tls.as_ref());
     vec![
         ("server.listen", plain(serve.listen)),
         ("server.store", serve.store.as_deref().map(masked)),
@@ -35,6 +36,12 @@ fn serve(serve: &Serve) -> Vec<(&'static str, Option<String>)> {
         ("server.log_format", plain(serve.log_format.name())),
         ("server.grace", time(serve.grace)),
         ("server.patience", time(serve.patience)),
+        ("server.tokens", plain(if server.require_tokens { "required" } else { "none" })),
+        ("server.rate", server.rate.and_then(plain)),
+        ("server.audit_keep", time(server.audit_keep)),
+        ("server.insecure", plain(server.insecure)),
+        ("server.tls.cert", tls.map(|tls| tls.cert.display().to_string())),
+        ("server.tls.key", tls.map(|tls| tls.key.display().to_string())),
     ]
 }
 

@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
+use holdoff_server::{Deed, Place};
+
 use super::Desk;
+use crate::audit;
 use crate::failure::Failure;
 
 /// Why it is not done without being meant.
@@ -13,8 +16,10 @@ pub(super) fn explain(key: &str) -> Failure {
     ))
 }
 
-pub(super) async fn run(desk: &Desk, key: &str) -> Result<(), Failure> {
+pub(super) async fn run(desk: &Desk, place: &Place, namespace: &str, key: &str) -> Result<(), Failure> {
     let holder = desk.locks.force_release(key).await?;
+    let deed = Deed::new("lock.force-release", key).within(namespace).times(u64::from(holder.is_some()));
+    audit::note(place, deed).await;
     let mut out = anstream::stdout();
     if desk.json {
         let holder = holder.as_ref().map(|holder| &holder.owner.name);

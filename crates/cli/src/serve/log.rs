@@ -4,12 +4,14 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, LogFormat, Origin};
+use holdoff_server::LogFormat;
+
+use crate::config::{Config, Origin};
 use crate::failure::Failure;
 
 /// Logs to stderr from now on. Colours are for terminals only.
 pub(super) fn start(config: &Config) -> Result<(), Failure> {
-    let named = config.whole.serve.log.as_deref();
+    let named = config.whole.server.running.log.as_deref();
     let is_from_file = matches!(config.origin("server.log"), Origin::File(_));
     let variable = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let wanted = match (named, variable.as_deref()) {
@@ -25,7 +27,7 @@ pub(super) fn start(config: &Config) -> Result<(), Failure> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(is_terminal && !is_plain);
-    let is_for_people = match config.whole.serve.log_format {
+    let is_for_people = match config.whole.server.running.log_format {
         LogFormat::Auto => is_terminal,
         LogFormat::Pretty => true,
         LogFormat::Json => false,

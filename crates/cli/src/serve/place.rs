@@ -18,7 +18,7 @@ pub(crate) fn place(args: &PlaceArgs, config: Option<&Path>) -> Result<Place, Fa
 pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
     let (store, data) = (config.origin("server.store"), config.origin("server.data"));
     let is_later = |one: &Origin, other: &Origin| rank(one) >= rank(other);
-    match (&config.whole.serve.store, &config.whole.serve.data) {
+    match (&config.whole.server.running.store, &config.whole.server.running.data) {
         (Some(url), None) => return Ok(Place::store(url)),
         (Some(url), Some(_)) if is_later(&store, &data) => return Ok(Place::store(url)),
         (_, Some(directory)) => return Ok(Place::directory(directory)),

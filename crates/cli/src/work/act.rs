@@ -2,11 +2,13 @@
 
 use std::io::Write;
 
+use holdoff_server::Deed;
 use holdoff_work::{Action, Filter, Page, Payload, StepState};
 
-use super::filter::filter;
+use super::filter::{filter, words};
 use super::{Desk, text};
 use crate::args::{ActArgs, ResolveArgs, Target};
+use crate::audit;
 use crate::failure::Failure;
 use crate::output::is_wanted;
 
@@ -31,6 +33,7 @@ pub(super) async fn run(desk: &Desk, args: &ActArgs, action: Action) -> Result<(
         }
     }
     let count = desk.work.act(&meant, &action).await?;
+    note(desk, &action, words(&args.filter), count).await;
     say(desk, &action, count)
 }
 
@@ -53,6 +56,8 @@ async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Fail
     };
     let count = desk.work.act(&filter, action).await?;
     if count > 0 {
+        let what = number.map_or_else(|| task.to_string(), |number| format!("{task}/{number}"));
+        note(desk, action, what, count).await;
         return say(desk, action, count);
     }
     let name = action.name();
@@ -72,6 +77,10 @@ async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Fail
         },
     };
     Err(Failure::Failed(format!("nothing to {name}: {is}, and {needed}")))
+}
+
+async fn note(desk: &Desk, action: &Action, what: String, count: u64) {
+    audit::note(&desk.place, Deed::new(format!("work.{}", action.name()), what).times(count)).await;
 }
 
 /// The filter, for steps only to which this can be done.

@@ -18,3 +18,22 @@ pub(super) fn filter(desk: &Desk, args: &FilterArgs) -> Option<Filter> {
     filter.text.clone_from(&args.text);
     (filter != Filter::default()).then_some(filter)
 }
+
+/// The filter as it was said, for the audit log.
+pub(super) fn words(args: &FilterArgs) -> String {
+    let states: Vec<_> = args.states.iter().map(ToString::to_string).collect();
+    let said = [
+        ("state", (!states.is_empty()).then(|| states.join(","))),
+        ("operation", args.operation.clone()),
+        ("queue", args.queue.clone()),
+        ("namespace", args.namespace.clone()),
+        ("class", args.class.map(|class| class.name().to_owned())),
+        ("task", args.task.map(|task| task.to_string())),
+        ("text", args.text.clone()),
+        ("older-than", args.older_than.map(crate::output::time)),
+        ("stale", args.stale.then(String::new)),
+    ];
+    let said =
+        said.into_iter().filter_map(|(key, value)| Some(format!("--{key} {}", value?).trim_end().to_owned()));
+    said.collect::<Vec<_>>().join(" ")
+}

@@ -2,10 +2,12 @@
 
 use std::io::Write;
 
+use holdoff_server::Deed;
 use holdoff_work::Pausable;
 
 use super::Desk;
 use crate::args::PauseArgs;
+use crate::audit;
 use crate::failure::Failure;
 
 pub(super) async fn run(desk: &Desk, args: &PauseArgs, pause: bool) -> Result<(), Failure> {
@@ -19,6 +21,9 @@ pub(super) async fn run(desk: &Desk, args: &PauseArgs, pause: bool) -> Result<()
     } else {
         desk.work.resume(&args.namespace, what, name).await?;
     }
+    let action = if pause { "work.pause" } else { "work.resume" };
+    let deed = Deed::new(action, format!("{kind} {name}")).within(&args.namespace);
+    audit::note(&desk.place, deed).await;
     let mut out = anstream::stdout();
     if desk.json {
         let answer = serde_json::json!({ kind: name, "namespace": args.namespace, "paused": pause });

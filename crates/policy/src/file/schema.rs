@@ -44,7 +44,7 @@ struct File {
     signals: Option<work::SignalsTable>,
     /// What locks are like unless an acquisition says otherwise.
     lock: Option<lock::LockTable>,
-    /// The daemon: where it listens, where work is kept, how it logs and ends.
+    /// The daemon: where it listens, where work is kept, how it logs and ends; who may come in, and how.
     server: Option<server::ServerTable>,
 }
 

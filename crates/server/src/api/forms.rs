@@ -11,6 +11,9 @@ use utoipa::ToSchema;
 
 use crate::schema::WaitText;
 
+use crate::access::Access;
+use crate::problem::{Kind, Problem};
+
 /// The most tasks at once.
 const MOST_TASKS: usize = 1000;
 
@@ -22,13 +25,28 @@ pub(super) struct Sent {
     pub(super) is_list: bool,
 }
 
-/// Reads a task or a list of tasks; else says what is wrong, and where.
-pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Sent, String> {
+/// Reads a task or a list of tasks, each in a namespace that is open to whoever sends it; else says what is wrong, and
+/// where.
+pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<Sent, Problem> {
+    let invalid = |why| Problem::new(Kind::InvalidTask, why);
+    let mut sent = read_forms(body).map_err(invalid)?;
+    for form in &mut sent.1 {
+        form.namespace = Some(access.namespace(form.namespace.take())?);
+    }
+    tasks(sent, trace).map_err(invalid)
+}
+
+/// The forms, and whether they were in a list.
+fn read_forms(body: &[u8]) -> Result<(bool, Vec<TaskForm>), String> {
     let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let forms: Vec<TaskForm> = if is_list { parse(body)? } else { vec![parse(body)?] };
     if forms.len() > MOST_TASKS {
         return Err(format!("there are {} tasks; at most {MOST_TASKS} are taken in at once", forms.len()));
     }
+    Ok((is_list, forms))
+}
+
+fn tasks((is_list, forms): (bool, Vec<TaskForm>), trace: Option<&str>) -> Result<Sent, String> {
     let number = |place: usize| if is_list { format!("[{place}]: ") } else { String::new() };
     let task = |(place, form): (usize, TaskForm)| form.task(trace).map_err(|why| number(place) + &why);
     Ok(Sent { tasks: forms.into_iter().enumerate().map(task).collect::<Result<_, _>>()?, is_list })

@@ -2,6 +2,10 @@
 //!
 //! Which scope a route asks for stands in this document and nowhere else.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response as Answer};
 use utoipa::openapi::path::{Operation, PathItem};
@@ -13,6 +17,8 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::access::Need;
+use crate::keep::Scope;
 use crate::problem::ProblemBody;
 
 /// The name by which operations speak of API tokens.
@@ -23,7 +29,7 @@ const ABOUT: &str = "Durable work, locks and signals for any language, and the p
     Every answer carries `x-request-id`.";
 
 /// What the operations are about, in the order in which people look for it.
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 11] = [
     ("tasks", "Work: graphs of steps."),
     ("steps", "Steps and their attempts; what operators do to them."),
     ("workers", "Workers that pull steps, run them elsewhere, and report."),
@@ -33,6 +39,7 @@ const TAGS: [(&str, &str); 10] = [
     ("policies", "When to try again."),
     ("lab", "See a storm before it happens."),
     ("events", "What changes, as it changes."),
+    ("audit", "Who did what."),
     ("daemon", "For those who watch over it."),
 ];
 
@@ -64,8 +71,49 @@ pub(crate) fn text() -> String {
 
 /// The scope an operation asks for; nothing if anybody may do it.
 pub(crate) fn scope(operation: &Operation) -> Option<String> {
+    words(operation)?.into_iter().next()
+}
+
+fn words(operation: &Operation) -> Option<Vec<String>> {
     let requirements = serde_json::to_value(operation.security.as_ref()?).ok()?;
-    requirements.get(0)?.get(TOKEN)?.get(0)?.as_str().map(str::to_owned)
+    serde_json::from_value(requirements.get(0)?.get(TOKEN)?.clone()).ok()
+}
+
+/// Every route, and what it needs. A second word, `namespace`, says that a token of one namespace will do, because the
+/// handler keeps to it.
+fn needs() -> HashMap<(String, String), Need> {
+    let mut needs = HashMap::new();
+    for (path, mut item) in document().paths.paths {
+        let methods = [
+            ("GET", item.get.take()),
+            ("PUT", item.put.take()),
+            ("POST", item.post.take()),
+            ("DELETE", item.delete.take()),
+            ("PATCH", item.patch.take()),
+        ];
+        for (method, operation) in methods {
+            let Some(operation) = operation else { continue };
+            let need = match words(&operation) {
+                None => Need::Nothing,
+                Some(words) => Need::Scope {
+                    scope: words.first().and_then(|word| word.parse().ok()).unwrap_or(Scope::Admin),
+                    narrowed: words.iter().any(|word| word == "namespace"),
+                },
+            };
+            needs.insert((method.to_owned(), path.clone()), need);
+        }
+    }
+    needs
+}
+
+/// What a request needs. A route that is not in the document is for administrators of everything; a path that leads
+/// nowhere is for everybody who has a token, so that a typing error is told from a missing right.
+pub(crate) fn need_of(method: &Method, route: Option<&str>) -> Need {
+    static NEEDS: LazyLock<HashMap<(String, String), Need>> = LazyLock::new(needs);
+    let Some(route) = route else { return Need::Scope { scope: Scope::Read, narrowed: true } };
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    let known = NEEDS.get(&(method.to_owned(), route.to_owned()));
+    known.copied().unwrap_or(Need::Scope { scope: Scope::Admin, narrowed: false })
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
@@ -75,13 +123,17 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 /// Says what every operation of its kind may answer when it does not succeed.
 fn add_problems(operation: &mut Operation, path: &str) {
     let has_body = operation.request_body.is_some();
+    let is_guarded = words(operation).is_some();
     let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
     let problems = [
         (400, "What was sent is not understood.", has_body || has_parameters),
+        (401, "There is no API token that is good for anything here.", is_guarded),
+        (403, "The API token is not good for this.", is_guarded),
         (404, "There is no such thing.", path.contains('{')),
         (413, "The body is too large.", has_body),
         (415, "The body does not say that it is JSON.", has_body),
         (421, "The request's `Host` is not served.", true),
+        (429, "Too many requests; come back after `Retry-After`.", is_guarded),
         (500, "Something is broken; the log says more.", true),
         (503, "The store does not answer; come back after `Retry-After`.", true),
         (504, "It took too long.", true),
@@ -117,7 +169,6 @@ fn close(components: &mut Components) {
 #[utoipa::path(get, path = "/openapi.json", tag = "daemon", security(()),
     responses((status = 200, description = "The document.", body = Object)))]
 pub(crate) async fn served() -> Answer {
-    use std::sync::LazyLock;
     static TEXT: LazyLock<String> = LazyLock::new(text);
     ([(CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
@@ -143,6 +194,18 @@ mod tests {
             }
         }
         assert_eq!(open, OPEN);
+    }
+
+    #[test]
+    fn what_nobody_thought_of_is_for_administrators() {
+        let everything = Need::Scope { scope: Scope::Admin, narrowed: false };
+        assert_eq!(need_of(&Method::GET, Some("/v1/new")), everything);
+        assert_eq!(need_of(&Method::DELETE, Some("/v1/tasks/{id}")), everything);
+        assert_eq!(need_of(&Method::HEAD, Some("/healthz")), Need::Nothing);
+        assert_eq!(
+            need_of(&Method::GET, Some("/v1/tasks/{id}")),
+            Need::Scope { scope: Scope::Read, narrowed: true }
+        );
     }
 
     #[test]

@@ -14,8 +14,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::body;
+use crate::access::Access;
 use crate::app::App;
-use crate::problem::{Kind, Problem, ProblemBody};
+use crate::problem::{Problem, ProblemBody};
 use crate::schema;
 
 /// What became of a signal.
@@ -34,7 +35,7 @@ struct Taken {
 /// Takes a signal in.
 ///
 /// Many with the same fingerprint make one task as long as it lives; the others are counted.
-#[utoipa::path(post, path = "/v1/signals", tag = "signals", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/signals", tag = "signals", security(("token" = ["work", "namespace"])),
     request_body = form::SignalForm,
     responses(
         (status = 201, description = "It made a task.", body = Taken,
@@ -45,12 +46,12 @@ struct Taken {
     ))]
 pub(crate) async fn signal(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
-    let signal =
-        form::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidSignal, why))?;
+    let signal = form::read(&body, body::trace(&headers), &access)?;
     let signalled = app.gateway.take_in(signal).await?;
     let created = matches!(signalled, Signalled::Created(_));
     let taken = Taken { task: signalled.task(), created, occurrences: signalled.occurrences() };

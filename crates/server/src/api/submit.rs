@@ -12,6 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{body, forms};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema;
@@ -45,7 +46,7 @@ enum TakenTasks {
 /// Takes tasks in.
 ///
 /// When this is answered, they are durable: all of them, or none.
-#[utoipa::path(post, path = "/v1/tasks", tag = "tasks", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/tasks", tag = "tasks", security(("token" = ["work", "namespace"])),
     params(("idempotency-key" = Option<String>, Header, min_length = 1, max_length = 150,
         description = "A task that is sent again under the same key is taken in once; with another body it is refused.")),
     request_body = forms::SentForm,
@@ -60,12 +61,12 @@ enum TakenTasks {
     ))]
 pub(crate) async fn submit(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
-    let mut sent =
-        forms::read(&body, body::trace(&headers)).map_err(|why| Problem::new(Kind::InvalidTask, why))?;
+    let mut sent = forms::read(&body, body::trace(&headers), &access)?;
     let mark = idempotent(&headers, &body, &mut sent)?;
     let submitted = app.work.submit_all(sent.tasks).await?;
     if let (Some(mark), Some(Submitted::Duplicate(task))) = (mark, submitted.first()) {

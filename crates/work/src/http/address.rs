@@ -1,12 +1,23 @@
 //! Which addresses may be called.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 /// Says whether an address must not be called.
 pub(super) type Forbidden = fn(IpAddr) -> bool;
+
+/// Asks for the addresses of a name.
+pub(super) type Names = fn(String) -> Asking;
+type Asking = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// Asks the system.
+pub(super) fn ask_system(name: String) -> Asking {
+    Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
+}
 
 /// The address must not be called.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -25,16 +36,19 @@ pub(super) fn judge(url: &Url, forbidden: Forbidden) -> Result<(), PrivateAddres
     if forbidden(address) { Err(PrivateAddress { host: address.to_string() }) } else { Ok(()) }
 }
 
-/// Resolves names as the system does, and keeps forbidden addresses to itself: what was judged is what is
+/// Resolves names, and keeps forbidden addresses to itself: what was judged is what is
 /// connected to, so a name cannot change its mind in between.
-pub(super) struct GuardedResolver(pub(super) Forbidden);
+pub(super) struct GuardedResolver {
+    pub(super) forbidden: Forbidden,
+    pub(super) names: Names,
+}
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let forbidden = self.0;
+        let (forbidden, names) = (self.forbidden, self.names);
         Box::pin(async move {
             let host = name.as_str().to_owned();
-            let all: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            let all = names(host.clone()).await?;
             let known = !all.is_empty();
             let allowed: Vec<_> = all.into_iter().filter(|address| !forbidden(address.ip())).collect();
             if known && allowed.is_empty() {

@@ -8,7 +8,7 @@ use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder};
 use url::Url;
 
-use super::address::{self, Forbidden, GuardedResolver};
+use super::address::{self, Forbidden, GuardedResolver, Names};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections kept for the next request, for each host.
@@ -43,6 +43,8 @@ pub(super) struct Reach {
     /// Whether the environment's proxies are used. A proxy resolves names itself, so it is never used where
     /// addresses are judged.
     pub(super) proxies: bool,
+    /// Who is asked for a name's addresses, where they are judged.
+    pub(super) names: Names,
 }
 
 /// The clients that make the requests; all of them without cookies, referers and compression.
@@ -79,7 +81,9 @@ fn plain(reach: Reach) -> ClientBuilder {
         .pool_max_idle_per_host(MAX_IDLE)
         .referer(false);
     match reach.forbidden {
-        Some(forbidden) => builder.no_proxy().dns_resolver(Arc::new(GuardedResolver(forbidden))),
+        Some(forbidden) => {
+            builder.no_proxy().dns_resolver(Arc::new(GuardedResolver { forbidden, names: reach.names }))
+        }
         None if reach.proxies => builder,
         None => builder.no_proxy(),
     }
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_redirect_never_leaves_https() {
-        let reach = Reach { forbidden: None, max_redirects: 2, proxies: false };
+        let reach = Reach { forbidden: None, max_redirects: 2, proxies: false, names: address::ask_system };
         let url = |text: &str| Url::parse(text).unwrap();
         let step = |from: &str, to: &str| obstacle(&[url(from)], &url(to), reach);
         assert!(step("http://a/", "https://a/").is_ok());

@@ -10,7 +10,9 @@ use http::HeaderValue;
 use reqwest::Client;
 use url::Url;
 
+use super::check::destination;
 use super::client::InvalidHttpSettings;
+use super::hosts::Hosts;
 use super::token::{self, FreshToken, NoToken};
 use crate::{Credential, Fault, HttpSettings, clock};
 
@@ -27,6 +29,7 @@ pub(super) struct Credentials {
 /// One credential: its token, and the way to the next.
 struct Held {
     token: Arc<Mutex<Option<Token>>>,
+    hosts: Hosts,
     refresher: Refresher,
 }
 
@@ -45,14 +48,23 @@ impl Credentials {
         let mut by_name = BTreeMap::new();
         for (name, credential) in &settings.credentials {
             check(name, credential)?;
-            by_name.insert(name.clone(), Held::new(credential.clone(), client.clone(), settings.timeout));
+            let hosts = Hosts::new(settings.credential_hosts.get(name).map_or(&[][..], Vec::as_slice));
+            let held = Held::new(credential.clone(), hosts, client.clone(), settings.timeout);
+            by_name.insert(name.clone(), held);
         }
         Ok(Self { by_name })
     }
 
-    /// A token that is good as far as is known, fetched if there is none.
-    pub(super) async fn token(&self, name: &str) -> Result<Token, Fault> {
+    /// A token for this address that is good as far as is known, fetched if there is none.
+    pub(super) async fn token(&self, name: &str, url: &Url) -> Result<Token, Fault> {
         let held = self.held(name)?;
+        if !held.hosts.include(url) {
+            let host = destination(url);
+            return Err(Fault::permanent(format!(
+                "the credential `{name}` is not for {host}: list the host under `hosts` in [credentials.{name}], or \
+                 correct the step"
+            )));
+        }
         let now = clock::now();
         let current = held.current();
         if let Some(token) = current.as_ref().filter(|token| token.renew_at.is_none_or(|at| now < at)) {
@@ -106,7 +118,7 @@ fn not_refreshed(name: &str, failed: Option<&RefreshFailed>) -> Fault {
 }
 
 impl Held {
-    fn new(credential: Credential, client: Client, timeout: Duration) -> Self {
+    fn new(credential: Credential, hosts: Hosts, client: Client, timeout: Duration) -> Self {
         let token = Arc::new(Mutex::new(None));
         let (credential, cell) = (Arc::new(credential), Arc::clone(&token));
         let refresher = Refresher::new(move || {
@@ -120,7 +132,7 @@ impl Held {
                 Ok(())
             }
         });
-        Self { token, refresher }
+        Self { token, hosts, refresher }
     }
 
     fn current(&self) -> Option<Token> {

@@ -56,13 +56,19 @@ impl HttpRunner {
     /// A runner with these settings, which tells failures apart by these classes.
     pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
         let forbidden = settings.deny_private.then_some(is_private as address::Forbidden);
-        let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: true };
+        let reach = Reach {
+            forbidden,
+            max_redirects: settings.max_redirects,
+            proxies: true,
+            names: address::ask_system,
+        };
         Self::with_reach(settings, classes, reach)
     }
 
     /// A runner that tells failures apart by the version of the policies in force.
     pub(crate) fn of(work: &Work) -> Result<Self, InvalidHttpSettings> {
-        let runner = Self::new(&work.shared.settings.http, ClassMap::default())?;
+        let settings = &work.shared.settings;
+        let runner = Self::new(&settings.http.telling(&settings.notify), ClassMap::default())?;
         Ok(Self { classes: Classes::Of(work.clone()), ..runner })
     }
 
@@ -93,7 +99,7 @@ impl HttpRunner {
                 .map_err(|private| Fault::permanent(private.to_string()))?;
         }
         let token = match &request.credential {
-            Some(name) => Some(self.credentials.token(name).await?),
+            Some(name) => Some(self.credentials.token(name, &request.url).await?),
             None => None,
         };
         let gate = self.destinations.gate(&request.destination, &request.url)?;

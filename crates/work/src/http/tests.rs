@@ -4,6 +4,7 @@ mod answers;
 mod credentials;
 mod limits;
 mod misbehaviour;
+mod names;
 mod redirects;
 mod server;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use holdoff_policy::{Class, ClassMap};
 use serde_json::Value;
 
-use super::address::{Forbidden, is_private};
+use super::address::{Forbidden, Names, ask_system, is_private};
 use super::client::Reach;
 use super::{HttpRunner, HttpStep};
 use crate::fault::FaultKind;
@@ -53,7 +54,11 @@ fn runner(settings: &HttpSettings) -> Arc<HttpRunner> {
 }
 
 fn guarded(settings: &HttpSettings, forbidden: Option<Forbidden>) -> Arc<HttpRunner> {
-    let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: false };
+    asking(settings, forbidden, ask_system)
+}
+
+fn asking(settings: &HttpSettings, forbidden: Option<Forbidden>, names: Names) -> Arc<HttpRunner> {
+    let reach = Reach { forbidden, max_redirects: settings.max_redirects, proxies: false, names };
     Arc::new(HttpRunner::with_reach(settings, ClassMap::new(), reach).unwrap())
 }
 

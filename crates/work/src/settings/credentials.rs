@@ -8,21 +8,27 @@ use super::{Credential, address, secret};
 
 /// The kinds of credentials, and each kind's keys beside `kind`.
 pub(super) const KINDS: [(&str, &[&str]); 3] = [
-    ("token", &["token"]),
-    ("client_credentials", &["token_url", "client_id", "client_secret", "scope"]),
-    ("refresh", &["url", "secret"]),
+    ("token", &["token", "hosts"]),
+    ("client_credentials", &["token_url", "client_id", "client_secret", "scope", "hosts"]),
+    ("refresh", &["url", "secret", "hosts"]),
 ];
 
+/// The most hosts that one credential may go to.
+const MOST_HOSTS: usize = 1000;
+
 /// Keys whose values are no secrets, whatever they are.
-const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url"];
+const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "hosts"];
+
+/// By the credentials' names: how to get a token, and where it may go.
+type Read = (BTreeMap<String, Credential>, BTreeMap<String, Vec<String>>);
 
 /// Reads all credentials.
-pub(super) fn read(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<String, Credential> {
-    let mut credentials = BTreeMap::new();
+pub(super) fn read(reader: &mut Reader<'_>, value: &Value<'_>) -> Read {
+    let (mut credentials, mut hosts) = (BTreeMap::new(), BTreeMap::new());
     let Some(table) = value.get_ref().as_table() else {
         reader.conceal(value.span());
         reader.wrong_type(value, "[credentials]", "a table for each, such as [credentials.payments]");
-        return credentials;
+        return (credentials, hosts);
     };
     for (name, value) in table {
         let name = name.get_ref().as_ref();
@@ -39,8 +45,42 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<Strin
         }
         let credential = read_one(reader, &Place { name, value, table });
         credentials.extend(credential.map(|credential| (name.to_owned(), credential)));
+        if let Some(value) = table.get("hosts") {
+            hosts.insert(name.to_owned(), read_hosts(reader, value));
+        }
     }
-    credentials
+    (credentials, hosts)
+}
+
+fn read_hosts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<String> {
+    const EXPECTED: &str =
+        "a list of hosts, such as [\"api.example.com\", \"*.example.com\", \"localhost:8080\"]";
+    let Some(list) = value.get_ref().as_array() else {
+        reader.wrong_type(value, "hosts", EXPECTED);
+        return Vec::new();
+    };
+    if list.len() > MOST_HOSTS {
+        let message = format!("there are {} hosts", list.len());
+        reader.problem(value.span(), message).expected(format!("at most {MOST_HOSTS}"));
+    }
+    let mut hosts = Vec::new();
+    for value in list.iter() {
+        let Some(host) = reader.string(value, "a host", EXPECTED) else { continue };
+        let named = host.strip_prefix("*.").unwrap_or(host);
+        let checked = match named.contains('*') {
+            true => Err((format!("`{host}` has a star that stands for no whole name"), None)),
+            false => address::check_destination(named),
+        };
+        match checked {
+            Ok(()) => hosts.push(host.to_owned()),
+            Err((message, right)) => {
+                let problem = reader.problem(value.span(), message);
+                problem.expected(EXPECTED);
+                problem.suggestion = right;
+            }
+        }
+    }
+    hosts
 }
 
 /// One credential's table, and where it stands.

@@ -32,7 +32,7 @@ impl Settings {
 fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     let mut settings = Settings::default();
     if let Some(value) = document.get("credentials") {
-        settings.http.credentials = credentials::read(reader, value);
+        (settings.http.credentials, settings.http.credential_hosts) = credentials::read(reader, value);
     }
     if let Some(table) = reader.table_in(document, "work") {
         let names = document.get("credentials").and_then(|value| value.get_ref().as_table());

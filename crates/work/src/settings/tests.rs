@@ -73,6 +73,9 @@ fn credentials_say_where_their_secrets_stand() {
         scope: Some("charge".to_owned()),
     };
     assert_eq!(credentials["payments"], payments);
+    let hosts = Settings::from_toml(FULL).unwrap().http.credential_hosts;
+    assert_eq!(hosts.len(), 1, "what is not said is nowhere");
+    assert_eq!(hosts["payments"], ["api.example.com", "*.pay.example.com:8443"]);
     let file = Secret::File(PathBuf::from("/run/secrets/token"));
     assert_eq!(credentials["static"], Credential::Token { token: file });
     assert!(
@@ -146,6 +149,12 @@ fn keys_of_another_kind_are_refused() {
     let found = messages("[credentials.a]\nkind = \"client_credentials\"\nclient_id = \"\"\n");
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(messages("[credentials.a]\n"), ["1:1 credential `a` has no `kind`"]);
+    let of = |hosts: &str| {
+        messages(&format!("[credentials.a]\nkind = \"token\"\ntoken = {{ env = \"A\" }}\nhosts = {hosts}\n"))
+    };
+    assert_eq!(of("[\"https://a.example/x\"]"), ["4:10 `https://a.example/x` is a whole URL"]);
+    assert_eq!(of("[\"*\"]"), ["4:10 `*` has a star that stands for no whole name"]);
+    assert_eq!(of("\"a.example\""), ["4:9 hosts is a string"]);
 }
 
 #[test]

@@ -157,6 +157,9 @@ pub(super) enum CredentialTable {
     Token {
         /// Where it stands.
         token: SecretTable,
+        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
+        /// nowhere, but to those who are told by it.
+        hosts: Option<Vec<String>>,
     },
     /// OAuth 2, by the client's own id and secret.
     ClientCredentials {
@@ -168,6 +171,9 @@ pub(super) enum CredentialTable {
         client_secret: SecretTable,
         /// What the token is to be good for.
         scope: Option<String>,
+        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
+        /// nowhere, but to those who are told by it.
+        hosts: Option<Vec<String>>,
     },
     /// An endpoint that gives out a new token when asked with the secret.
     Refresh {
@@ -175,6 +181,9 @@ pub(super) enum CredentialTable {
         url: String,
         /// Where the secret stands that is sent to it, as a bearer token.
         secret: SecretTable,
+        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
+        /// nowhere, but to those who are told by it.
+        hosts: Option<Vec<String>>,
     },
 }
 

@@ -1,11 +1,11 @@
 //! `POST /v1/locks/acquire | renew | release | force-release`
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use axum::{Extension, Json};
 use holdoff_lock::{Nonce, Token};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,7 +15,9 @@ use super::super::forms::Wait;
 use super::MAX_BODY;
 use super::form::{self, AcquireForm, HeldForm, Named, Place};
 use super::handing::Handing;
+use crate::access::Access;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownHolder, seconds, show_holder};
 
@@ -67,7 +69,7 @@ pub(super) struct Seized {
 /// Acquires a lock.
 ///
 /// If it is another's, this waits for it as long as `wait` says, and not at all unless it is said.
-#[utoipa::path(post, path = "/v1/locks/acquire", tag = "locks", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/locks/acquire", tag = "locks", security(("token" = ["work", "namespace"])),
     request_body = AcquireForm,
     responses(
         (status = 200, description = "It is yours.", body = Granted<'static>),
@@ -77,11 +79,12 @@ pub(super) struct Seized {
     ))]
 pub(super) async fn acquire(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     sent: Sent,
 ) -> Result<Response, Problem> {
     let mut form: AcquireForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
-    let Place { namespace, bytes } = form.place()?;
+    let Place { namespace, bytes } = form.place(&access)?;
     let lease = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
     let mut acquire = app.locks.acquire(bytes).namespace(namespace).lease(lease).wait(form.wait()?);
     if let Some(name) = form.name.take() {
@@ -102,51 +105,57 @@ pub(super) async fn acquire(
 }
 
 /// Makes a lock last longer.
-#[utoipa::path(post, path = "/v1/locks/renew", tag = "locks", security(("token" = ["work"])), request_body = HeldForm,
+#[utoipa::path(post, path = "/v1/locks/renew", tag = "locks", security(("token" = ["work", "namespace"])), request_body = HeldForm,
     responses(
         (status = 200, description = "It is still yours.", body = Renewed),
         (status = 409, description = "It is another's.", body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub(super) async fn renew(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     sent: Sent,
 ) -> Result<Json<Renewed>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let lasts = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
-    let valid_for = app.locks.renew(&form.lease()?, lasts).await?;
+    let valid_for = app.locks.renew(&form.lease(&access)?, lasts).await?;
     Ok(Json(Renewed { expires_in: seconds(valid_for) }))
 }
 
 /// Lets go of a lock.
-#[utoipa::path(post, path = "/v1/locks/release", tag = "locks", security(("token" = ["work"])), request_body = HeldForm,
+#[utoipa::path(post, path = "/v1/locks/release", tag = "locks", security(("token" = ["work", "namespace"])), request_body = HeldForm,
     responses(
         (status = 200, description = "It is nobody's.", body = Released),
         (status = 409, description = "It is another's.", body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub(super) async fn release(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     sent: Sent,
 ) -> Result<Json<Released>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
-    app.locks.release(&form.lease()?).await?;
+    app.locks.release(&form.lease(&access)?).await?;
     Ok(Json(Released { released: true }))
 }
 
 /// Takes a lock from whoever has it.
 ///
 /// The token is raised, so that a resource that looks at tokens refuses the holder from now on.
-#[utoipa::path(post, path = "/v1/locks/force-release", tag = "locks", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/locks/force-release", tag = "locks", security(("token" = ["admin", "namespace"])),
     request_body = Named,
     responses((status = 200, description = "It is nobody's.", body = Seized)))]
 pub(super) async fn force_release(
     State(app): State<App>,
+    access: Access,
     headers: HeaderMap,
     sent: Sent,
-) -> Result<Json<Seized>, Problem> {
+) -> Result<(Extension<Deed>, Json<Seized>), Problem> {
     let form: Named = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
-    let Place { namespace, bytes } = form.place()?;
+    let Place { namespace, bytes } = form.place(&access)?;
+    let deed = Deed::new("lock.force-release", String::from_utf8_lossy(&bytes)).within(&namespace);
     let holder = app.locks.with_namespace(namespace)?.force_release(bytes).await?;
-    Ok(Json(Seized { released: holder.is_some(), holder: holder.as_ref().map(show_holder) }))
+    let deed = Extension(deed.times(u64::from(holder.is_some())));
+    let seized = Seized { released: holder.is_some(), holder: holder.as_ref().map(show_holder) };
+    Ok((deed, Json(seized)))
 }

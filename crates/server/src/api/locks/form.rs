@@ -5,13 +5,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdoff_lock::{Key, Lease, Nonce, Token};
-use holdoff_policy::PolicySet;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::super::forms::{self, Wait};
+use crate::access::Access;
 use crate::problem::{Kind, Problem};
 use crate::schema::WaitText;
 
@@ -77,7 +77,7 @@ pub(super) struct Place {
 }
 
 impl Named {
-    pub(super) fn place(self) -> Result<Place, Problem> {
+    pub(super) fn place(self, access: &Access) -> Result<Place, Problem> {
         let bytes = match (self.key, self.key_base64) {
             (Some(key), None) => key.into_bytes(),
             (None, Some(key)) => {
@@ -86,7 +86,7 @@ impl Named {
             (Some(_), Some(_)) => return Err(invalid("expected `key` or `key_base64`, and there are both")),
             (None, None) => return Err(invalid("expected `key`, a text, or `key_base64`, any bytes")),
         };
-        let namespace = self.namespace.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned());
+        let namespace = access.namespace(self.namespace)?;
         // Checked before anybody is asked.
         Key::new(&namespace, &bytes).map_err(|why| invalid(why.to_string()))?;
         Ok(Place { namespace, bytes })
@@ -94,9 +94,9 @@ impl Named {
 }
 
 impl AcquireForm {
-    pub(super) fn place(&mut self) -> Result<Place, Problem> {
+    pub(super) fn place(&mut self, access: &Access) -> Result<Place, Problem> {
         let (key, key_base64, namespace) = (self.key.take(), self.key_base64.take(), self.namespace.take());
-        Named { key, key_base64, namespace }.place()
+        Named { key, key_base64, namespace }.place(access)
     }
 
     /// How long to wait; not at all unless it is said.
@@ -111,9 +111,9 @@ impl AcquireForm {
 }
 
 impl HeldForm {
-    pub(super) fn lease(&mut self) -> Result<Lease, Problem> {
+    pub(super) fn lease(&mut self, access: &Access) -> Result<Lease, Problem> {
         let (key, key_base64, namespace) = (self.key.take(), self.key_base64.take(), self.namespace.take());
-        let Place { namespace, bytes } = Named { key, key_base64, namespace }.place()?;
+        let Place { namespace, bytes } = Named { key, key_base64, namespace }.place(access)?;
         let key = Key::new(&namespace, bytes).map_err(|why| invalid(why.to_string()))?;
         Ok(Lease::new(key, Nonce::new(self.lock), Token::new(self.token)))
     }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::form::{Named, Place};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownLock, show_lock};
@@ -32,15 +33,16 @@ pub(super) struct Wish {
 }
 
 /// Locks, by namespace and key.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks", security(("token" = ["read"])), params(Wish),
+#[utoipa::path(get, path = "/v1/locks", tag = "locks", security(("token" = ["read", "namespace"])), params(Wish),
     responses((status = 200, description = "The locks.", body = Vec<ShownLock<'static>>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    access: Access,
     wish: Result<Query<Wish>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wish) = wish.map_err(|wrong| not_understood(&wrong))?;
     let mut filter = Filter::default().limit(wish.limit.unwrap_or(100).clamp(1, MOST));
-    if let Some(namespace) = wish.namespace {
+    if let Some(namespace) = access.only(wish.namespace)? {
         filter = filter.namespace(namespace);
     }
     if let Some(prefix) = wish.prefix {
@@ -55,7 +57,7 @@ pub(super) async fn list(
 }
 
 /// One lock.
-#[utoipa::path(get, path = "/v1/locks/show", tag = "locks", security(("token" = ["read"])), params(Named),
+#[utoipa::path(get, path = "/v1/locks/show", tag = "locks", security(("token" = ["read", "namespace"])), params(Named),
     responses(
         (status = 200, description = "The lock.", body = ShownLock<'static>),
         (status = 404, description = "It was never held, or is forgotten.", body = ProblemBody,
@@ -63,10 +65,11 @@ pub(super) async fn list(
     ))]
 pub(super) async fn show(
     State(app): State<App>,
+    access: Access,
     named: Result<Query<Named>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(named) = named.map_err(|wrong| not_understood(&wrong))?;
-    let Place { namespace, bytes } = named.place()?;
+    let Place { namespace, bytes } = named.place(&access)?;
     let Some(record) = app.locks.with_namespace(namespace)?.inspect(bytes).await? else {
         let detail = "it was never held, or nobody has used it for so long that it is forgotten";
         return Err(Problem::new(Kind::NoSuchLock, detail));

@@ -1,13 +1,14 @@
 //! Signals as they are written in JSON, and what makes two of them the same.
 
-use holdoff_policy::PolicySet;
 use holdoff_work::Fingerprint;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 use utoipa::ToSchema;
 
 use super::super::forms::{TaskForm, parse};
+use crate::access::Access;
 use crate::gateway::Signal;
+use crate::problem::{Kind, Problem};
 
 /// The most fields that make a fingerprint.
 const MOST_FIELDS: usize = 100;
@@ -33,7 +34,17 @@ pub(super) struct SignalForm {
 }
 
 /// Reads a signal; else says what is wrong, and where.
-pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Signal, String> {
+pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<Signal, Problem> {
+    let invalid = |why| Problem::new(Kind::InvalidSignal, why);
+    let (named, fingerprint, mut task) = read_form(body).map_err(invalid)?;
+    let namespace = access.namespace(named)?;
+    task.namespace = Some(namespace.clone());
+    let task = task.task(trace).map_err(|why| invalid(format!("task: {why}")))?;
+    Ok(Signal { namespace, fingerprint, task })
+}
+
+/// The namespace if one is named, the fingerprint, and what is to be done.
+fn read_form(body: &[u8]) -> Result<(Option<String>, Fingerprint, TaskForm), String> {
     let SignalForm { namespace, fingerprint, fields, data, mut task } = parse(body)?;
     let fingerprint = match (fingerprint, fields) {
         (Some(text), None) if text.is_empty() => return Err("`fingerprint` is empty".to_owned()),
@@ -57,11 +68,9 @@ pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Signal, String> {
         (Some(one), Some(other)) if one != other => {
             return Err(format!("the signal's namespace is {one:?}, and its task's is {other:?}"));
         }
-        (one, other) => one.or(other).unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned()),
+        (one, other) => one.or(other),
     };
-    task.namespace = Some(namespace.clone());
-    let task = task.task(trace).map_err(|why| format!("task: {why}"))?;
-    Ok(Signal { namespace, fingerprint, task })
+    Ok((namespace, fingerprint, task))
 }
 
 /// The SHA-256 over the names and values of these fields, whatever their order.
@@ -133,7 +142,7 @@ mod tests {
 
     fn print(body: &str) -> Result<Fingerprint, String> {
         let body = format!(r#"{{{body}, "task": {{ "operation": "a" }}}}"#);
-        read(body.as_bytes(), None).map(|signal| signal.fingerprint)
+        read_form(body.as_bytes()).map(|(_, fingerprint, _)| fingerprint)
     }
 
     fn refused(body: &str) -> String {
@@ -177,10 +186,10 @@ mod tests {
         let large = refused(r#""fields": ["a"], "data": {"a": 1e300}"#);
         assert!(large.starts_with("data.a: ") && large.contains("as a text"), "{large}");
         let two = r#"{"fingerprint": "f", "namespace": "x", "task": {"operation": "a", "namespace": "y"}}"#;
-        assert!(read(two.as_bytes(), None).is_err_and(|why| why.contains("namespace")));
+        assert!(read_form(two.as_bytes()).is_err_and(|why| why.contains("namespace")));
         let dedup = r#"{"fingerprint": "f", "task": {"operation": "a", "dedup": "y"}}"#;
-        assert!(read(dedup.as_bytes(), None).is_err_and(|why| why.contains("task.dedup")));
+        assert!(read_form(dedup.as_bytes()).is_err_and(|why| why.contains("task.dedup")));
         let task = r#"{"fingerprint": "f", "task": {"operation": "a", "delay": "soon"}}"#;
-        assert!(read(task.as_bytes(), None).is_err_and(|why| why.starts_with("task.delay: ")));
+        assert!(read_form(task.as_bytes()).is_err_and(|why| why.starts_with("task.delay: ")));
     }
 }

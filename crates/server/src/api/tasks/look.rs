@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use holdoff_work::{Filter, Moment, TaskId, TaskState, TaskSummary};
+use holdoff_work::{Filter, Moment, TaskId, TaskRecord, TaskState, TaskSummary};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -13,6 +13,7 @@ use super::super::forms::Wait;
 use super::super::input::{Asked, NamedTask};
 use super::super::page::{self, Page};
 use super::super::wish::FilterForm;
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::schema::{MomentText, TaskIdText, TaskStateWord, WaitText};
@@ -120,15 +121,18 @@ pub(super) struct TaskWish {
 }
 
 /// A task with its steps and their attempts.
-#[utoipa::path(get, path = "/v1/tasks/{id}", tag = "tasks", security(("token" = ["read"])),
+#[utoipa::path(get, path = "/v1/tasks/{id}", tag = "tasks", security(("token" = ["read", "namespace"])),
     params(("id" = inline(TaskIdText), Path, description = "The task."), TaskWish),
     responses((status = 200, description = "The task.", body = ShownTask<'static>)))]
 pub(super) async fn task(
     State(app): State<App>,
+    access: Access,
     NamedTask(id): NamedTask,
     Asked(wish): Asked<TaskWish>,
 ) -> Result<Response, Problem> {
-    let Some(record) = app.work.task(id).await? else { return Err(unknown(id)) };
+    // What is another namespace's is not there at all.
+    let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
+    let Some(record) = app.work.task(id).await?.filter(is_seen) else { return Err(unknown(id)) };
     Ok(Json(show(&record, wish.payloads)).into_response())
 }
 

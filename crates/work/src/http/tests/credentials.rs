@@ -18,6 +18,7 @@ fn with_credential(make: impl FnOnce(Secret) -> Credential) -> (TempDir, HttpSet
     std::fs::write(&path, format!("{SECRET}\n")).unwrap();
     let mut settings = settings();
     settings.credentials.insert("shop".into(), make(Secret::File(path)));
+    settings.credential_hosts.insert("shop".into(), vec!["127.0.0.1".into()]);
     (folder, settings)
 }
 
@@ -170,6 +171,34 @@ async fn a_credential_does_not_follow_to_another_host() {
     assert_eq!(target.seen()[0].headers.get("authorization"), None);
 }
 
+/// Whoever may submit a step must not be able to have a credential sent to a server of their own.
+#[tokio::test]
+async fn a_credential_goes_only_to_the_hosts_it_is_for() {
+    let (tokens, api) = (token_endpoint("").await, Server::saying(answer(200, "", "in")).await);
+    let (_folder, mut settings) = with_credential(client_credentials(tokens.url("/token")));
+    let step = HttpStep::post(api.url("/")).credential("shop");
+    let meant = api.address.to_string();
+    for hosts in
+        [vec![], vec!["api.example.com".to_owned()], vec![format!("127.0.0.1:{}", tokens.address.port())]]
+    {
+        settings.credential_hosts.insert("shop".into(), hosts);
+        let refused = fault(&runner(&settings), &step).await;
+        assert_eq!(class(&refused), Class::Permanent);
+        let said = format!("the credential `shop` is not for {meant}: list the host under `hosts`");
+        assert!(refused.message().starts_with(&said), "{refused}");
+    }
+    settings.credential_hosts.clear();
+    assert_eq!(class(&fault(&runner(&settings), &step).await), Class::Permanent, "nothing said is nowhere");
+    assert_eq!((api.calls(), tokens.calls()), (0, 0), "not even a token was fetched");
+
+    settings.credential_hosts.insert("shop".into(), vec![meant]);
+    run(&runner(&settings), &step).await.unwrap();
+    let told =
+        crate::Notify { url: api.url("/hook"), credential: Some("shop".into()), ..crate::Notify::default() };
+    settings.credential_hosts.clear();
+    run(&runner(&settings.telling(&[told])), &step).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_is_missing_is_said_and_nothing_is_sent() {
     let api = Server::saying(answer(200, "", "")).await;
@@ -177,6 +206,9 @@ async fn what_is_missing_is_said_and_nothing_is_sent() {
     let missing = |secret| Credential::Token { token: secret };
     settings.credentials.insert("env".into(), missing(Secret::Env("HOLDOFF_TEST_NOT_SET".into())));
     settings.credentials.insert("file".into(), missing(Secret::File("/nowhere/at/all".into())));
+    for name in ["env", "file"] {
+        settings.credential_hosts.insert(name.into(), vec!["127.0.0.1".into()]);
+    }
     let runner = runner(&settings);
     let fault = async |name: &str| fault(&runner, &HttpStep::get(api.url("/")).credential(name)).await;
     let unknown = fault("nobody").await;

@@ -36,9 +36,18 @@ impl Server {
         F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
+        Self::at("127.0.0.1:0".parse().unwrap(), answer).await.unwrap()
+    }
+
+    /// The same at this address, if it is free.
+    pub(super) async fn at<F, Fut>(address: SocketAddr, answer: F) -> Option<Self>
+    where
+        F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.ok()?;
         let address = listener.local_addr().unwrap();
         let accepting = tokio::spawn(async move {
             let answer = Arc::new(answer);
@@ -54,7 +63,7 @@ impl Server {
                 });
             }
         });
-        Self { address, seen, accepting: accepting.abort_handle() }
+        Some(Self { address, seen, accepting: accepting.abort_handle() })
     }
 
     /// Says the same to everybody.

@@ -1,0 +1,199 @@
+//! Who asks, and whether they may.
+
+mod known;
+mod need;
+mod refusal;
+mod who;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use known::Known;
+pub(crate) use need::Need;
+use refusal::Refusal;
+pub(crate) use who::Access;
+
+use crate::keep::{Deed, Keep, Presented, Scope};
+use crate::rate::{Buckets, Rate};
+use crate::{Settings, api, clock, metrics};
+
+/// How many wrong tokens one address may present.
+const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// Under which name a request stands in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) String);
+
+/// Decides who may come in.
+pub(crate) struct Door {
+    keep: Keep,
+    known: Known,
+    is_open: bool,
+    /// The names that are answered to.
+    pub(crate) hosts: Hosts,
+    rates: Option<Buckets<String>>,
+    wrong: Buckets<IpAddr>,
+}
+
+/// The names that are answered to, as a request's Host.
+#[derive(Clone, Debug)]
+pub(crate) enum Hosts {
+    /// Those of loopback: where no token is needed, a page from anywhere may have a browser ask.
+    Loopback,
+    /// Those of loopback, and these; any if there are none. No page has a token that a browser would send by itself.
+    Named(Vec<String>),
+}
+
+impl Door {
+    pub(crate) fn new(keep: Keep, settings: &Settings) -> Self {
+        let is_open = !settings.require_tokens;
+        let hosts = if is_open { Hosts::Loopback } else { Hosts::Named(settings.hosts.clone()) };
+        Self {
+            known: Known::new(keep.clone()),
+            keep,
+            is_open,
+            hosts,
+            rates: settings.rate.map(Buckets::new),
+            wrong: Buckets::new(WRONG_TOKENS),
+        }
+    }
+
+    /// Lets somebody in who may do what is needed.
+    async fn admit(&self, need: Need, headers: &HeaderMap, peer: Option<Peer>) -> Result<Access, Refusal> {
+        let Need::Scope { scope, narrowed } = need else { return Ok(Access::Nobody) };
+        if self.is_open {
+            return Ok(Access::Loopback);
+        }
+        let Some(text) = bearer(headers) else {
+            metrics::unauthenticated("missing");
+            return Err(Refusal::NoToken(scope));
+        };
+        let token = self.recognise(text, scope, peer).await?;
+        if let Some(rates) = &self.rates {
+            rates.take(&token.id, clock::now()).map_err(Refusal::TooFast)?;
+        }
+        if token.scope < scope {
+            return Err(Refusal::TooLittle(scope));
+        }
+        if token.namespace.is_some() && !narrowed {
+            return Err(Refusal::OneNamespace(scope));
+        }
+        Ok(Access::Token(token))
+    }
+
+    /// The token that is presented, if it opens anything. An address that presents too many wrong ones is not listened
+    /// to for a while; one that was right before still is, so that nobody locks out others who come the same way.
+    async fn recognise(
+        &self,
+        text: &str,
+        scope: Scope,
+        peer: Option<Peer>,
+    ) -> Result<Arc<crate::TokenRecord>, Refusal> {
+        let from = peer.map_or(IpAddr::from([0; 16]), |Peer(address)| network(address));
+        let wrong = || {
+            metrics::unauthenticated("refused");
+            let _ = self.wrong.take(&from, clock::now());
+            Refusal::NoToken(scope)
+        };
+        let presented = Presented::read(text).ok_or_else(wrong)?;
+        let was_right = match self.known.remembered(&presented) {
+            known::Memory::Fresh(token) => return Ok(token),
+            known::Memory::Stale => true,
+            known::Memory::Nothing => false,
+        };
+        if !was_right && let Some(wait) = self.wrong.wait(&from, clock::now()) {
+            metrics::unauthenticated("throttled");
+            return Err(Refusal::TooManyWrong(wait));
+        }
+        self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
+    }
+
+    /// Writes down what was done, if it was something that an operator does. Also when the client does not wait.
+    async fn write_down(&self, deed: Deed) {
+        let keep = self.keep.clone();
+        let noting = tokio::spawn(async move {
+            if let Err(error) = keep.note(&deed).await {
+                let (who, action, object) = (&deed.who, &deed.action, &deed.object);
+                tracing::error!(%error, who, action, object, "done, and missing in the audit log");
+            }
+        });
+        // It cannot be cancelled, and does not panic.
+        let _ = noting.await;
+    }
+}
+
+/// Asks every request who it is from, and writes down what operators do.
+pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
+    let need = api::need_of(&method, route.as_ref().map(MatchedPath::as_str));
+    let peer = request.extensions().get::<Peer>().copied();
+    let access = match door.admit(need, request.headers(), peer).await {
+        Ok(access) => access,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let id = request.extensions().get::<RequestId>().map(|RequestId(id)| id.clone());
+    request.extensions_mut().insert(access.clone());
+    let mut response = next.run(request).await;
+
+    let told = response.extensions_mut().remove::<Deed>();
+    let is_admin = matches!(need, Need::Scope { scope: Scope::Admin, .. });
+    let is_change =
+        is_admin && !matches!(method, Method::GET | Method::HEAD) && response.status().is_success();
+    // What no handler has described is written down all the same.
+    let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
+    if let Some(deed) = told.or_else(|| is_change.then(plain)) {
+        door.write_down(access.sign(deed, id)).await;
+    }
+    response
+}
+
+/// What stands after `Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whoever has one address of IPv6 has a whole network of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_network_is_one_peer() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
+    }
+
+    #[test]
+    fn a_token_stands_after_its_scheme() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, text.parse().unwrap());
+            bearer(&headers).map(str::to_owned)
+        };
+        assert_eq!(read("Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(read("bearer  abc ").as_deref(), Some("abc"));
+        assert_eq!(read("Basic abc"), None);
+        assert_eq!(read("abc"), None);
+    }
+}

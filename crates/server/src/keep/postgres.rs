@@ -1,0 +1,153 @@
+//! Tokens and the audit log in Postgres.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use holdoff_sql::postgres::Connections;
+use holdoff_sql::{Component, Migration};
+use holdoff_work::Moment;
+use sqlx::{AssertSqlSafe, PgPool};
+
+use super::rows::{self, ENTRY, EntryRow, StoredRow, TOKEN, TokenRow, micros, number, refused};
+use super::{AuditEntry, AuditPage, Deed, Engine, NewToken, Result, Stored, TokenRecord};
+
+const COMPONENT: Component = Component {
+    table: "holdoff.server_migrations",
+    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("postgres.sql") }],
+};
+
+/// What every connection is told. These tables are small, and whoever asks for them wants an answer soon.
+const SESSION: &str = "set time zone 'UTC';
+    set lock_timeout = '5s';
+    set statement_timeout = '20s';
+    set idle_in_transaction_session_timeout = '60s';
+    set jit = off";
+
+/// Few: a token is looked up once a second by each daemon that it is used on.
+const CONNECTIONS: Connections = Connections { session: SESSION, min: 0, max: 4 };
+
+#[derive(Debug)]
+pub(super) struct Postgres {
+    pool: PgPool,
+}
+
+impl Postgres {
+    pub(super) async fn open(url: &str) -> Result<Self> {
+        let pool = CONNECTIONS.open(url).await.map_err(refused)?;
+        let mut connection = pool.acquire().await.map_err(refused)?;
+        holdoff_sql::postgres::migrate(&mut connection, &COMPONENT).await.map_err(refused)?;
+        drop(connection);
+        Ok(Self { pool })
+    }
+}
+
+#[async_trait]
+impl Engine for Postgres {
+    async fn issue(&self, token: &NewToken, id: &str, hash: &[u8]) -> Result<(Moment, Option<Moment>)> {
+        let query =
+            "insert into holdoff.server_tokens (id, name, scope, namespace, hash, created_at, expires_at)
+            select $1, $2, $3, $4, $5, now, now + $6 from holdoff.server_now() as now
+            returning created_at, expires_at";
+        let (created_at, expires_at): (i64, Option<i64>) = sqlx::query_as(query)
+            .bind(id)
+            .bind(&token.name)
+            .bind(token.scope.name())
+            .bind(&token.namespace)
+            .bind(hash)
+            .bind(token.expires.map(micros))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(refused)?;
+        Ok((Moment::from_micros(created_at), expires_at.map(Moment::from_micros)))
+    }
+
+    async fn find(&self, id: &str) -> Result<Option<Stored>> {
+        let query =
+            format!("select {TOKEN}, hash, holdoff.server_now() from holdoff.server_tokens where id = $1");
+        let found: Option<StoredRow> = sqlx::query_as(AssertSqlSafe(query))
+            .bind(id)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(refused)?;
+        found.map(rows::stored).transpose()
+    }
+
+    async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>> {
+        let query =
+            format!("select {TOKEN} from holdoff.server_tokens order by created_at desc, id limit $1");
+        let found: Vec<TokenRow> = sqlx::query_as(AssertSqlSafe(query))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(refused)?;
+        found.into_iter().map(rows::token).collect()
+    }
+
+    async fn revoke(&self, id: &str) -> Result<bool> {
+        let query = "update holdoff.server_tokens set revoked_at = holdoff.server_now() where id = $1 and revoked_at is null";
+        let revoked = sqlx::query(query).bind(id).execute(&self.pool).await.map_err(refused)?;
+        Ok(revoked.rows_affected() > 0)
+    }
+
+    async fn used(&self, id: &str) -> Result<()> {
+        sqlx::query("update holdoff.server_tokens set used_at = holdoff.server_now() where id = $1")
+            .bind(id)
+            .execute(&self.pool)
+            .await
+            .map_err(refused)?;
+        Ok(())
+    }
+
+    async fn has_admin(&self) -> Result<bool> {
+        let query =
+            "select exists (select 1 from holdoff.server_tokens where scope = 'admin' and namespace is null
+            and revoked_at is null and (expires_at is null or expires_at > holdoff.server_now()))";
+        let found: bool = sqlx::query_scalar(query).fetch_one(&self.pool).await.map_err(refused)?;
+        Ok(found)
+    }
+
+    async fn note(&self, deed: &Deed) -> Result<()> {
+        let query =
+            "insert into holdoff.server_audit (at, who, token, action, namespace, object, count, request)
+            values (holdoff.server_now(), $1, $2, $3, $4, $5, $6, $7)";
+        sqlx::query(query)
+            .bind(&deed.who)
+            .bind(&deed.token)
+            .bind(&deed.action)
+            .bind(&deed.namespace)
+            .bind(&deed.object)
+            .bind(number(deed.count))
+            .bind(&deed.request)
+            .execute(&self.pool)
+            .await
+            .map_err(refused)?;
+        Ok(())
+    }
+
+    async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditEntry>> {
+        let query = format!(
+            "select {ENTRY} from holdoff.server_audit
+            where ($1::text is null or namespace = $1) and ($2::bigint is null or id < $2) order by id desc limit $3"
+        );
+        let found: Vec<EntryRow> = sqlx::query_as(AssertSqlSafe(query))
+            .bind(&page.namespace)
+            .bind(page.before)
+            .bind(i64::from(page.limit.min(AuditPage::MOST)))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(refused)?;
+        Ok(found.into_iter().map(rows::entry).collect())
+    }
+
+    async fn prune(&self, older: Duration, limit: u32) -> Result<u64> {
+        let query = "delete from holdoff.server_audit where id in
+            (select id from holdoff.server_audit where at < holdoff.server_now() - $1 order by at limit $2)";
+        let gone = sqlx::query(query)
+            .bind(micros(older))
+            .bind(i64::from(limit))
+            .execute(&self.pool)
+            .await
+            .map_err(refused)?;
+        Ok(gone.rows_affected())
+    }
+}

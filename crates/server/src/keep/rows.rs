@@ -1,0 +1,70 @@
+//! Rows as both databases give them.
+
+use holdoff_work::Moment;
+
+use super::{AuditEntry, Result, Scope, Stored, TokenRecord};
+use crate::Error;
+
+/// A token's columns, in this order, wherever they are read.
+pub(super) const TOKEN: &str = "id, name, scope, namespace, created_at, expires_at, revoked_at, used_at";
+
+/// An entry's columns, in this order.
+pub(super) const ENTRY: &str = "id, at, who, token, action, namespace, object, count, request";
+
+pub(super) type TokenRow =
+    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>);
+
+/// A token's columns, its hash, and the time.
+pub(super) type StoredRow =
+    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>, Vec<u8>, i64);
+
+pub(super) type EntryRow =
+    (i64, i64, String, Option<String>, String, Option<String>, String, i64, Option<String>);
+
+pub(super) fn token(row: TokenRow) -> Result<TokenRecord> {
+    let (id, name, scope, namespace, created_at, expires_at, revoked_at, used_at) = row;
+    let scope: Scope = scope.parse().map_err(|source| Error::Keep {
+        transient: false,
+        source: Box::<super::UnknownScope>::new(source),
+    })?;
+    let moment = |micros: Option<i64>| micros.map(Moment::from_micros);
+    Ok(TokenRecord {
+        id,
+        name,
+        scope,
+        namespace,
+        created_at: Moment::from_micros(created_at),
+        expires_at: moment(expires_at),
+        revoked_at: moment(revoked_at),
+        used_at: moment(used_at),
+    })
+}
+
+pub(super) fn stored(row: StoredRow) -> Result<Stored> {
+    let (id, name, scope, namespace, created, expires, revoked, used, hash, now) = row;
+    let record = token((id, name, scope, namespace, created, expires, revoked, used))?;
+    Ok(Stored { record, hash, now: Moment::from_micros(now) })
+}
+
+pub(super) fn entry(row: EntryRow) -> AuditEntry {
+    let (id, at, who, token, action, namespace, object, count, request) = row;
+    let at = Moment::from_micros(at);
+    AuditEntry { id, at, who, token, action, namespace, object, count, request }
+}
+
+/// Whole microseconds.
+pub(super) fn micros(time: std::time::Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A count as databases have it.
+pub(super) fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What a database said, as the rest of the program sees it.
+pub(super) fn refused(error: impl Into<holdoff_sql::Error>) -> Error {
+    let error = error.into();
+    let transient = matches!(&error, holdoff_sql::Error::Sql(sql) if holdoff_sql::is_transient(sql));
+    Error::Keep { transient, source: Box::new(error) }
+}

@@ -1,0 +1,118 @@
+//! How a daemon runs: the keys of `[server]` that `holdoff serve` also takes as flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdoff_policy::file::{Reader, Section};
+
+use crate::Options;
+
+pub(super) const KEYS: [&str; 8] =
+    ["listen", "store", "data", "concurrency", "log", "log_format", "grace", "patience"];
+
+const LONGEST_GRACE: Duration = Duration::from_secs(600);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// How a daemon runs.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Running {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where work and locks are kept. It may hold a password.
+    pub store: Option<String>,
+    /// The directory of the SQLite file, unless there is a store.
+    pub data: Option<PathBuf>,
+    /// How many HTTP steps run at once.
+    pub concurrency: u32,
+    /// What is logged.
+    pub log: Option<String>,
+    /// How it is logged.
+    pub log_format: LogFormat,
+    /// How long it still takes requests in when it was told to end.
+    pub grace: Duration,
+    /// How long it then waits for steps that run.
+    pub patience: Duration,
+}
+
+/// Without the store, which may hold a password.
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// How to log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// For people on a terminal, for programs otherwise.
+    #[default]
+    Auto,
+    /// For people.
+    Pretty,
+    /// For programs: a JSON object on every line.
+    Json,
+}
+
+impl LogFormat {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Pretty, Self::Json];
+
+    /// Its name, as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Pretty => "pretty",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            listen: Options::LISTEN,
+            store: None,
+            data: None,
+            concurrency: u32::try_from(Options::CONCURRENCY).unwrap_or(u32::MAX),
+            log: None,
+            log_format: LogFormat::Auto,
+            grace: Options::GRACE,
+            patience: Options::PATIENCE,
+        }
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Running {
+    let mut running = Running::default();
+    if let Some((value, what)) = section.get("listen") {
+        let expected = "an address and a port in quotes, such as \"127.0.0.1:7070\"";
+        if let Some(text) = reader.string(value, &what, expected) {
+            match text.parse() {
+                Ok(address) => running.listen = address,
+                Err(_) => drop(
+                    reader
+                        .problem(value.span(), format!("{what} \"{text}\" is no address"))
+                        .expected(expected),
+                ),
+            }
+        }
+    }
+    if let Some((value, _)) = section.get("store") {
+        // It may hold a password.
+        reader.conceal(value.span());
+    }
+    running.store = section.text(reader, "store", "postgres://holdoff@db/holdoff");
+    running.data = section.text(reader, "data", "/var/lib/holdoff").map(PathBuf::from);
+    running.log = section.text(reader, "log", "warn,holdoff_work=debug");
+    section.count(reader, "concurrency", 1..=100_000, &mut running.concurrency);
+    if let Some((value, what)) = section.get("log_format") {
+        let word = reader.word(value, &what, &LogFormat::ALL.map(LogFormat::name));
+        let format = LogFormat::ALL.into_iter().find(|format| Some(format.name()) == word);
+        running.log_format = format.unwrap_or_default();
+    }
+    section.duration(reader, "grace", Duration::ZERO..=LONGEST_GRACE, &mut running.grace);
+    section.duration(reader, "patience", Duration::ZERO..=LONGEST_PATIENCE, &mut running.patience);
+    running
+}

@@ -1,0 +1,148 @@
+//! TLS: served, renewed, and kept when what is new is broken.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bed::options;
+use holdoff_server::{Error, Options, Place, Server, TlsFiles};
+use reqwest::{Certificate, Client};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A certificate for localhost, and its key.
+struct Pair {
+    cert: String,
+    key: String,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let pem = |kind: &str, bytes: &[u8]| {
+            let text = STANDARD.encode(bytes);
+            let lines: Vec<_> =
+                text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+            format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", lines.join("\n"))
+        };
+        let cert = pem("CERTIFICATE", made.cert.der());
+        Self { cert, key: pem("PRIVATE KEY", &made.signing_key.serialize_der()) }
+    }
+
+    fn write(&self, folder: &Path) -> TlsFiles {
+        let files = TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") };
+        std::fs::write(&files.cert, &self.cert).unwrap();
+        std::fs::write(&files.key, &self.key).unwrap();
+        files
+    }
+
+    /// Somebody who trusts this certificate and no other, and keeps no connection.
+    fn client(&self) -> Client {
+        let trusted = Certificate::from_pem(self.cert.as_bytes()).unwrap();
+        Client::builder().tls_certs_only([trusted]).pool_max_idle_per_host(0).build().unwrap()
+    }
+}
+
+fn with_tls(folder: &Path, files: TlsFiles) -> Options {
+    let mut options = options(Place::directory(folder.join("data")));
+    options.server.tls = Some(files);
+    options
+}
+
+async fn is_served(client: &Client, url: &str) -> bool {
+    client.get(format!("{url}/healthz")).send().await.is_ok_and(|answer| answer.status() == 200)
+}
+
+async fn until_served(client: &Client, url: &str) {
+    let since = Instant::now();
+    while !is_served(client, url).await {
+        assert!(since.elapsed() < PATIENCE, "the certificate is not in force");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new, third) = (Pair::new(), Pair::new(), Pair::new());
+    let files = old.write(folder.path());
+    let server = Server::start(with_tls(folder.path(), files.clone())).await.unwrap();
+    assert!(server.url().starts_with("https://"));
+    let url = format!("https://localhost:{}", server.address().port());
+    assert!(is_served(&old.client(), &url).await);
+    assert!(!is_served(&new.client(), &url).await, "it is another's");
+    let plain = Client::new().get(format!("http://{}/healthz", server.address())).send().await;
+    assert!(plain.is_err(), "nothing is said in the clear");
+
+    // Somebody who is connected stays so while the certificate changes.
+    let kept = Client::builder().tls_certs_only([Certificate::from_pem(old.cert.as_bytes()).unwrap()]);
+    let kept = kept.pool_idle_timeout(None).build().unwrap();
+    assert!(is_served(&kept, &url).await);
+    new.write(folder.path());
+    until_served(&new.client(), &url).await;
+    assert!(!is_served(&old.client(), &url).await);
+    assert!(is_served(&kept, &url).await, "the connection went on");
+
+    // A key that belongs to another certificate, and then no certificate at all.
+    let metrics = async || {
+        let answer = new.client().get(format!("{url}/metrics")).send().await.unwrap();
+        answer.text().await.unwrap()
+    };
+    let refused = |metrics: &str| {
+        let line = metrics.lines().find(|line| line.contains("certificates_read_total{outcome=\"refused\"}"));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+    };
+    for (broken, seen) in [(&third.cert, 1), (&"nonsense".to_owned(), 2)] {
+        std::fs::write(&files.cert, broken).unwrap();
+        let since = Instant::now();
+        while refused(&metrics().await) < seen {
+            assert!(since.elapsed() < PATIENCE, "nobody looked at the new certificate");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(is_served(&new.client(), &url).await, "the old one stays in force");
+    }
+    third.write(folder.path());
+    until_served(&third.client(), &url).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pair_that_cannot_be_used_is_found_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (Pair::new(), Pair::new());
+    let files = one.write(folder.path());
+    let refused = async |files: &TlsFiles| {
+        let error = Server::start(with_tls(folder.path(), files.clone())).await.unwrap_err();
+        assert!(matches!(error, Error::Certificate { .. }), "{error}");
+        error.to_string()
+    };
+    std::fs::write(&files.key, &other.key).unwrap();
+    let said = refused(&files).await;
+    assert!(said.contains("cert.pem cannot be used for TLS"), "{said}");
+    std::fs::write(&files.key, "-----BEGIN PRIVATE KEY-----\nhunter2\n").unwrap();
+    let said = refused(&files).await;
+    assert!(said.contains("no private key") && !said.contains("hunter2"), "{said}");
+    std::fs::remove_file(&files.key).unwrap();
+    assert!(refused(&files).await.contains("key.pem"));
+}
+
+/// Whoever connects and says nothing keeps nobody else from being served, also not from stopping.
+#[tokio::test]
+async fn a_handshake_that_never_comes_hurts_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = Pair::new();
+    let server = Server::start(with_tls(folder.path(), pair.write(folder.path()))).await.unwrap();
+    let url = format!("https://localhost:{}", server.address().port());
+    let mut silent = Vec::new();
+    for _ in 0..50 {
+        silent.push(tokio::net::TcpStream::connect(server.address()).await.unwrap());
+    }
+    assert!(is_served(&pair.client(), &url).await);
+    tokio::time::timeout(PATIENCE, server.shutdown()).await.unwrap();
+}

@@ -1,0 +1,289 @@
+//! Tokens at the door of real daemons, on both stores.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::{Duration, Instant};
+
+use bed::{Daemon, options};
+use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
+use reqwest::{Response, StatusCode};
+use serde_json::{Value, json};
+
+fn places() -> (tempfile::TempDir, [Place; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let postgres = holdoff_testbed::Postgres::shared().create_database("tokens");
+    let place = Place::directory(folder.path().join("data"));
+    (folder, [place, Place::store(postgres)])
+}
+
+fn closed(place: &Place) -> Options {
+    let mut options = options(place.clone());
+    options.server.require_tokens = true;
+    options
+}
+
+/// Somebody with a token.
+struct Caller<'d> {
+    daemon: &'d Daemon,
+    token: String,
+}
+
+impl<'d> Caller<'d> {
+    async fn new(daemon: &'d Daemon, new: NewToken) -> Self {
+        let token = daemon.server.keep().issue(&new).await.unwrap().token;
+        Self { daemon, token }
+    }
+
+    async fn get(&self, path: &str) -> Response {
+        let url = format!("{}{path}", self.daemon.url);
+        self.daemon.client.get(url).bearer_auth(&self.token).send().await.unwrap()
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let url = format!("{}{path}", self.daemon.url);
+        let sent = self.daemon.client.post(url).bearer_auth(&self.token).json(body);
+        let answer = sent.send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+const NOBODYS: &str = "/v1/tasks/00000000-0000-0000-0000-000000000000";
+
+/// Two daemons share the store; the token is revoked by a third party.
+#[tokio::test]
+async fn a_revoked_token_opens_nothing_on_any_daemon() {
+    let (_folder, places) = places();
+    for place in places {
+        let (one, two) = (Daemon::start_with(closed(&place)).await, Daemon::start_with(closed(&place)).await);
+        let caller = Caller::new(&one, NewToken::new("ci", Scope::Read)).await;
+        let there = Caller { daemon: &two, token: caller.token.clone() };
+        for caller in [&caller, &there] {
+            assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+        }
+        let record = one.server.keep().tokens().await.unwrap().remove(0);
+        assert!(record.used_at.is_some(), "its use was noted");
+        let keep = holdoff_server::Keep::open(place.url()).await.unwrap();
+        assert!(keep.revoke(&record.id).await.unwrap());
+        let since = Instant::now();
+        for caller in [&caller, &there] {
+            while caller.get(NOBODYS).await.status() != StatusCode::UNAUTHORIZED {
+                assert!(since.elapsed() < Duration::from_secs(20), "it still opens {place}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_expired_token_opens_nothing() {
+    let (_folder, places) = places();
+    for place in places {
+        let daemon = Daemon::start_with(closed(&place)).await;
+        let new = NewToken::new("ci", Scope::Read).expires(Duration::from_secs(5));
+        let caller = Caller::new(&daemon, new).await;
+        let first = caller.get(NOBODYS).await.status();
+        assert_eq!(first, StatusCode::NOT_FOUND);
+        let since = Instant::now();
+        while caller.get(NOBODYS).await.status() != StatusCode::UNAUTHORIZED {
+            assert!(since.elapsed() < Duration::from_secs(60), "it still opens {place}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// What one namespace has, the other neither sees nor touches, and is not told of.
+#[tokio::test]
+async fn a_token_of_one_namespace_stays_in_it() {
+    let (_folder, places) = places();
+    for place in places {
+        let daemon = Daemon::start_with(closed(&place)).await;
+        let of = |namespace: &str| NewToken::new(namespace, Scope::Admin).namespace(namespace);
+        let (ours, theirs) =
+            (Caller::new(&daemon, of("ours")).await, Caller::new(&daemon, of("theirs")).await);
+        let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
+        let later = json!({ "operation": "a", "delay": "1h" });
+
+        // Tasks: the namespace goes without saying, and another's is refused, also in the midst of a list.
+        let (status, task) = ours.post("/v1/tasks", &later).await;
+        assert_eq!(status, 201, "{task}");
+        let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+        let shown: Value = ours.get(&path).await.json().await.unwrap();
+        assert_eq!(shown["steps"][0]["namespace"], "ours");
+        assert_eq!(theirs.get(&path).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(all.get(&path).await.status(), StatusCode::OK);
+        let mut named = later.clone();
+        named["namespace"] = json!("theirs");
+        let (status, problem) = ours.post("/v1/tasks", &json!([later, named])).await;
+        assert_eq!((status, problem["type"].as_str()), (403, Some("/problems/forbidden")));
+
+        // Signals: the same fingerprint in two namespaces is two tasks.
+        let signal = json!({ "fingerprint": "disk", "task": later });
+        let (ours_made, theirs_made) =
+            (ours.post("/v1/signals", &signal).await, theirs.post("/v1/signals", &signal).await);
+        assert_eq!((ours_made.0, theirs_made.0), (201, 201));
+        assert_ne!(ours_made.1["task"], theirs_made.1["task"]);
+        let elsewhere = json!({ "fingerprint": "disk", "task": named });
+        assert_eq!(ours.post("/v1/signals", &elsewhere).await.0, 403);
+
+        // Locks: the same key in two namespaces is two locks.
+        let key = json!({ "key": "deploy" });
+        let (status, lock) = ours.post("/v1/locks/acquire", &key).await;
+        assert_eq!((status, lock["namespace"].as_str()), (200, Some("ours")));
+        assert_eq!(theirs.post("/v1/locks/acquire", &key).await.0, 200);
+        let held =
+            json!({ "key": "deploy", "namespace": "ours", "token": lock["token"], "lock": lock["lock"] });
+        for act in ["renew", "release", "force-release"] {
+            let body = if act == "force-release" {
+                json!({ "key": "deploy", "namespace": "ours" })
+            } else {
+                held.clone()
+            };
+            assert_eq!(theirs.post(&format!("/v1/locks/{act}"), &body).await.0, 403, "{act}");
+        }
+        assert_eq!(theirs.get("/v1/locks?namespace=ours").await.status(), StatusCode::FORBIDDEN);
+        assert_eq!(
+            theirs.get("/v1/locks/show?key=deploy&namespace=ours").await.status(),
+            StatusCode::FORBIDDEN
+        );
+        let locks = |list: Value| -> Vec<String> {
+            let names =
+                list.as_array().unwrap().iter().map(|lock| lock["namespace"].as_str().unwrap().to_owned());
+            names.collect()
+        };
+        // The gateway's own locks, for the signals, are there too.
+        let seen = locks(theirs.get("/v1/locks?prefix=deploy").await.json().await.unwrap());
+        assert_eq!(seen, ["theirs"]);
+        let seen = locks(all.get("/v1/locks?prefix=deploy").await.json().await.unwrap());
+        assert_eq!(seen, ["ours", "theirs"]);
+
+        // What was done.
+        assert_eq!(ours.post("/v1/locks/force-release", &key).await.0, 200);
+        let audit = |answer: Value| answer.as_array().unwrap().len();
+        assert_eq!(audit(ours.get("/v1/audit").await.json().await.unwrap()), 1);
+        assert_eq!(audit(theirs.get("/v1/audit").await.json().await.unwrap()), 0);
+        assert_eq!(theirs.get("/v1/audit?namespace=ours").await.status(), StatusCode::FORBIDDEN);
+    }
+}
+
+#[tokio::test]
+async fn what_an_operator_did_is_written_down() {
+    let (_folder, places) = places();
+    for place in places {
+        let daemon = Daemon::start_with(closed(&place)).await;
+        let caller = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+        assert_eq!(caller.post("/v1/locks/acquire", &json!({ "key": "deploy" })).await.0, 200);
+        let url = format!("{}/v1/locks/force-release", daemon.url);
+        let sent = daemon.client.post(url).bearer_auth(&caller.token).header("x-request-id", "mine-17");
+        assert_eq!(sent.json(&json!({ "key": "deploy" })).send().await.unwrap().status(), 200);
+        let audit: Value = caller.get("/v1/audit").await.json().await.unwrap();
+        let entry = &audit[0];
+        assert_eq!(audit.as_array().unwrap().len(), 1, "to acquire is no operator's deed: {audit}");
+        let id = &daemon.server.keep().tokens().await.unwrap()[0].id;
+        assert_eq!((&entry["who"], &entry["token"]), (&json!("ops"), &json!(id)));
+        assert_eq!((&entry["action"], &entry["object"]), (&json!("lock.force-release"), &json!("deploy")));
+        assert_eq!((&entry["namespace"], &entry["count"]), (&json!("default"), &json!(1)));
+        assert_eq!(entry["request"], "mine-17");
+        assert!(entry["at"].as_str().unwrap().starts_with("20"), "{entry}");
+    }
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let url = format!("{}/v1/locks/force-release", daemon.url);
+    daemon.client.post(url).json(&json!({ "key": "deploy" })).send().await.unwrap();
+    let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
+    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
+}
+
+/// A wrong secret, an id that nobody has, and no token at all get the same answer.
+#[tokio::test]
+async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let good = Caller::new(&daemon, NewToken::new("ci", Scope::Read)).await;
+    let (head, _) = good.token.rsplit_once('_').unwrap();
+    let wrong_secret = format!("{head}_{}", "0".repeat(64));
+    let nobodys = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
+    let with = |token: &str| Caller { daemon: &daemon, token: token.to_owned() };
+    let mut bodies = vec![daemon.get(NOBODYS).await.text().await.unwrap()];
+    for token in [wrong_secret.as_str(), &nobodys, "nonsense"] {
+        bodies.push(with(token).get(NOBODYS).await.text().await.unwrap());
+    }
+    bodies.dedup();
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+
+    assert_eq!(good.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    let slowed = async {
+        loop {
+            let answer = with(&nobodys).get(NOBODYS).await;
+            if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+                return answer;
+            }
+            assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        }
+    };
+    let slowed = tokio::time::timeout(Duration::from_secs(20), slowed).await.unwrap();
+    assert!(slowed.headers().contains_key("retry-after"));
+    // From the same address, also when it must be looked up again.
+    for _ in 0..3 {
+        assert_eq!(good.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let _ = with(&nobodys).get(NOBODYS).await;
+    }
+    let metrics = daemon.get("/metrics").await;
+    assert_eq!(metrics.status(), StatusCode::UNAUTHORIZED);
+    let counted = good.get("/metrics").await.text().await.unwrap();
+    for reason in ["missing", "refused", "throttled"] {
+        let line = format!("holdoff_server_authentications_failed_total{{reason=\"{reason}\"}}");
+        assert!(counted.contains(&line), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn each_token_has_its_own_pace() {
+    let (_folder, [place, _]) = places();
+    let mut slow = closed(&place);
+    slow.server.rate = Some("5/h".parse().unwrap());
+    let daemon = Daemon::start_with(slow).await;
+    let (one, two) = (
+        Caller::new(&daemon, NewToken::new("one", Scope::Read)).await,
+        Caller::new(&daemon, NewToken::new("two", Scope::Read)).await,
+    );
+    for _ in 0..5 {
+        assert_eq!(one.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    }
+    let refused = one.get(NOBODYS).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=720).contains(&wait), "{wait}");
+    assert_eq!(refused.json::<Value>().await.unwrap()["type"], "/problems/too-many-requests");
+    assert_eq!(two.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(one.get("/healthz").await.status(), StatusCode::OK, "what needs no token is not counted");
+}
+
+#[tokio::test]
+async fn what_others_can_reach_is_not_left_open() {
+    let (_folder, [place, _]) = places();
+    let mut open = options(place.clone());
+    open.listen = "0.0.0.0:0".parse().unwrap();
+    let refused = Server::start(open.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::NotLoopback(_)) && refused.to_string().contains("--require-token"));
+    open.server.require_tokens = true;
+    let refused = Server::start(open.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::Plain(_)) && refused.to_string().contains("--tls-cert"), "{refused}");
+    open.server.insecure = true;
+    let refused = Server::start(open.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("holdoff token create --name ME --scope admin"), "{refused}");
+
+    let keep = holdoff_server::Keep::open(place.url()).await.unwrap();
+    keep.issue(&NewToken::new("me", Scope::Admin)).await.unwrap();
+    open.server.hosts = vec!["holdoff.example.com".to_owned()];
+    let daemon = Daemon::start_with(open).await;
+    let url = format!("http://127.0.0.1:{}/healthz", daemon.server.address().port());
+    let as_host = async |host: &str| {
+        let sent = daemon.client.get(&url).header("host", host).send().await.unwrap();
+        sent.status().as_u16()
+    };
+    assert_eq!(as_host("holdoff.example.com:443").await, 200);
+    assert_eq!(as_host("127.0.0.1").await, 200);
+    assert_eq!(as_host("evil.example").await, 421);
+}
