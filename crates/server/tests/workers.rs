@@ -14,6 +14,12 @@ async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
     claimed["items"].as_array().unwrap().clone()
 }
 
+async fn claim_one(daemon: &Daemon, more: &Value) -> Value {
+    let claimed = claim(daemon, more).await;
+    assert_eq!(claimed.len(), 1, "{claimed:?}");
+    claimed[0].clone()
+}
+
 /// What every report names.
 fn of(claimed: &Value, more: Value) -> Value {
     let mut form = json!({ "step": claimed["step"], "token": claimed["token"] });
@@ -29,7 +35,7 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
         { "name": "y", "operation": "b", "after": ["x"] },
     ] });
     let id = here.submit(&graph).await;
-    let first = &claim(&there, &json!({ "lease": "30s" })).await[0];
+    let first = &claim_one(&there, &json!({ "lease": "30s" })).await;
     assert_eq!((&first["operation"], &first["attempt"]), (&json!("a"), &json!(1)));
     assert_eq!(first["payload"].to_string(), r#"{"n":1.5}"#);
     let held =
@@ -42,17 +48,17 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
     assert_eq!(received, json!({ "accepted": true }));
     let received = answer(there.send("/v1/workers/fail", &failed).await, 200).await;
     assert_eq!(received, json!({ "accepted": false, "recorded": "retried" }), "a report that comes twice");
-    let second = &claim(&here, &json!({})).await[0];
+    let second = &claim_one(&here, &json!({})).await;
     assert_eq!(second["attempt"], 2);
     assert!(second["token"].as_u64() > first["token"].as_u64());
 
     let snoozed = of(second, json!({ "wait": "10ms", "reason": "not yet" }));
     answer(there.send("/v1/workers/snooze", &snoozed).await, 200).await;
-    let third = &claim(&there, &json!({})).await[0];
+    let third = &claim_one(&there, &json!({})).await;
     assert_eq!(third["attempt"], 2, "a snooze burns no attempt");
     answer(here.send("/v1/workers/complete", &of(third, json!({ "output": ["out"] }))).await, 200).await;
 
-    let child = &claim(&there, &json!({})).await[0];
+    let child = &claim_one(&there, &json!({})).await;
     assert_eq!(child["inputs"], json!([{ "name": "x", "output": ["out"] }]));
     let done = of(child, json!({ "output_base64": "AAEC" }));
     answer(here.send("/v1/workers/complete", &done).await, 200).await;
@@ -64,7 +70,7 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
 async fn whoever_has_lost_a_step_is_told_so(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let id = daemon.submit(&json!({ "operation": "a" })).await;
-    let claimed = &claim(&daemon, &json!({})).await[0];
+    let claimed = &claim_one(&daemon, &json!({})).await;
     answer(daemon.send(&format!("/v1/tasks/{id}/cancel"), &json!({})).await, 200).await;
     let reports = [
         ("heartbeat", json!({})),
@@ -86,7 +92,8 @@ async fn a_claim_waits_for_work_and_takes_only_what_it_wants(stores: Stores) {
     daemon.submit(&json!({ "operation": "c" })).await;
     daemon.submit(&json!({ "operation": "a", "namespace": "elsewhere" })).await;
     assert!(claim(&daemon, &json!({ "wait": "50ms" })).await.is_empty(), "another's, and elsewhere");
-    let waiting = claim(&daemon, &json!({ "queues": ["q"], "limit": 10 }));
+    let wish = json!({ "queues": ["q"], "limit": 10 });
+    let waiting = claim(&daemon, &wish);
     let submitting = async {
         daemon.submit(&json!({ "operation": "a" })).await;
         daemon.submit(&json!({ "operation": "b", "queue": "q" })).await;

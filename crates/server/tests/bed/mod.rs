@@ -1,6 +1,12 @@
 //! What the tests stand on: a daemon, somebody to talk to it, and a server for it to call.
 
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "not every test file stands on all of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    unreachable_pub,
+    reason = "not every test file stands on all of it"
+)]
 
 pub mod statements;
 mod target;
