@@ -1,5 +1,6 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`.
 
+mod n_minus_one;
 mod needs;
 mod run;
 mod schema;
@@ -16,6 +17,7 @@ usage: cargo xtask CHORE
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock
   soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
+  n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
 ";
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
+        ["n-minus-one"] => n_minus_one::run(),
         ["schema"] => schema::run(),
         _ => {
             eprint!("{USAGE}");

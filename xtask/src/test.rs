@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything CI runs.
 
 use crate::run::{Done, cargo, now};
-use crate::{needs, tidy};
+use crate::{n_minus_one, needs, tidy};
 
 pub(crate) fn run() -> Done {
     let start = now();
@@ -14,6 +14,7 @@ pub(crate) fn run() -> Done {
     cargo(&["clippy", "-p", "holdoff-retry", "--no-default-features", "--", "-D", "warnings"], &[])?;
     cargo(&["test", "--workspace", "--all-features", "--all-targets"], &[])?;
     cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
+    n_minus_one::run()?;
     // The front door: cargo must know which binary is meant.
     cargo(&["run", "--quiet", "--", "policy", "explain", "standard"], &[])?;
     let strict = [("RUSTDOCFLAGS", "-D warnings")];

@@ -30,8 +30,8 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) log: Option<String>,
 
-    /// How it is logged [default: auto]
-    #[arg(long, value_name = "FORMAT", hide_possible_values = false)]
+    /// How it is logged; auto is pretty on a terminal [default: auto]
+    #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
     /// How long requests are still taken in after SIGTERM, while /readyz says no [default: 1s]

@@ -32,12 +32,10 @@ pub(crate) struct Serve {
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people on a terminal, for programs otherwise
+    // For people on a terminal, for programs otherwise. These are no doc comments: the help would be twice as long.
     #[default]
     Auto,
-    /// For people
     Pretty,
-    /// For programs: a JSON object on every line
     Json,
 }
 

@@ -47,7 +47,10 @@ async fn client(balancer: Arc<Balancer>, target: String, is_over: Arc<AtomicBool
     let (mut accepted, mut number) = (Vec::new(), 0);
     while !is_over.load(Ordering::Relaxed) {
         number += 1;
-        let Some(url) = balancer.pick(number) else { continue };
+        let Some(url) = balancer.pick(number) else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
         let answer = match client.post(format!("{url}/v1/tasks")).json(&task).send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() => continue,
