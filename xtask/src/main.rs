@@ -1,6 +1,7 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`,
-//! `openapi`, `schemathesis`.
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`,
+//! `schemathesis`.
 
+mod n_minus_one;
 mod needs;
 mod openapi;
 mod run;
@@ -19,6 +20,7 @@ usage: cargo xtask CHORE
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock
   soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
+  n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
   schemathesis          holds a running daemon's answers against the API's document
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
+        ["n-minus-one"] => n_minus_one::run(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
         ["schemathesis"] => schemathesis::run(),

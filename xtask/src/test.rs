@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything CI runs.
 
 use crate::run::{Done, cargo, now};
-use crate::{needs, schemathesis, tidy};
+use crate::{n_minus_one, needs, schemathesis, tidy};
 
 pub(crate) fn run() -> Done {
     let start = now();
@@ -15,6 +15,7 @@ pub(crate) fn run() -> Done {
     cargo(&["test", "--workspace", "--all-features", "--all-targets"], &[])?;
     cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
     schemathesis::run()?;
+    n_minus_one::run()?;
     // The front door: cargo must know which binary is meant.
     cargo(&["run", "--quiet", "--", "policy", "explain", "standard"], &[])?;
     let strict = [("RUSTDOCFLAGS", "-D warnings")];

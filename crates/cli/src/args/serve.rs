@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) log: Option<String>,
 
-    /// How it is logged [default: auto]
+    /// How it is logged; auto is pretty on a terminal [default: auto]
     #[arg(long, value_name = "FORMAT", value_parser = LogFormat::ALL.map(LogFormat::name))]
     pub(crate) log_format: Option<String>,
 

@@ -17,10 +17,10 @@ pub(crate) fn run(command: &ConfigCommand, args: &Args) -> Result<ExitCode, Fail
         ConfigCommand::Schema => writeln!(std::io::stdout(), "{:#}", holdoff_policy::schema())?,
         ConfigCommand::Show(serve) => show(&layers::load(named, serve.given())?, args.json)?,
         ConfigCommand::Check(serve) => {
+            warn_of_unknown_variables();
             let config = layers::load(named, serve.given())?;
             let waits = config.whole.work.check_policies(&config.whole.policies);
             waits.map_err(|waits| Failure::Failed(waits.to_string()))?;
-            warn_of_unknown_variables();
             let said = match &config.file {
                 Some(file) => format!("{}, the variables and the flags are right", file.display()),
                 None => "the variables and the flags are right; there is no holdoff.toml here".to_owned(),

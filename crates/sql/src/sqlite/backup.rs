@@ -32,8 +32,15 @@ pub async fn copy(from: &Path, into: &Path) -> Result<(), BackupError> {
 
 /// Whether a file is whole, and one of ours.
 pub async fn check(path: &Path) -> Result<(), BackupError> {
-    let mut connection = open(path, true).await?;
-    let said: String = sqlx::query_scalar("pragma integrity_check(1)").fetch_one(&mut connection).await?;
+    let damaged = |error| match error {
+        sqlx::Error::Database(error) => {
+            BackupError::Damaged { path: path.to_owned(), why: error.message().to_owned() }
+        }
+        other => other.into(),
+    };
+    let mut connection = open(path, true).await.map_err(damaged)?;
+    let asked = sqlx::query_scalar("pragma integrity_check(1)").fetch_one(&mut connection).await;
+    let said: String = asked.map_err(damaged)?;
     if said != "ok" {
         return Err(BackupError::Damaged { path: path.to_owned(), why: said });
     }

@@ -1,0 +1,111 @@
+//! A daemon as a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use reqwest::Client;
+use serde_json::Value;
+
+/// The binary under test.
+pub(crate) const HOLDOFF: &str = env!("CARGO_BIN_EXE_holdoff");
+
+/// A daemon that does not outlive its test.
+pub(crate) struct Node {
+    process: Child,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    how: How,
+}
+
+/// How to start it, and start it again.
+#[derive(Clone)]
+struct How {
+    program: PathBuf,
+    store: String,
+    config: PathBuf,
+    grace: &'static str,
+}
+
+impl Node {
+    pub(crate) fn start(store: &str, config: &Path) -> Self {
+        Self::start_as(Path::new(HOLDOFF), store, config)
+    }
+
+    /// With time for those who balance between daemons.
+    pub(crate) fn start_with_grace(store: &str, config: &Path, grace: &'static str) -> Self {
+        let how = How { program: HOLDOFF.into(), store: store.into(), config: config.into(), grace };
+        Self::launch(how, "127.0.0.1:0")
+    }
+
+    pub(crate) fn start_as(program: &Path, store: &str, config: &Path) -> Self {
+        let (program, store, config) = (program.to_owned(), store.to_owned(), config.to_owned());
+        Self::launch(How { program, store, config, grace: "" }, "127.0.0.1:0")
+    }
+
+    fn launch(how: How, listen: &str) -> Self {
+        let mut command = Command::new(&how.program);
+        command
+            .args(["serve", "--json", "--listen", listen, "--log", "warn", "--store", &how.store])
+            .arg("--config");
+        command.arg(&how.config).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::piped());
+        if !how.grace.is_empty() {
+            command.args(["--grace", how.grace]);
+        }
+        let mut process = command.spawn().unwrap();
+        let mut greeting = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+        let greeting: Value = serde_json::from_str(&greeting).expect("it says where it serves");
+        let url = greeting["url"].as_str().unwrap().to_owned();
+        Self { process, url, client: Client::new(), how }
+    }
+
+    /// Three on one store.
+    pub(crate) fn three(store: &str, config: &Path) -> Vec<Self> {
+        (0..3).map(|_| Self::start(store, config)).collect()
+    }
+
+    /// SIGKILL: it has no chance to say goodbye.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Told to end, waited for, and started again at the same address.
+    pub(crate) async fn restart(self) -> Self {
+        let (how, listen) = (self.how.clone(), self.url.trim_start_matches("http://").to_owned());
+        tokio::task::spawn_blocking(move || {
+            assert_eq!(self.terminate(), Some(0), "it ends well");
+            Self::launch(how, &listen)
+        })
+        .await
+        .unwrap()
+    }
+
+    pub(crate) fn terminate(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        self.process.wait().unwrap().code()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let answer = self.client.get(format!("{}{path}", self.url)).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let answer = self.client.post(format!("{}{path}", self.url)).json(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

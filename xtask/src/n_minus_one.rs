@@ -1,0 +1,69 @@
+//! `cargo xtask n-minus-one`: a daemon of an earlier release beside the new one, on the migrated schema.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::run::{Done, cargo, root};
+
+/// What stands for the earlier release as long as none is tagged.
+const PINNED: &str = "fcf3600";
+
+/// Where the earlier release is put.
+const PLACE: &str = "target/earlier";
+
+/// Builds the release before this one, and runs both on one store. A clone that does not have it says so, and passes.
+pub(crate) fn run() -> Done {
+    let Some(commit) = earlier() else {
+        eprintln!("▶ n-minus-one: this clone does not have the earlier release ({PINNED}); nothing was run");
+        return Ok(());
+    };
+    let binary = build(&commit)?;
+    let test = ["test", "-p", "holdoff-cli", "--test", "cluster", "earlier", "--", "--nocapture"];
+    cargo(&test, &[("HOLDOFF_TEST_EARLIER", &binary.display().to_string())])
+}
+
+/// The last tag before this commit, or the pinned commit; nothing if this clone does not have it.
+fn earlier() -> Option<String> {
+    let tag = git(&["describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"]);
+    let name = tag.unwrap_or_else(|| PINNED.to_owned());
+    git(&["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).current_dir(root()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The earlier release's binary. It is built beside everything else, so that the dependencies are shared, and then put
+/// aside, because the next build takes its name.
+fn build(commit: &str) -> Result<PathBuf, String> {
+    let place = root().join(PLACE);
+    let (source, binary) = (place.join(commit), place.join(format!("holdoff-{commit}")));
+    if binary.exists() {
+        return Ok(binary);
+    }
+    unpack(commit, &source)?;
+    let target = root().join("target");
+    let manifest = source.join("Cargo.toml").display().to_string();
+    let build = ["build", "--locked", "--package", "holdoff-cli", "--manifest-path", &manifest];
+    cargo(&build, &[("CARGO_TARGET_DIR", &target.display().to_string())])?;
+    let built = target.join("debug/holdoff");
+    std::fs::copy(&built, &binary)
+        .map_err(|error| format!("cannot put {} aside: {error}", built.display()))?;
+    std::fs::remove_dir_all(&source).map_err(|error| error.to_string())?;
+    Ok(binary)
+}
+
+/// The files of a commit, without touching the clone.
+fn unpack(commit: &str, into: &Path) -> Done {
+    std::fs::create_dir_all(into).map_err(|error| error.to_string())?;
+    let archive =
+        Command::new("git").args(["archive", commit]).current_dir(root()).stdout(Stdio::piped()).spawn();
+    let mut archive = archive.map_err(|error| format!("cannot run git: {error}"))?;
+    let pipe = archive.stdout.take().ok_or("git archive says nothing")?;
+    let unpacked = Command::new("tar").arg("-x").current_dir(into).stdin(pipe).status();
+    let unpacked = unpacked.map_err(|error| format!("cannot run tar: {error}"))?.success();
+    let archived = archive.wait().map_err(|error| error.to_string())?.success();
+    if unpacked && archived { Ok(()) } else { Err(format!("cannot unpack {commit}")) }
+}
