@@ -29,4 +29,5 @@ mod races;
 mod rescue;
 mod signals;
 mod submit;
+mod together;
 mod workers;
