@@ -17,7 +17,7 @@ struct Need {
     is_there: fn() -> bool,
 }
 
-const NEEDS: [Need; 4] = [
+const NEEDS: [Need; 6] = [
     Need { what: "chromium", package: "chromium", why: IN_A_BROWSER, is_there: || answers("chromium") },
     Need {
         what: "chromedriver",
@@ -36,6 +36,18 @@ const NEEDS: [Need; 4] = [
         package: "faketime",
         why: "for the tests with workers whose clocks are wrong",
         is_there: || libfaketime().is_some(),
+    },
+    Need {
+        what: "promtool",
+        package: "prometheus",
+        why: "for the tests of the alert rules",
+        is_there: || answers("promtool"),
+    },
+    Need {
+        what: "node",
+        package: "nodejs",
+        why: "for the example in JavaScript",
+        is_there: || answers("node"),
     },
 ];
 
