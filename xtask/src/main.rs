@@ -14,8 +14,8 @@ usage: cargo xtask CHORE
 
   test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
   tidy                  file lengths, crate arrows, documents and metrics against the code
-  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock
-  soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
+  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, server
+  soak [server]         the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load
   schema                writes the generated files anew: the JSON schema and the test vectors
 ";
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
+        ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         _ => {
             eprint!("{USAGE}");
