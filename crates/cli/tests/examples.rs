@@ -26,7 +26,7 @@ impl Daemon {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let greeting: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let url = greeting["url"].as_str().unwrap().to_owned();
+        let url = greeting.get("url").and_then(serde_json::Value::as_str).unwrap().to_owned();
         Self { process, url, _folder: folder }
     }
 
