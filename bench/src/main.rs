@@ -1,8 +1,8 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store` and `lock`,
-//! where a disk and others take part, go by the clock on the wall.
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock` and
+//! `server`, where a disk and others take part, go by the clock on the wall.
 
 mod budget;
 mod decide;
@@ -11,6 +11,7 @@ mod measure;
 mod retry;
 mod room;
 mod row;
+mod server;
 mod sim;
 mod store;
 mod work;
@@ -21,7 +22,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 8] = [
+const SUITES: [(&str, Suite); 9] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
@@ -30,11 +31,13 @@ const SUITES: [(&str, Suite); 8] = [
     ("store", store::rows),
     ("room", room::rows),
     ("lock", lock::rows),
+    ("server", server::rows),
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = work::play(&arguments) {
+    let part = work::play(&arguments).or_else(|| server::play(&arguments));
+    if let Some(code) = part.or_else(|| server::soak(&arguments)) {
         return code;
     }
     let (flags, names): (Vec<_>, Vec<_>) =

@@ -18,8 +18,8 @@ usage: cargo xtask CHORE
 
   test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
   tidy                  file lengths, crate arrows, documents and metrics against the code
-  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock
-  soak                  the long hauls: ten million inputs for each fuzz target, ten minutes of chaos
+  bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, server
+  soak [server]         the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load
   n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
         ["n-minus-one"] => n_minus_one::run(),
+        ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
         ["schemathesis"] => schemathesis::run(),

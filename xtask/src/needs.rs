@@ -17,7 +17,7 @@ struct Need {
     is_there: fn() -> bool,
 }
 
-const NEEDS: [Need; 4] = [
+const NEEDS: [Need; 8] = [
     Need { what: "chromium", package: "chromium", why: IN_A_BROWSER, is_there: || answers("chromium") },
     Need {
         what: "chromedriver",
@@ -37,8 +37,18 @@ const NEEDS: [Need; 4] = [
         why: "for the tests with workers whose clocks are wrong",
         is_there: || libfaketime().is_some(),
     },
+    Need {
+        what: "promtool",
+        package: "prometheus",
+        why: "for the tests of the alert rules",
+        is_there: || answers("promtool"),
+    },
+    Need { what: "node", package: "nodejs", why: FOR_EXAMPLES, is_there: || answers("node") },
+    Need { what: "python3", package: "python3", why: FOR_EXAMPLES, is_there: || answers("python3") },
+    Need { what: "curl", package: "curl", why: FOR_EXAMPLES, is_there: || answers("curl") },
 ];
 
+const FOR_EXAMPLES: &str = "for the examples in other languages";
 const IN_A_BROWSER: &str = "for the tests in a browser";
 
 /// Where Debian is told not to make a cluster of its own when it installs Postgres.

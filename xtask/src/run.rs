@@ -27,6 +27,11 @@ pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
 
 /// `cargo xtask bench`
 pub(crate) fn bench(arguments: &[&str]) -> Done {
+    let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
+    if names().count() == 0 || names().any(|name| *name == "server") {
+        // Loaded from outside, as it is shipped.
+        cargo(&["build", "--quiet", "--release", "--package", "holdoff-cli"], &[])?;
+    }
     let fixed = ["run", "--quiet", "--profile", "bench", "--package", "holdoff-bench", "--"];
     cargo(&[&fixed, arguments].concat(), &[])
 }

@@ -1,8 +1,19 @@
 //! `cargo xtask soak`: the long hauls.
 
-use crate::run::{Done, cargo};
+use crate::run::{Done, bench, cargo};
 
+/// `cargo xtask soak`
 pub(crate) fn run() -> Done {
+    pure_and_chaos()?;
+    server()
+}
+
+/// `cargo xtask soak server`
+pub(crate) fn server() -> Done {
+    bench(&["soak", "server"])
+}
+
+fn pure_and_chaos() -> Done {
     let fuzz = ["test", "--release", "-p", "holdoff-policy", "--test", "fuzz", "--", "--nocapture"];
     cargo(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
     let laws = ["test", "--release", "-p", "holdoff-policy", "--test", "laws"];

@@ -8,6 +8,7 @@
 //! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
 //! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
 //! | `lock` | `lock` | one at a time: leases with fencing tokens; `kubernetes` adds its Leases to keep them in |
+//! | `client` | `client` | talks to the daemon, for programs that keep no store themselves |
 //!
 //! ```
 //! use holdoff::policy::PolicySet;
@@ -25,6 +26,8 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "client")]
+pub mod client;
 mod load;
 
 #[cfg(feature = "lock")]

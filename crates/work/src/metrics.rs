@@ -26,6 +26,7 @@ const STORE_RETRIES: &str = "holdoff_work_store_retries_total";
 const NOTIFICATIONS: &str = "holdoff_work_notifications_total";
 const POLICY_DRIFT: &str = "holdoff_work_policy_drift";
 const HTTP_SECONDS: &str = "holdoff_work_http_seconds";
+const BREAKERS_OPEN: &str = "holdoff_work_breakers_open";
 
 /// Gives every metric its help text. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -56,6 +57,10 @@ pub fn describe() {
         "1 if this node's policy file is not the active version, or that cannot be used here"
     );
     describe_histogram!(HTTP_SECONDS, metrics::Unit::Seconds, "how long HTTP steps waited for their answer");
+    describe_gauge!(
+        BREAKERS_OPEN,
+        "destinations of HTTP steps that this node leaves alone, because they fail"
+    );
 }
 
 /// What is counted about one lane, looked up once.
@@ -147,6 +152,13 @@ pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::Payloa
         Err(fault) => fault.failure().map_or("busy", |failure| failure.class().name()),
     };
     histogram!(HTTP_SECONDS, "outcome" => outcome).record(took.as_secs_f64());
+}
+
+/// How many destinations are left alone.
+#[cfg(feature = "http")]
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+pub(crate) fn broken(destinations: usize) {
+    gauge!(BREAKERS_OPEN).set(destinations as f64);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]

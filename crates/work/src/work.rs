@@ -1,6 +1,7 @@
 //! The door to durable work.
 
 mod depth;
+mod intake;
 mod operators;
 mod prepare;
 mod pull;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) callers: Policy,
     pub(crate) reports: Policy,
     depth: depth::Depth,
+    intake: intake::Intake,
 }
 
 impl Work {
@@ -90,6 +92,7 @@ impl Work {
             callers,
             reports: patience::for_reports(),
             depth: depth::Depth::default(),
+            intake: intake::Intake::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -99,7 +102,7 @@ impl Work {
         &self.shared.settings
     }
 
-    /// Takes a task in. When this returns, it is durable.
+    /// Takes a task in. When this returns, it is durable. Tasks that come at once share a transaction.
     pub async fn submit(&self, task: Task) -> Result<Submitted> {
         let submitted = self.submit_all(vec![task]).await?;
         submitted.into_iter().next().ok_or_else(|| Error::NotPossible("nothing was submitted".to_owned()))
@@ -108,10 +111,7 @@ impl Work {
     /// Takes tasks in, all or none. Thousands at once are the fastest way.
     pub async fn submit_all(&self, tasks: Vec<Task>) -> Result<Vec<Submitted>> {
         let prepared = self.number(tasks).await?;
-        let Shared { store, callers, .. } = &*self.shared;
-        let submitted = patiently(callers, |again| store.submit(&prepared, again)).await?;
-        self.count(&prepared, &submitted);
-        Ok(submitted)
+        self.take_in(prepared).await
     }
 
     /// A worker, to be told what it can handle.

@@ -1,30 +1,152 @@
-//! Every metric is documented, and every documented metric exists.
+//! Metrics in the code, in the document, on the dashboard and in the alerts are the same: names, kinds and labels.
 
-use std::collections::BTreeSet;
+mod code;
+mod document;
+mod queries;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::File;
 
 const DOCUMENT: &str = "docs/metrics.md";
+const RUNBOOK: &str = "docs/operate.md";
+const DASHBOARD: &str = "deploy/grafana/holdoff.json";
+const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
-pub(super) fn check(files: &[File]) -> Vec<String> {
-    let sources =
-        files.iter().filter(|file| file.has_extension("rs") && file.path.iter().any(|part| part == "src"));
-    let in_code: BTreeSet<&str> = sources.flat_map(|file| names(&file.text, '"')).collect();
-    let document = files.iter().find(|file| file.path.as_os_str() == DOCUMENT);
-    let in_document: BTreeSet<&str> = document.into_iter().flat_map(|file| names(&file.text, '`')).collect();
-    let missing =
-        in_code.difference(&in_document).map(|name| format!("{DOCUMENT} does not mention the metric {name}"));
-    let stale = in_document
-        .difference(&in_code)
-        .map(|name| format!("{DOCUMENT} mentions {name}, which does not exist"));
-    missing.chain(stale).collect()
+/// Whose metrics there are.
+const PREFIXES: [&str; 4] = ["holdoff_retry_", "holdoff_work_", "holdoff_lock_", "holdoff_server_"];
+
+/// A metric, as somebody says it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Metric {
+    kind: String,
+    labels: BTreeSet<String>,
 }
 
-/// Quoted words that are metric names: `holdoff_` and at least two more parts.
-fn names(text: &str, quote: char) -> impl Iterator<Item = &str> {
-    let is_name = |word: &&str| {
-        let characters = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-        word.starts_with("holdoff_") && characters && word.matches('_').count() >= 3
+type Metrics = BTreeMap<String, Metric>;
+
+pub(super) fn check(files: &[File]) -> Vec<String> {
+    let text = |path: &str| {
+        files.iter().find(|file| file.path.as_os_str() == path).map_or("", |file| file.text.as_str())
     };
-    text.split(quote).filter(is_name)
+    let (in_document, mut findings) = document::read(text(DOCUMENT));
+    let in_code = code::read(files, &mut findings);
+    findings.extend(compare(&in_code, &in_document));
+    for path in [DASHBOARD, ALERTS] {
+        findings
+            .extend(queries::check(text(path), &in_document).into_iter().map(|why| format!("{path}: {why}")));
+    }
+    findings.extend(without_runbook(text(ALERTS), text(RUNBOOK)));
+    findings
+}
+
+fn compare(in_code: &Metrics, in_document: &Metrics) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (name, metric) in in_code {
+        match in_document.get(name) {
+            None => findings.push(format!("{DOCUMENT} does not mention the metric {name}")),
+            Some(said) if said.kind != metric.kind => {
+                findings
+                    .push(format!("{DOCUMENT} calls {name} a {}, and it is a {}", said.kind, metric.kind));
+            }
+            Some(said) if said.labels != metric.labels => findings.push(format!(
+                "{DOCUMENT} gives {name} the labels {:?}, and it has {:?}",
+                said.labels, metric.labels
+            )),
+            Some(_) => {}
+        }
+    }
+    let stale = in_document.keys().filter(|name| !in_code.contains_key(*name));
+    findings.extend(stale.map(|name| format!("{DOCUMENT} mentions {name}, which does not exist")));
+    findings
+}
+
+/// Every alert leads to a heading of the same name.
+fn without_runbook(alerts: &str, runbook: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    for alert in alerts.split("- alert:").skip(1) {
+        let name = alert.split_whitespace().next().unwrap_or_default();
+        let expected = format!("{RUNBOOK}#{}", name.to_ascii_lowercase());
+        let said = alert.split("runbook: ").nth(1).and_then(|rest| rest.split([' ', ',', '}', '\n']).next());
+        if said != Some(expected.as_str()) {
+            findings.push(format!("{ALERTS}: {name} does not say `runbook: {expected}`"));
+        }
+        if !runbook.lines().any(|line| line.trim_start_matches('#').trim() == name && line.starts_with('#')) {
+            findings.push(format!("{RUNBOOK} has no heading {name}, which {ALERTS} points to"));
+        }
+    }
+    findings
+}
+
+/// Whether this is a metric's name.
+fn is_name(word: &str) -> bool {
+    let is_plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    is_plain && PREFIXES.iter().any(|prefix| word.len() > prefix.len() && word.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "| `holdoff_work_steps` | gauge | all three, `state` | steps |\n\
+                         | `holdoff_work_run_seconds` | histogram | `operation` | runs |\n";
+    const CODE: &str = r#"
+        const STEPS: &str = "holdoff_work_steps";
+        const RUN: &str = "holdoff_work_run_seconds";
+        fn describe() { describe_gauge!(STEPS, "steps"); describe_histogram!(RUN, Unit::Seconds, "runs"); }
+        fn a() { gauge!(STEPS, "namespace" => n, "queue" => q(1), "operation" => o, "state" => s).set(1.0); }
+        fn b() { histogram!(RUN, "operation" => o).record(1.0); }"#;
+    const QUERY: &str = r#"{"refId": "A", "expr": "sum by (le) (rate(holdoff_work_run_seconds_bucket{operation=\"a,b\"}[5m]))"}"#;
+    const ALERT: &str = "- alert: Late\n  expr: max by (queue) (holdoff_work_steps{state=~\"due\"}) > 1\n  \
+                         annotations: {summary: '{{ $labels.queue }}', runbook: docs/operate.md#late}";
+
+    fn found(changed: &str, from: &str, to: &str) -> Vec<String> {
+        let texts = [
+            (DOCUMENT, TABLE),
+            ("crates/work/src/metrics.rs", CODE),
+            (DASHBOARD, QUERY),
+            (ALERTS, ALERT),
+            (RUNBOOK, "### Late\n"),
+        ];
+        let file = |(path, text): (&str, &str)| {
+            assert!(path != changed || text.contains(from), "{from} is not in {path}");
+            let text = if path == changed { text.replace(from, to) } else { text.to_owned() };
+            File { path: path.into(), text }
+        };
+        check(&texts.map(file))
+    }
+
+    #[test]
+    fn what_agrees_is_not_found_fault_with() {
+        assert_eq!(found("", "", ""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_disagreement_is_found() {
+        let code = "crates/work/src/metrics.rs";
+        let cases = [
+            (
+                DOCUMENT,
+                "holdoff_work_steps",
+                "holdoff_work_stepz",
+                "does not mention the metric holdoff_work_steps",
+            ),
+            (DOCUMENT, "gauge", "counter", "calls holdoff_work_steps a counter"),
+            (DOCUMENT, ", `state`", "", "gives holdoff_work_steps the labels"),
+            (code, "\"state\" =>", "\"status\" =>", "gives holdoff_work_steps the labels"),
+            (code, "describe_gauge!(STEPS, \"steps\");", "", "holdoff_work_steps is never described"),
+            (DASHBOARD, "run_seconds", "ran_seconds", "uses holdoff_work_ran_seconds_bucket"),
+            (DASHBOARD, "{operation", "{queue", "holdoff_work_run_seconds has no label `queue`"),
+            (DASHBOARD, "(le)", "(queue)", "nothing in it has the label `queue`"),
+            (ALERTS, "_steps{", "_step{", "uses holdoff_work_step,"),
+            (ALERTS, "{state", "{stage", "holdoff_work_steps has no label `stage`"),
+            (ALERTS, "$labels.queue", "$labels.operatoin", "nothing in it has the label `operatoin`"),
+            (ALERTS, "#late", "#later", "Late does not say `runbook: docs/operate.md#late`"),
+            (RUNBOOK, "Late", "Later", "has no heading Late"),
+        ];
+        for (path, from, to, expected) in cases {
+            let found = found(path, from, to);
+            assert!(found.iter().any(|finding| finding.contains(expected)), "{from} → {to}: {found:?}");
+        }
+    }
 }

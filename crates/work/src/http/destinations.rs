@@ -11,6 +11,8 @@ use crate::{Destination, Fault, HttpSettings, clock};
 
 /// The most destinations that are remembered.
 const MAX_GATES: usize = 10_000;
+/// A destination that nobody called for so long does not count as broken.
+const LATELY: Duration = Duration::from_secs(600);
 /// How long to stay away when all of them are in use.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
@@ -55,6 +57,13 @@ impl Destinations {
         let gate = Arc::new(Gate::new(destination, self.limits_of(url)));
         gates.insert(destination.to_owned(), Remembered { gate: Arc::clone(&gate), used_at: now });
         Ok(gate)
+    }
+
+    /// How many of those called lately are left alone because they fail.
+    pub(super) fn broken(&self) -> usize {
+        let since = clock::now().saturating_sub(LATELY);
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.values().filter(|known| known.used_at >= since && known.gate.is_broken()).count()
     }
 
     /// What is set for the host and the port, else for the host, else for all.

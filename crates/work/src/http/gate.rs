@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdoff_policy::{Admission, Breaker, Budget, Ticket};
+use holdoff_policy::{Admission, Breaker, BreakerState, Budget, Ticket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::rate::Bucket;
@@ -97,6 +97,11 @@ impl Gate {
             }
             Admission::Refused { retry_in } => Err(self.busy(retry_in, "fails too often and is left alone")),
         }
+    }
+
+    /// Whether the breaker is not closed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.pace().breaker.state() != BreakerState::Closed
     }
 
     fn busy(&self, wait: Duration, why: &str) -> Fault {
@@ -201,7 +206,9 @@ mod tests {
             limits.rate = Some(3.0);
         });
         gate.enter(1).unwrap().report(Health::Failing);
+        assert!(!gate.is_broken());
         gate.enter(1).unwrap().report(Health::Failing);
+        assert!(gate.is_broken());
         let refused: Vec<_> = (0..5).map(|_| gate.enter(2).unwrap_err().message).collect();
         assert!(refused.iter().all(|why| why == "h fails too often and is left alone"), "{refused:?}");
         assert_eq!(gate.budget.left(), 100);

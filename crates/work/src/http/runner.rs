@@ -89,6 +89,11 @@ impl HttpRunner {
         })
     }
 
+    /// How many destinations that were called lately are left alone because they fail.
+    pub(crate) fn broken(&self) -> usize {
+        self.destinations.broken()
+    }
+
     /// Makes the request that this payload describes, once. Its output is `{"status":200,"body":…}`.
     ///
     /// Dropping the future drops the connection; what was reserved is free again.

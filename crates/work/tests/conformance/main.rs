@@ -32,4 +32,5 @@ mod signals;
 mod submit;
 mod tasks;
 mod versions;
+mod together;
 mod workers;

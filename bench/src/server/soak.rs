@@ -1,0 +1,97 @@
+//! Memory under load that lasts: `cargo xtask soak server`.
+//!
+//! Tasks come in and are carried out, as requests to a server of this process, so that everything the daemon does is
+//! done all the time. Memory is looked at ten times; when caches have filled, it must stay as it is.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::daemon::Daemon;
+use super::load::Load;
+use super::postgres;
+use crate::row::{self, Row};
+
+/// How long each store is looked at, unless the variable says otherwise.
+const SECONDS: u64 = 600;
+const SECONDS_VARIABLE: &str = "HOLDOFF_SOAK_SECONDS";
+const LOOKS: u32 = 10;
+const CONNECTIONS: usize = 16;
+/// What the end may have more than the middle, of which caches and allocators have had enough.
+const BAR: f64 = 1.1;
+
+/// Soaks the daemon, if that is asked for.
+pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
+    let ["soak", "server"] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let rows = rows().unwrap_or_else(|why| {
+        eprintln!("soak: not done, {why}");
+        vec![Row::beside("memory of the daemon", "MiB", f64::NAN, ("", f64::NAN)).bar("measured", false)]
+    });
+    row::print(&rows);
+    Some(if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn rows() -> Result<Vec<Row>, String> {
+    let target = target().map_err(|error| error.to_string())?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut rows =
+        vec![memory("SQLite", &format!("sqlite:{}", folder.path().join("work.db").display()), target)?];
+    if let Some(server) = postgres() {
+        rows.push(memory("Postgres", &server.create_database("soak"), target)?);
+    }
+    Ok(rows)
+}
+
+fn memory(name: &str, store: &str, target: SocketAddr) -> Result<Row, String> {
+    let said = std::env::var(SECONDS_VARIABLE).ok().and_then(|seconds| seconds.parse().ok());
+    let look = Duration::from_secs(said.unwrap_or(SECONDS)) / LOOKS;
+    let daemon = Daemon::start(store)?;
+    let (mut resident, mut errors) = (Vec::new(), 0);
+    let task = format!(
+        r#"{{"operation": "soak.call", "http": {{"url": "http://{target}/", "body": {{"order": 17}}}}}}"#
+    );
+    for _ in 0..LOOKS {
+        let load = Load::from_another_process(&daemon.address, CONNECTIONS, look, &task)?;
+        errors += load.errors;
+        let mib = daemon.resident_mib();
+        eprintln!("soak: {name}: {load}; {mib:.1} MiB");
+        resident.push(mib);
+    }
+    let (Some(middle), Some(last)) = (resident.get(resident.len() / 2 - 1), resident.last()) else {
+        return Err("nobody has looked".to_owned());
+    };
+    let row = Row::grown(&format!("{name}: memory of the daemon"), "MiB", *last, ("half-way", *middle));
+    Ok(row.bar(&format!("≤ {BAR}, no error"), *last <= BAR * middle && errors == 0))
+}
+
+/// A server that says yes to everything, for as long as this process lives.
+fn target() -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(say_yes(stream));
+            }
+        });
+    });
+    Ok(address)
+}
+
+async fn say_yes(mut stream: TcpStream) {
+    let mut request = [0; 4096];
+    // A small request comes in one piece over loopback.
+    while let Ok(1..) = stream.read(&mut request).await {
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Talks to the daemon: durable work, signals and locks over HTTP, from a program that keeps none of them itself.
+//!
+//! ```no_run
+//! use holdoff::client::{Client, NewTask};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), holdoff::client::Error> {
+//! let client = Client::new("http://127.0.0.1:7070")?;
+//! let call = NewTask::call("order.confirm", "https://shop.example/orders/17").dedup("order 17");
+//! let taken = client.submit(&call).await?;
+//! println!("{:?}", client.wait(&taken.id).await?.state);
+//!
+//! let deploy = client.lock("deploy").acquire().await?;
+//! println!("mine, with token {}", deploy.token());
+//! deploy.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every call is retried by one policy, and `Retry-After` is obeyed.
+//! - Every call may be repeated: a task has a key, its caller's or one drawn here, under which it is taken in once.
+//! - The API's token is in no error and no debug output.
+
+mod builder;
+mod call;
+mod clock;
+mod error;
+mod guard;
+mod lock;
+mod new;
+mod seen;
+mod signal;
+mod task;
+
+use std::sync::Arc;
+
+use holdoff_policy::Policy;
+
+pub use builder::ClientBuilder;
+pub use error::{Error, Problem};
+pub use guard::LockGuard;
+pub use lock::Lock;
+pub use new::{NewStep, NewTask, Request};
+pub use seen::{Step, StepState, Task, TaskState};
+pub use signal::{Signal, TakenSignal};
+pub use task::TakenTask;
+
+/// A daemon to talk to. Cheap to clone; all clones share connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    http: reqwest::Client,
+    /// Without a slash at its end.
+    address: String,
+    policy: Policy,
+}
+
+impl Client {
+    /// The daemon at this address, such as `http://127.0.0.1:7070`.
+    pub fn new(address: &str) -> Result<Self, Error> {
+        ClientBuilder::new(address).build()
+    }
+
+    /// The same, with more to say about it.
+    pub fn builder(address: &str) -> ClientBuilder {
+        ClientBuilder::new(address)
+    }
+}

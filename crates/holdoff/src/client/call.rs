@@ -1,0 +1,112 @@
+//! One request, repeated by the policy.
+
+use holdoff_policy::{Class, ClassMap, Failure, Replay, retry_after_from_headers};
+use holdoff_retry::{Classify, Retry};
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::{Method, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Client, Error, Problem, clock};
+
+/// What a name may have in a path as it is.
+const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
+}
+
+/// A name, as it stands in a path.
+pub(super) fn escaped(name: &str) -> String {
+    let escape =
+        |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    name.bytes().map(escape).collect()
+}
+
+impl Client {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.call::<T, ()>(Method::GET, path, None).await
+    }
+
+    pub(super) async fn post<T: DeserializeOwned, B: Serialize + Sync>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, Error> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    async fn call<T: DeserializeOwned, B: Serialize + Sync>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<T, Error> {
+        let body = body.map(serde_json::to_vec).transpose().map_err(|why| Error::Answer(why.to_string()))?;
+        let retried = Retry::new(&self.shared.policy)
+            .operation("holdoff.client")
+            .run(|| self.once(method.clone(), path, body.clone()))
+            .await;
+        let answer = retried.map_err(|failed| failed.into_error().unwrap_or(Error::NotAsked))?;
+        serde_json::from_slice(&answer).map_err(|why| Error::Answer(why.to_string()))
+    }
+
+    async fn once(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+        let mut request = self.shared.http.request(method, format!("{}{path}", self.shared.address));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        let response = request.send().await.map_err(|why| Error::unreachable(&why))?;
+        let (status, wait) = (response.status(), retry_after(response.headers()));
+        let text = read(response).await?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let problem = serde_json::from_slice(&text).unwrap_or_else(|_| Problem::of_status(status.as_u16()));
+        Err(Error::Refused(Box::new(Problem { retry_after: wait, status: status.as_u16(), ..problem })))
+    }
+}
+
+/// The most that is read of an answer.
+const MOST: usize = 64 << 20;
+
+async fn read(mut response: Response) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|why| Error::unreachable(&why))? {
+        if text.len() + chunk.len() > MOST {
+            return Err(Error::Answer(format!("it has more than {MOST} bytes")));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    Ok(text)
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<std::time::Duration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
+}
+
+/// Every call of this client may be repeated.
+impl Classify for Error {
+    fn classify(&self, classes: &ClassMap) -> Failure {
+        match self {
+            Self::Unreachable { timed_out: true, .. } => Failure::new(Class::Timeout),
+            Self::Unreachable { .. } => Failure::transient(),
+            Self::Refused(problem) => {
+                let class = classes.http(problem.status, Replay::Safe).unwrap_or(Class::Permanent);
+                let failure = Failure::new(class);
+                problem.retry_after.map_or(failure, |wait| failure.with_retry_after(wait))
+            }
+            _ => Failure::permanent(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_leave_its_place_in_a_path() {
+        assert_eq!(escaped("a-b_c.9~"), "a-b_c.9~");
+        assert_eq!(escaped("../x?y#ü"), "..%2Fx%3Fy%23%C3%BC");
+    }
+}

@@ -1,0 +1,173 @@
+//! The Rust client of the facade, against a real daemon.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod bed;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bed::{Daemon, Target};
+use holdoff::client::{Client, Error, NewStep, NewTask, Request, Signal, StepState, TaskState};
+use holdoff::policy::{Growth, Jitter, Policy};
+use holdoff_policy::PolicySet;
+use holdoff_server::Place;
+use holdoff_work::{Filter, Page, Settings, Work};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A policy that does not keep tests waiting.
+fn client(url: &str) -> Client {
+    let quick = Policy::builder(Growth::constant(Duration::from_millis(5))).jitter(Jitter::None).attempts(10);
+    Client::builder(url).policy(quick.build().unwrap()).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_sent_and_waited_for() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let (client, target) = (client(&daemon.url), Target::start(&[503]).await);
+
+    let order = NewTask::graph()
+        .step(
+            "charge",
+            NewStep::new("card.charge").http(Request::post(&target.url).json(json!({ "cents": 150 }))),
+        )
+        .step("ship", NewStep::new("parcel.ship").http(Request::post(&target.url)).after("charge"))
+        .dedup("order 17");
+    let taken = client.submit(&order).await.unwrap();
+    assert!(!taken.duplicate);
+    let again = client.submit(&order).await.unwrap();
+    assert!(again.duplicate && again.id == taken.id, "{again:?}");
+
+    let done = client.wait(&taken.id).await.unwrap();
+    assert_eq!(done.state, TaskState::Succeeded, "{done:?}");
+    assert_eq!((done.steps[0].name.as_deref(), done.steps[0].failures), (Some("charge"), 1));
+    assert!(done.steps.iter().all(|step| step.state == StepState::Succeeded));
+    assert_eq!(done.steps[0].output.as_ref().unwrap()["status"], 200);
+    assert_eq!(target.calls()[0].1, r#"{"cents":150}"#);
+
+    let nobody = "0190f5fe-0000-7000-8000-000000000000";
+    assert!(client.task(nobody).await.unwrap().is_none());
+    assert!(matches!(client.wait(nobody).await, Err(Error::NoSuchTask(_))));
+    let refused = client.submit(&NewTask::graph()).await.unwrap_err();
+    assert_eq!(
+        refused.problem().map(|problem| (problem.kind(), problem.status)),
+        Some(("invalid-task", 400))
+    );
+}
+
+/// Somebody in front of the daemon who says 503 to the first request, and swallows the answer to the second.
+async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let call = count.fetch_add(1, Ordering::SeqCst);
+            if call == 0 {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let not_now = b"HTTP/1.1 503 Not now\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                stream.write_all(not_now).await.unwrap();
+                continue;
+            }
+            let mut behind = TcpStream::connect(daemon).await.unwrap();
+            if call == 1 {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                behind.write_all(&request[..length]).await.unwrap();
+                let answered = behind.read(&mut [0; 4096]).await.unwrap();
+                assert!(answered > 0, "the daemon took it in");
+                continue;
+            }
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut behind).await });
+        }
+    });
+    (url, calls)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_whose_answer_was_lost_is_taken_in_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("work.db").display());
+    let daemon = Daemon::start(Place::store(&store)).await;
+    let (url, calls) = trouble_before(daemon.server.address()).await;
+
+    let taken = client(&url).submit(&NewTask::new("mail", json!({ "to": "ada" }))).await.unwrap();
+    assert!(!taken.duplicate, "it is what was sent, whoever heard the answer");
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    let work = Work::attach(&store, PolicySet::default(), Settings::default()).await.unwrap();
+    let steps = work.list(&Filter::default(), &Page::first(10)).await.unwrap();
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].id.task.to_string(), taken.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_signals_are_one_task() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let alarm = Signal::of("disk full on a", NewTask::new("page.somebody", json!({})));
+    let first = client.signal(&alarm).await.unwrap();
+    let second = client.signal(&alarm).await.unwrap();
+    assert!(first.created && !second.created);
+    assert_eq!((second.task, second.occurrences), (first.task, 2));
+    let data = json!({ "host": "a", "free": 3 }).as_object().unwrap().clone();
+    let by_host = Signal::of_fields(["host"], data, NewTask::new("page.somebody", json!({})));
+    assert!(client.signal(&by_host).await.unwrap().created);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_kept_as_long_as_its_guard() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let lease = Duration::from_millis(600);
+    let guard = client.lock("deploy").lease(lease).name("first").acquire().await.unwrap();
+
+    let refused = client.lock("deploy").wait(Duration::ZERO).acquire().await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().kind(), "lock-held");
+    loop {
+        let shown: serde_json::Value = daemon.get("/v1/locks/show?key=deploy").await.json().await.unwrap();
+        assert_eq!(shown["holder"]["name"], "first", "it is renewed: {shown}");
+        if shown["holder"]["held_for"].as_f64().unwrap() > 2.0 * lease.as_secs_f64() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(guard.is_held());
+
+    let next = tokio::spawn(client.lock("deploy").lease(lease).acquire());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = next.await.unwrap().unwrap();
+    assert!(next.token() > token);
+    drop(next);
+    let last = client.lock("deploy").lease(lease).acquire().await.unwrap();
+
+    let seized = daemon.client.post(format!("{}/v1/locks/force-release", daemon.url));
+    assert_eq!(seized.json(&json!({ "key": "deploy" })).send().await.unwrap().status(), 200);
+    last.lost().await;
+    assert!(!last.is_held());
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_told_and_no_secret_with_it() {
+    assert!(matches!(Client::new("ftp://a"), Err(Error::Address { .. })));
+    assert!(matches!(Client::new("no url"), Err(Error::Address { .. })));
+    let builder = Client::builder("http://127.0.0.1:1").token("hunter2");
+    assert!(!format!("{builder:?}").contains("hunter2"));
+    let once = Policy::builder(Growth::constant(Duration::ZERO)).attempts(1).build().unwrap();
+    let client = builder.policy(once).build().unwrap();
+    assert!(!format!("{client:?}").contains("hunter2"));
+    let error = client.task("x").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert!(Client::builder("http://a").token("a\nb").build().is_err());
+}

@@ -1,0 +1,186 @@
+//! Tasks of many callers, taken in together: one transaction, and one wait for the disk.
+//!
+//! A caller leaves its tasks in a line and waits for its answer. Whoever finds nobody writing has somebody begin; what
+//! comes meanwhile is written next. So batches grow with the load, and where there is none nobody waits for others.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::{Shared, Work};
+use crate::Error;
+use crate::patience::patiently;
+use crate::store::{NewTask, Result, Submitted};
+
+/// Whoever brings more has a batch already, and writes it alone.
+const MOST_OF_ONE: usize = 100;
+/// The most tasks in one transaction, but for the last caller's.
+const MOST_TOGETHER: usize = 1000;
+/// The most callers in the line; whoever comes then writes alone.
+const LONGEST_LINE: usize = 10_000;
+
+type Answer = Result<Vec<Submitted>>;
+
+/// A caller that waits.
+#[derive(Debug)]
+struct Caller {
+    tasks: Vec<NewTask>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Those who wait to have their tasks taken in.
+#[derive(Debug, Default)]
+pub(crate) struct Intake(Mutex<Line>);
+
+#[derive(Debug, Default)]
+struct Line {
+    callers: VecDeque<Caller>,
+    is_writing: bool,
+}
+
+/// What is to be done for somebody who came.
+enum Turn {
+    /// It writes for itself.
+    Alone(Caller),
+    /// Nobody writes yet.
+    First,
+    Waits,
+}
+
+impl Intake {
+    fn line_up(&self, caller: Caller) -> Turn {
+        let mut line = self.line();
+        if caller.tasks.len() > MOST_OF_ONE || line.callers.len() >= LONGEST_LINE {
+            return Turn::Alone(caller);
+        }
+        line.callers.push_back(caller);
+        if std::mem::replace(&mut line.is_writing, true) { Turn::Waits } else { Turn::First }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Work {
+    /// Takes tasks in, all of them or none, beside those of others. One call's trouble is not its neighbours'.
+    pub(super) async fn take_in(&self, tasks: Vec<NewTask>) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        match self.shared.intake.line_up(Caller { tasks, answer }) {
+            Turn::Alone(caller) => return self.write(&caller.tasks).await,
+            Turn::First => drop(tokio::spawn(write_down(Writing { work: self.clone(), is_over: false }))),
+            Turn::Waits => {}
+        }
+        answered.await.unwrap_or_else(|_| Err(abandoned()))
+    }
+
+    async fn write(&self, tasks: &[NewTask]) -> Answer {
+        let Shared { store, callers, .. } = &*self.shared;
+        let submitted = patiently(callers, |again| store.submit(tasks, again)).await?;
+        self.count(tasks, &submitted);
+        Ok(submitted)
+    }
+
+    /// The same, after a call that may have reached the store.
+    async fn write_again(&self, tasks: &[NewTask]) -> Answer {
+        let Shared { store, callers, .. } = &*self.shared;
+        let submitted = patiently(callers, |_| store.submit(tasks, true)).await?;
+        self.count(tasks, &submitted);
+        Ok(submitted)
+    }
+}
+
+/// Whoever writes for all. If it is dropped before the line is empty, its runtime is at its end: then those who wait
+/// are told, because nobody else will write for them.
+struct Writing {
+    work: Work,
+    is_over: bool,
+}
+
+impl Writing {
+    /// Those who are next; nobody if the line is empty, and then nobody writes any more.
+    fn next(&mut self) -> Vec<Caller> {
+        let mut line = self.work.shared.intake.line();
+        let (mut next, mut tasks) = (Vec::new(), 0);
+        while tasks < MOST_TOGETHER
+            && let Some(caller) = line.callers.pop_front()
+        {
+            // Who has gone away meanwhile has asked for nothing.
+            if !caller.answer.is_closed() {
+                tasks += caller.tasks.len();
+                next.push(caller);
+            }
+        }
+        line.is_writing = !next.is_empty();
+        self.is_over = next.is_empty();
+        next
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut line = self.work.shared.intake.line();
+            line.is_writing = false;
+            line.callers.clear();
+        }
+    }
+}
+
+async fn write_down(mut writing: Writing) {
+    loop {
+        let callers = writing.next();
+        if callers.is_empty() {
+            return;
+        }
+        flush(&writing.work, callers).await;
+    }
+}
+
+async fn flush(work: &Work, callers: Vec<Caller>) {
+    let mut tasks = Vec::with_capacity(callers.len());
+    let mut shares = Vec::with_capacity(callers.len());
+    for Caller { tasks: own, answer } in callers {
+        shares.push((own.len(), answer));
+        tasks.extend(own);
+    }
+    match work.write(&tasks).await {
+        Ok(submitted) => {
+            let mut submitted = submitted.into_iter();
+            for (count, answer) in shares {
+                // Who does not wait any more is not told.
+                let _ = answer.send(Ok(submitted.by_ref().take(count).collect()));
+            }
+        }
+        Err(error) if error.is_transient() || shares.len() == 1 => {
+            for (_, answer) in shares {
+                let _ = answer.send(Err(same(&error)));
+            }
+        }
+        // Something in there cannot be stored; whoever brought it shall hear of it, and nobody else.
+        Err(_) => {
+            let mut tasks = tasks.as_slice();
+            for (count, answer) in shares {
+                let (own, rest) = tasks.split_at(count.min(tasks.len()));
+                tasks = rest;
+                let _ = answer.send(work.write_again(own).await);
+            }
+        }
+    }
+}
+
+/// An error for everybody whom it concerns.
+fn same(error: &Error) -> Error {
+    match error {
+        Error::Store { transient, source } => {
+            Error::Store { transient: *transient, source: source.to_string().into() }
+        }
+        other => Error::NotPossible(other.to_string()),
+    }
+}
+
+fn abandoned() -> Error {
+    let why = "the program is ending; whether the tasks were stored is unknown";
+    Error::Store { transient: true, source: why.into() }
+}

@@ -1,0 +1,102 @@
+//! Metrics as the code has them: a constant for the name, a description, and the macros that record.
+
+use std::collections::BTreeMap;
+
+use super::document::OF_A_LANE;
+use super::{File, Metric, Metrics, is_name};
+
+const KINDS: [&str; 3] = ["counter", "gauge", "histogram"];
+
+/// What every crate's `metrics.rs` says.
+pub(super) fn read(files: &[File], findings: &mut Vec<String>) -> Metrics {
+    let mut metrics = Metrics::new();
+    let is_source = |file: &&File| {
+        file.has_extension("rs")
+            && file.path.starts_with("crates")
+            && file.path.iter().any(|part| part == "src")
+    };
+    for file in files.iter().filter(is_source) {
+        if file.path.ends_with("metrics.rs") {
+            metrics.extend(recorded(&file.text, findings));
+        }
+    }
+    for file in files.iter().filter(is_source).filter(|file| !file.path.ends_with("metrics.rs")) {
+        if KINDS.iter().any(|kind| calls(&file.text, &format!("{kind}!(")).next().is_some()) {
+            findings
+                .push(format!("{} records a metric: let its crate's metrics.rs do it", file.path.display()));
+        }
+    }
+    metrics
+}
+
+fn recorded(code: &str, findings: &mut Vec<String>) -> Metrics {
+    let names = constants(code);
+    let mut metrics = Metrics::new();
+    for kind in KINDS {
+        for arguments in calls(code, &format!("describe_{kind}!(")) {
+            if let Some(name) = name_of(&names, arguments) {
+                metrics.insert(name, Metric { kind: kind.to_owned(), ..Metric::default() });
+            }
+        }
+    }
+    for kind in KINDS {
+        for arguments in calls(code, &format!("{kind}!(")) {
+            let Some(name) = name_of(&names, arguments) else { continue };
+            if let Some(metric) = metrics.get_mut(&name) {
+                metric.labels.extend(labels(arguments));
+            }
+        }
+    }
+    let silent = names.values().filter(|name| !metrics.contains_key(*name));
+    findings.extend(silent.map(|name| format!("{name} is never described")));
+    metrics
+}
+
+/// `const IDENT: &str = "name";`
+fn constants(code: &str) -> BTreeMap<&str, String> {
+    let constant = |rest: &'_ str| -> Option<(usize, String)> {
+        let (ident, value) = rest.split_once(": &str = \"")?;
+        let name = value.split('"').next().filter(|name| is_name(name))?;
+        Some((ident.len(), name.to_owned()))
+    };
+    code.split("const ")
+        .skip(1)
+        .filter_map(|rest| constant(rest).map(|(end, name)| (&rest[..end], name)))
+        .collect()
+}
+
+fn name_of(names: &BTreeMap<&str, String>, arguments: &str) -> Option<String> {
+    names.get(arguments.split([',', ')']).next().unwrap_or_default().trim()).cloned()
+}
+
+/// The arguments of every call that begins so, and is not the end of a longer word.
+fn calls<'a>(code: &'a str, opening: &'a str) -> impl Iterator<Item = &'a str> {
+    code.match_indices(opening).filter_map(move |(at, _)| {
+        let is_whole = !code[..at].ends_with(|c: char| c == '_' || c.is_alphanumeric());
+        is_whole.then(|| to_closing(&code[at + opening.len()..]))
+    })
+}
+
+fn to_closing(code: &str) -> &str {
+    let mut open = 1;
+    for (at, character) in code.char_indices() {
+        match character {
+            '(' => open += 1,
+            ')' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return &code[..at];
+        }
+    }
+    code
+}
+
+/// `"label" => value`, or the labels of a lane.
+fn labels(arguments: &str) -> Vec<String> {
+    let parts: Vec<&str> = arguments.split('"').collect();
+    let pairs = parts.iter().zip(parts.iter().skip(1));
+    let named = pairs.filter(|(_, after)| after.trim_start().starts_with("=>"));
+    let lane = OF_A_LANE.iter().filter(|_| arguments.contains("&labels"));
+    named.map(|(label, _)| *label).chain(lane.copied()).map(str::to_owned).collect()
+}
