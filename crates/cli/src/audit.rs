@@ -15,18 +15,18 @@ pub(crate) const WHO: &str = "command line";
 
 pub(crate) fn run(command: &AuditArgs, args: &Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Box::pin(answer(command, args.json)))
+    runtime.block_on(Box::pin(answer(command, args)))
 }
 
-async fn answer(command: &AuditArgs, json: bool) -> Result<ExitCode, Failure> {
-    let place = serve::place(&command.place)?;
+async fn answer(command: &AuditArgs, args: &Args) -> Result<ExitCode, Failure> {
+    let place = serve::place(&command.place, args.config.as_deref())?;
     refuse_missing(&place, "audit log", "serve")?;
     let AuditCommand::List { namespace, before, limit } = &command.command;
     let mut page = AuditPage::newest(*limit);
     (page.namespace, page.before) = (namespace.clone(), *before);
     let entries = open(&place).await?.audit(&page).await?;
     let mut out = anstream::stdout();
-    if json {
+    if args.json {
         writeln!(out, "{}", serde_json::json!(entries))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -12,20 +12,20 @@ use crate::{audit, serve};
 
 pub(crate) fn run(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(Box::pin(answer(command, args.json)))
+    runtime.block_on(Box::pin(answer(command, args)))
 }
 
-async fn answer(command: &TokenArgs, json: bool) -> Result<ExitCode, Failure> {
-    let place = serve::place(&command.place)?;
+async fn answer(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure> {
+    let place = serve::place(&command.place, args.config.as_deref())?;
     match &command.command {
         TokenCommand::Create(_) => place.make()?,
         _ => audit::refuse_missing(&place, "tokens", "token create")?,
     }
     let keep = audit::open(&place).await?;
     match &command.command {
-        TokenCommand::Create(wish) => create(&keep, wish, json).await?,
-        TokenCommand::List => list(&keep.tokens().await?, json)?,
-        TokenCommand::Revoke { id } => revoke(&keep, id, json).await?,
+        TokenCommand::Create(wish) => create(&keep, wish, args.json).await?,
+        TokenCommand::List => list(&keep.tokens().await?, args.json)?,
+        TokenCommand::Revoke { id } => revoke(&keep, id, args.json).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
