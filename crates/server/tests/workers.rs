@@ -124,7 +124,29 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
     }
 }
 
+/// Texts that a database may not be able to keep, wherever one can be put.
+async fn what_a_store_cannot_read_is_refused_before_it(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let odd = "a\u{0}b";
+    let task = json!({ "operation": "a" });
+    let sent = [
+        ("/v1/tasks", json!({ "operation": odd })),
+        ("/v1/tasks", json!({ "operation": "a", "dedup": odd })),
+        ("/v1/tasks", json!({ "operation": "a", "namespace": odd })),
+        ("/v1/signals", json!({ "fingerprint": "f", "namespace": odd, "task": task })),
+        ("/v1/workers/claim", json!({ "worker": odd, "operations": ["a"] })),
+        ("/v1/workers/claim", json!({ "worker": "w", "operations": [odd] })),
+        ("/v1/steps/retry", json!({ "filter": { "queue": odd } })),
+        ("/v1/queues/pause", json!({ "queue": odd })),
+    ];
+    for (path, body) in sent {
+        assert_eq!(daemon.send(path, &body).await.status(), 400, "{path}: {body}");
+    }
+    answer(daemon.send("/v1/signals", &json!({ "fingerprint": odd, "task": task })).await, 201).await;
+}
+
 on_both_stores!(
+    what_a_store_cannot_read_is_refused_before_it,
     a_graph_is_worked_off_through_two_daemons,
     whoever_has_lost_a_step_is_told_so,
     a_claim_waits_for_work_and_takes_only_what_it_wants,

@@ -7,8 +7,10 @@ use serde_json::{Map, Number, Value};
 use utoipa::ToSchema;
 
 use super::super::forms::{TaskForm, parse};
+use super::super::input::check_text;
 use crate::gateway::Signal;
 
+const LONGEST_NAMESPACE: usize = 200;
 /// The most fields that make a fingerprint.
 const MOST_FIELDS: usize = 100;
 /// Whole numbers beyond this are not told apart by everybody who writes JSON.
@@ -59,6 +61,8 @@ pub(super) fn read(body: &[u8], trace: Option<&str>) -> Result<Signal, String> {
         }
         (one, other) => one.or(other).unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned()),
     };
+    // It is looked for before the task is: a store must be able to read it.
+    check_text("namespace", &namespace, LONGEST_NAMESPACE)?;
     task.namespace = Some(namespace.clone());
     let task = task.task(trace).map_err(|why| format!("task: {why}"))?;
     Ok(Signal { namespace, fingerprint, task })
@@ -178,6 +182,8 @@ mod tests {
         assert!(large.starts_with("data.a: ") && large.contains("as a text"), "{large}");
         let two = r#"{"fingerprint": "f", "namespace": "x", "task": {"operation": "a", "namespace": "y"}}"#;
         assert!(read(two.as_bytes(), None).is_err_and(|why| why.contains("namespace")));
+        let odd = r#"{"fingerprint": "f", "namespace": "a\u0000", "task": {"operation": "a"}}"#;
+        assert!(read(odd.as_bytes(), None).is_err_and(|why| why.starts_with("namespace: ")));
         let dedup = r#"{"fingerprint": "f", "task": {"operation": "a", "dedup": "y"}}"#;
         assert!(read(dedup.as_bytes(), None).is_err_and(|why| why.contains("task.dedup")));
         let task = r#"{"fingerprint": "f", "task": {"operation": "a", "delay": "soon"}}"#;
