@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// The most connections at once, if the system has room for so many.
@@ -39,8 +39,9 @@ struct Idle {
 #[derive(Debug)]
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
-    /// Its number among the idle, if it is.
+    /// Its number among the idle; nothing while it is being answered.
     number: Mutex<Option<u64>>,
+    rested: Notify,
     leave: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
@@ -58,13 +59,14 @@ impl Crowd {
                 break place;
             }
             self.close_longest_idle();
-            match tokio::time::timeout(BREATHER, Arc::clone(&self.places).acquire_owned()).await {
-                Ok(place) => break place.ok()?,
-                Err(_) => tracing::debug!("no room for a connection yet"),
+            let waiting = tokio::time::timeout(BREATHER, Arc::clone(&self.places).acquire_owned());
+            if let Ok(place) = waiting.await {
+                break place.ok()?;
             }
         };
         let (crowd, leave) = (Arc::clone(self), CancellationToken::new());
-        let seat = Arc::new(Seat { crowd, number: Mutex::default(), leave, _place: place });
+        let seat =
+            Arc::new(Seat { crowd, number: Mutex::default(), rested: Notify::new(), leave, _place: place });
         seat.rest();
         Some(seat)
     }
@@ -85,6 +87,7 @@ impl Seat {
         let number = idle.next;
         idle.waiting.insert(number, self.leave.clone());
         *lock(&self.number) = Some(number);
+        self.rested.notify_one();
     }
 
     /// It is being answered, until the answer is dropped.
@@ -100,9 +103,13 @@ impl Seat {
         }
     }
 
-    /// Ends when it has to leave.
+    /// Ends when it has to leave; if it is being answered by then, not before that is over. To be waited for in the
+    /// task that answers.
     pub(crate) async fn has_to_leave(&self) {
         self.leave.cancelled().await;
+        while lock(&self.number).is_none() {
+            self.rested.notified().await;
+        }
     }
 }
 

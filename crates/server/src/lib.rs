@@ -14,7 +14,9 @@
 //!   touches anything of another.
 //! - Of a token only its hash is kept, and it stands in no log, error, page or metric.
 //! - Every answer that is not a success is a problem (RFC 9457) whose `type` stays the same.
-//! - Every connection, head, body, list and wait has a limit.
+//! - Every connection, head, body, list and wait has a limit. When all connections are taken, the one that has been idle
+//!   for longest makes room.
+//! - What a route answers, and which scope it asks for, stands in one document, and nowhere else.
 //! - A client that goes away while it waits leaves nothing behind that waits.
 //! - Payloads are shown to those who ask for them, and stand in no log, page or metric.
 

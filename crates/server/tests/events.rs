@@ -36,7 +36,8 @@ impl Listener {
                 let field =
                     |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
                 let event = field("event: ").zip(field("data: "));
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
                 match event {
                     Some((name, data)) => return Some((name, serde_json::from_str(&data).unwrap())),
                     None => continue,

@@ -68,8 +68,8 @@ fn status(answer: &str) -> u16 {
 #[tokio::test]
 async fn malformed_bodies_are_refused() {
     let (_folder, daemon) = daemon().await;
-    let deep = "[".repeat(200_000);
-    let bodies: [&[u8]; 10] = [
+    let deep = "[".repeat(100_000);
+    let bodies: [&[u8]; 9] = [
         b"",
         b"{",
         b"nonsense",
@@ -78,7 +78,6 @@ async fn malformed_bodies_are_refused() {
         b"{\"operation\": \"\xff\xfe\"}",
         b"{\"operation\": \"\\ud800\"}",
         b"{\"operation\": \"a\\u0000\"}",
-        b"{\"operation\": \"a\", \"payload\": 1e999999}",
         deep.as_bytes(),
     ];
     let paths =
@@ -106,8 +105,9 @@ async fn huge_bodies_are_not_read() {
         assert!([413, 0].contains(&status(&answer)), "{path}: {answer}");
     }
     let chunked = "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-                   transfer-encoding: chunked\r\n\r\nfffffffffffffff\r\n";
-    assert!([413, 400, 0].contains(&status(&raw(&daemon, chunked.as_bytes()).await)));
+                   transfer-encoding: chunked\r\n\r\nfffffff\r\n";
+    let answer = raw(&daemon, &[chunked.as_bytes(), &vec![b' '; 20_000_000]].concat()).await;
+    assert!([413, 0].contains(&status(&answer)), "{answer}");
     let announced = daemon.client.post(format!("{}/v1/tasks", daemon.url));
     let answer =
         announced.header("content-type", "application/json").body(vec![b' '; 5_000_000]).send().await;

@@ -103,7 +103,7 @@ async fn what_is_not_there_is_said_to_be_so() {
         "invalid-query",
     )
     .await;
-    let get = daemon.get("/v1/tasks").await;
+    let get = daemon.get("/v1/signals").await;
     assert_eq!(get.headers()["allow"], "POST");
     problem(get, 405, "no-such-method").await;
 }

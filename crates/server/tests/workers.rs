@@ -21,7 +21,7 @@ async fn claim_one(daemon: &Daemon, more: &Value) -> Value {
 }
 
 /// What every report names.
-fn of(claimed: &Value, more: Value) -> Value {
+fn of(claimed: &Value, more: &Value) -> Value {
     let mut form = json!({ "step": claimed["step"], "token": claimed["token"] });
     form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     form
@@ -39,11 +39,11 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
     assert_eq!((&first["operation"], &first["attempt"]), (&json!("a"), &json!(1)));
     assert_eq!(first["payload"].to_string(), r#"{"n":1.5}"#);
     let held =
-        answer(here.send("/v1/workers/heartbeat", &of(first, json!({ "lease": "60s" }))).await, 200).await;
+        answer(here.send("/v1/workers/heartbeat", &of(first, &json!({ "lease": "60s" }))).await, 200).await;
     assert_eq!(held["expires_in"], 60.0);
 
     // A failure is retried by its policy, and counted wherever it is reported.
-    let failed = of(first, json!({ "class": "transient", "message": "busy", "retry_after": "10ms" }));
+    let failed = of(first, &json!({ "class": "transient", "message": "busy", "retry_after": "10ms" }));
     let received = answer(here.send("/v1/workers/fail", &failed).await, 200).await;
     assert_eq!(received, json!({ "accepted": true }));
     let received = answer(there.send("/v1/workers/fail", &failed).await, 200).await;
@@ -52,15 +52,15 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
     assert_eq!(second["attempt"], 2);
     assert!(second["token"].as_u64() > first["token"].as_u64());
 
-    let snoozed = of(second, json!({ "wait": "10ms", "reason": "not yet" }));
+    let snoozed = of(second, &json!({ "wait": "10ms", "reason": "not yet" }));
     answer(there.send("/v1/workers/snooze", &snoozed).await, 200).await;
     let third = &claim_one(&there, &json!({})).await;
     assert_eq!(third["attempt"], 2, "a snooze burns no attempt");
-    answer(here.send("/v1/workers/complete", &of(third, json!({ "output": ["out"] }))).await, 200).await;
+    answer(here.send("/v1/workers/complete", &of(third, &json!({ "output": ["out"] }))).await, 200).await;
 
     let child = &claim_one(&there, &json!({})).await;
     assert_eq!(child["inputs"], json!([{ "name": "x", "output": ["out"] }]));
-    let done = of(child, json!({ "output_base64": "AAEC" }));
+    let done = of(child, &json!({ "output_base64": "AAEC" }));
     answer(here.send("/v1/workers/complete", &done).await, 200).await;
     let task = here.task(&id).await;
     assert_eq!(task["state"], "succeeded");
@@ -80,7 +80,7 @@ async fn whoever_has_lost_a_step_is_told_so(stores: Stores) {
     ];
     for (what, more) in reports {
         let problem =
-            answer(daemon.send(&format!("/v1/workers/{what}"), &of(claimed, more)).await, 409).await;
+            answer(daemon.send(&format!("/v1/workers/{what}"), &of(claimed, &more)).await, 409).await;
         assert_eq!(problem["type"], "/problems/step-not-held", "{what}");
     }
     assert_eq!(daemon.task(&id).await["state"], "cancelled");
@@ -124,7 +124,29 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
     }
 }
 
+/// Texts that a database may not be able to keep, wherever one can be put.
+async fn what_a_store_cannot_read_is_refused_before_it(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let odd = "a\u{0}b";
+    let task = json!({ "operation": "a" });
+    let sent = [
+        ("/v1/tasks", json!({ "operation": odd })),
+        ("/v1/tasks", json!({ "operation": "a", "dedup": odd })),
+        ("/v1/tasks", json!({ "operation": "a", "namespace": odd })),
+        ("/v1/signals", json!({ "fingerprint": "f", "namespace": odd, "task": task })),
+        ("/v1/workers/claim", json!({ "worker": odd, "operations": ["a"] })),
+        ("/v1/workers/claim", json!({ "worker": "w", "operations": [odd] })),
+        ("/v1/steps/retry", json!({ "filter": { "queue": odd } })),
+        ("/v1/queues/pause", json!({ "queue": odd })),
+    ];
+    for (path, body) in sent {
+        assert_eq!(daemon.send(path, &body).await.status(), 400, "{path}: {body}");
+    }
+    answer(daemon.send("/v1/signals", &json!({ "fingerprint": odd, "task": task })).await, 201).await;
+}
+
 on_both_stores!(
+    what_a_store_cannot_read_is_refused_before_it,
     a_graph_is_worked_off_through_two_daemons,
     whoever_has_lost_a_step_is_told_so,
     a_claim_waits_for_work_and_takes_only_what_it_wants,

@@ -69,12 +69,11 @@ pub(crate) async fn submit(
     let mut sent = forms::read(&body, body::trace(&headers), &access)?;
     let mark = idempotent(&headers, &body, &mut sent)?;
     let submitted = app.work.submit_all(sent.tasks).await?;
-    if let (Some(mark), Some(Submitted::Duplicate(task))) = (mark, submitted.first()) {
-        if !task.bears(mark) {
-            let detail =
-                format!("under this Idempotency-Key task {task} was taken in, and its body was another");
-            return Err(Problem::new(Kind::KeyReused, detail));
-        }
+    if let (Some(mark), Some(Submitted::Duplicate(task))) = (mark, submitted.first())
+        && !task.bears(mark)
+    {
+        let detail = format!("under this Idempotency-Key task {task} was taken in, and its body was another");
+        return Err(Problem::new(Kind::KeyReused, detail));
     }
     let mut taken = Vec::with_capacity(submitted.len());
     for fate in submitted {
@@ -110,9 +109,8 @@ fn idempotent(
     let is_plain = |key: &&str| (1..=LONGEST_KEY).contains(&key.len());
     let key = key.to_str().ok().filter(is_plain);
     let key = key.ok_or_else(|| refused("expected 1 to 150 characters that are printed"))?;
-    let task = match (sent.is_list, sent.tasks.pop()) {
-        (false, Some(task)) => task,
-        _ => return Err(refused("it stands for one task; give those of a list a `dedup` each")),
+    let (false, Some(task)) = (sent.is_list, sent.tasks.pop()) else {
+        return Err(refused("it stands for one task; give those of a list a `dedup` each"));
     };
     if task.has_dedup() {
         return Err(refused("the task has a `dedup` key of its own"));

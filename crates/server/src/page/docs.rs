@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::Html;
 use utoipa::openapi::OpenApi;
-use utoipa::openapi::path::{HttpMethod, Operation, PathItem};
+use utoipa::openapi::path::{Operation, PathItem};
 
 use crate::api;
 use crate::problem::{Kind, Problem};
@@ -62,26 +62,20 @@ fn groups(document: &OpenApi) -> Vec<Group> {
     groups
 }
 
-fn operations(item: &PathItem) -> impl Iterator<Item = (HttpMethod, &Operation)> {
+fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
     let all = [
-        (HttpMethod::Get, &item.get),
-        (HttpMethod::Put, &item.put),
-        (HttpMethod::Post, &item.post),
-        (HttpMethod::Delete, &item.delete),
-        (HttpMethod::Patch, &item.patch),
+        ("GET", &item.get),
+        ("PUT", &item.put),
+        ("POST", &item.post),
+        ("DELETE", &item.delete),
+        ("PATCH", &item.patch),
     ];
     all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
 }
 
-fn row(method: HttpMethod, path: &str, operation: &Operation) -> Row {
+fn row(method: &'static str, path: &str, operation: &Operation) -> Row {
     Row {
-        method: match method {
-            HttpMethod::Get => "GET",
-            HttpMethod::Put => "PUT",
-            HttpMethod::Post => "POST",
-            HttpMethod::Delete => "DELETE",
-            _ => "PATCH",
-        },
+        method,
         path: path.to_owned(),
         scope: api::scope(operation).unwrap_or_else(|| "open".to_owned()),
         summary: operation.summary.clone().unwrap_or_default(),

@@ -44,6 +44,7 @@ pub(super) struct ShownWait {
 /// All waits together, in microseconds.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PolicyTotal)]
+#[expect(clippy::struct_field_names, reason = "the unit stands last in names")]
 pub(super) struct ShownTotal {
     low_us: u64,
     high_us: u64,

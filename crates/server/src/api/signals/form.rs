@@ -6,10 +6,12 @@ use serde_json::{Map, Number, Value};
 use utoipa::ToSchema;
 
 use super::super::forms::{TaskForm, parse};
+use super::super::input::check_text;
 use crate::access::Access;
 use crate::gateway::Signal;
 use crate::problem::{Kind, Problem};
 
+const LONGEST_NAMESPACE: usize = 200;
 /// The most fields that make a fingerprint.
 const MOST_FIELDS: usize = 100;
 /// Whole numbers beyond this are not told apart by everybody who writes JSON.
@@ -70,6 +72,10 @@ fn read_form(body: &[u8]) -> Result<(Option<String>, Fingerprint, TaskForm), Str
         }
         (one, other) => one.or(other),
     };
+    // It is looked for before the task is: a store must be able to read it.
+    if let Some(namespace) = &namespace {
+        check_text("namespace", namespace, LONGEST_NAMESPACE)?;
+    }
     Ok((namespace, fingerprint, task))
 }
 
@@ -187,6 +193,8 @@ mod tests {
         assert!(large.starts_with("data.a: ") && large.contains("as a text"), "{large}");
         let two = r#"{"fingerprint": "f", "namespace": "x", "task": {"operation": "a", "namespace": "y"}}"#;
         assert!(read_form(two.as_bytes()).is_err_and(|why| why.contains("namespace")));
+        let odd = r#"{"fingerprint": "f", "namespace": "a\u0000", "task": {"operation": "a"}}"#;
+        assert!(read_form(odd.as_bytes()).is_err_and(|why| why.starts_with("namespace: ")));
         let dedup = r#"{"fingerprint": "f", "task": {"operation": "a", "dedup": "y"}}"#;
         assert!(read_form(dedup.as_bytes()).is_err_and(|why| why.contains("task.dedup")));
         let task = r#"{"fingerprint": "f", "task": {"operation": "a", "delay": "soon"}}"#;
