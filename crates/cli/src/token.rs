@@ -18,6 +18,11 @@ pub(crate) fn run(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure>
 async fn answer(command: &TokenArgs, json: bool) -> Result<ExitCode, Failure> {
     let place = serve::place(&command.place)?;
     match &command.command {
+        TokenCommand::Create(_) if place.url().starts_with("sqlite::memory:") => {
+            return Err(Failure::Usage(
+                "a store in memory is gone with this command, and so would be the token".to_owned(),
+            ));
+        }
         TokenCommand::Create(_) => place.make()?,
         _ => audit::refuse_missing(&place, "tokens", "token create")?,
     }
