@@ -24,7 +24,7 @@ async fn answer(command: &TokenArgs, json: bool) -> Result<ExitCode, Failure> {
             ));
         }
         TokenCommand::Create(_) => place.make()?,
-        _ => audit::refuse_missing(&place, "tokens", "token create")?,
+        _ => audit::refuse_missing(&place, "API token", "token create")?,
     }
     let keep = audit::open(&place).await?;
     match &command.command {
