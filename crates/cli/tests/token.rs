@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a test may sleep between two looks")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

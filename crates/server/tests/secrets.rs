@@ -78,7 +78,7 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     let (step_file, hook_file) = (folder.join("step"), folder.join("hook"));
     std::fs::write(&step_file, STEP_SECRET).unwrap();
     std::fs::write(&hook_file, HOOK_SECRET).unwrap();
-    let (target, hook) = (Target::start(&[503, 401]).await, Target::start(&[500]).await);
+    let (target, hook) = (Target::start(&[503, 401]).await, Target::start(&[]).await);
     let host = |url: &str| url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let file = format!(
         "[[work.notify]]\nurl = \"{}\"\ncredential = \"hook\"\n\
@@ -116,7 +116,7 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
         findings.note("answer to a task", answer);
     }
     target.called(3).await;
-    hook.called(2).await;
+    hook.called(1).await;
     for id in &ids {
         let path = format!("/v1/tasks/{id}?payloads=true");
         loop {
