@@ -18,8 +18,13 @@ pub(crate) fn run(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure>
 async fn answer(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure> {
     let place = serve::place(&command.place, args.config.as_deref())?;
     match &command.command {
+        TokenCommand::Create(_) if place.url().starts_with("sqlite::memory:") => {
+            return Err(Failure::Usage(
+                "a store in memory is gone with this command, and so would be the token".to_owned(),
+            ));
+        }
         TokenCommand::Create(_) => place.make()?,
-        _ => audit::refuse_missing(&place, "tokens", "token create")?,
+        _ => audit::refuse_missing(&place, "API token", "token create")?,
     }
     let keep = audit::open(&place).await?;
     match &command.command {

@@ -68,8 +68,10 @@ impl Keep {
     pub async fn open(url: &str) -> Result<Self> {
         let engine: Arc<dyn Engine> = if url.starts_with("postgres") {
             Arc::new(postgres::Postgres::open(url).await?)
-        } else {
+        } else if url.starts_with("sqlite:") {
             Arc::new(sqlite::Sqlite::open(url).await?)
+        } else {
+            return Err(rows::unknown(url));
         };
         Ok(Self { engine })
     }

@@ -2,6 +2,7 @@
 
 mod running;
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,16 +122,16 @@ fn hosts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<String> {
             .expected(format!("at most {MOST_HOSTS}"));
     }
     let mut hosts = Vec::new();
-    for value in list.iter() {
+    for value in list {
         let Some(host) = reader.string(value, "a host", EXPECTED) else { continue };
-        let is_name =
-            !host.is_empty() && !host.contains(|sign: char| sign.is_whitespace() || "/:@".contains(sign));
+        let is_plain = !host.contains(|sign: char| sign.is_whitespace() || "/:@[]".contains(sign));
+        let is_name = !host.is_empty() && (is_plain || host.parse::<Ipv6Addr>().is_ok());
         if is_name {
             hosts.push(host.to_ascii_lowercase());
         } else {
             reader
                 .problem(value.span(), format!("\"{host}\" is no host's name"))
-                .expected("a name or an address, without a port");
+                .expected("a name or an address, without a port and brackets");
         }
     }
     hosts
@@ -159,11 +160,11 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "[server]\ntokens = \"required\"\nhosts = [\"Holdoff.example.com\", \"10.0.0.1\"]\nrate = \"50/m\"\n\
+        let text = "[server]\ntokens = \"required\"\nhosts = [\"Holdoff.example.com\", \"::1\"]\nrate = \"50/m\"\n\
                     audit_keep = \"30d\"\ninsecure = true\n[server.tls]\ncert = \"a.pem\"\nkey = \"b.pem\"";
         let settings = Settings::from_toml(text).unwrap();
         assert!(settings.require_tokens && settings.insecure);
-        assert_eq!(settings.hosts, ["holdoff.example.com", "10.0.0.1"]);
+        assert_eq!(settings.hosts, ["holdoff.example.com", "::1"]);
         assert_eq!(settings.rate, Some("50/m".parse().unwrap()));
         assert_eq!(settings.audit_keep, 30 * DAY);
         assert_eq!(settings.tls, Some(TlsFiles { cert: "a.pem".into(), key: "b.pem".into() }));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use bed::{Daemon, options};
 use holdoff_server::{NewToken, Place, Scope};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
 /// A row of the table.
@@ -86,7 +86,7 @@ async fn every_row_is_true() {
         if row.method != "GET" {
             request = request.json(&serde_json::json!({}));
         }
-        let request = token.into_iter().fold(request, |request, token| request.bearer_auth(token));
+        let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
         request.send().await.unwrap()
     };
     let mut asked = 0;

@@ -5,13 +5,14 @@
 mod bed;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bed::options;
 use holdoff_server::{Error, Options, Place, Server, TlsFiles};
 use reqwest::{Certificate, Client};
+use tokio::time::Instant;
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,12 +4,13 @@
 
 mod bed;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bed::{Daemon, options};
 use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 fn places() -> (tempfile::TempDir, [Place; 2]) {
     let folder = tempfile::tempdir().unwrap();

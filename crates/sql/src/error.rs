@@ -63,10 +63,13 @@ fn is_transient_code(code: &str) -> bool {
     code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
 }
 
-/// The address as it may be shown: between the user's name and the host stands nothing.
+/// The address as it may be shown: between the user's name and the host stands nothing, and no options follow, among
+/// which a password may be.
 pub fn without_password(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((user, host)) = rest.split_once('@') else { return url.to_owned() };
+    // An at sign in the password itself comes before the one that ends it.
+    let Some((user, host)) = rest.rsplit_once('@') else { return url.to_owned() };
     let name = user.split(':').next().unwrap_or_default();
     format!("{scheme}://{name}@{host}")
 }
@@ -88,6 +91,8 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(without_password("postgres://me:secret@db/x"), "postgres://me@db/x");
+        assert_eq!(without_password("postgres://me:p@ss@db/x?password=again"), "postgres://me@db/x");
+        assert_eq!(without_password("postgres://db/x?password=secret"), "postgres://db/x");
         assert_eq!(without_password("postgres://db/x"), "postgres://db/x");
         assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
     }

@@ -68,3 +68,11 @@ pub(super) fn refused(error: impl Into<holdoff_sql::Error>) -> Error {
     let transient = matches!(&error, holdoff_sql::Error::Sql(sql) if holdoff_sql::is_transient(sql));
     Error::Keep { transient, source: Box::new(error) }
 }
+
+/// The address is no store's.
+pub(super) fn unknown(url: &str) -> Error {
+    let why =
+        "its scheme is not known; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE";
+    let url = holdoff_sql::without_password(url);
+    refused(holdoff_sql::Error::Address { url, why: why.to_owned() })
+}

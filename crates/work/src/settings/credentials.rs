@@ -64,12 +64,13 @@ fn read_hosts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<String> {
         reader.problem(value.span(), message).expected(format!("at most {MOST_HOSTS}"));
     }
     let mut hosts = Vec::new();
-    for value in list.iter() {
+    for value in list {
         let Some(host) = reader.string(value, "a host", EXPECTED) else { continue };
         let named = host.strip_prefix("*.").unwrap_or(host);
-        let checked = match named.contains('*') {
-            true => Err((format!("`{host}` has a star that stands for no whole name"), None)),
-            false => address::check_destination(named),
+        let checked = if named.contains('*') {
+            Err((format!("`{host}` has a star that stands for no whole name"), None))
+        } else {
+            address::check_destination(named)
         };
         match checked {
             Ok(()) => hosts.push(host.to_owned()),

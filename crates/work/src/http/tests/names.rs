@@ -1,6 +1,5 @@
 //! Names that change their mind about where they lead.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +7,9 @@ use super::server::{Server, answer, say};
 use super::*;
 
 /// What the resolver answers, one list after the other, and the last one for ever.
-fn answers(asked: &AtomicUsize, lists: &[&[&str]]) -> io::Result<Vec<SocketAddr>> {
+fn answers(asked: &AtomicUsize, lists: &[&[&str]]) -> Vec<SocketAddr> {
     let number = asked.fetch_add(1, Ordering::SeqCst).min(lists.len() - 1);
-    Ok(lists[number].iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect())
+    lists[number].iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect()
 }
 
 /// A server that may be called, and a private one beside it on the same port. Neither keeps a connection, so every request
@@ -33,7 +32,7 @@ fn is_private_fault(fault: &Fault) {
 #[tokio::test]
 async fn a_name_that_changes_its_mind_leads_nowhere_private() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let names: Names = |_| Box::pin(async { answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]]) });
+    let names: Names = |_| Box::pin(async { Ok(answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]])) });
     let (open, private) = pair(answer(200, "", "open")).await;
     let runner = asking(&settings(), Some(all_but_the_servers), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
@@ -52,7 +51,7 @@ async fn a_name_that_changes_its_mind_leads_nowhere_private() {
 #[tokio::test]
 async fn a_name_that_changes_its_mind_before_a_redirect_leads_nowhere_private() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let names: Names = |_| Box::pin(async { answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]]) });
+    let names: Names = |_| Box::pin(async { Ok(answers(&ASKED, &[&["127.0.0.1"], &["127.0.0.2"]])) });
     let (open, private) = pair(answer(307, "Location: /again\r\n", "")).await;
     let runner = asking(&settings(), Some(all_but_the_servers), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
@@ -65,7 +64,7 @@ async fn of_many_addresses_the_private_ones_are_left_out() {
     const MIXED: &[&str] =
         &["127.0.0.2", "::1", "::ffff:127.0.0.2", "64:ff9b::7f00:2", "0.0.0.0", "127.0.0.1"];
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let names: Names = |_| Box::pin(async { answers(&ASKED, &[MIXED]) });
+    let names: Names = |_| Box::pin(async { Ok(answers(&ASKED, &[MIXED])) });
     let (open, private) = pair(answer(200, "", "open")).await;
     let runner = asking(&settings(), Some(all_but_the_servers), names);
     let step = HttpStep::get(format!("http://moody.example:{}/", open.address.port()));
