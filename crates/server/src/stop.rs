@@ -17,7 +17,7 @@ pub async fn serve(options: Options, started: impl FnOnce(&Server)) -> Result<St
     let mut signals = Signals::new().map_err(Error::Signals)?;
     let server = tokio::select! {
         server = Server::start(options) => server?,
-        _ = signals.ending() => return Ok(Stopped::Gracefully),
+        () = signals.ending() => return Ok(Stopped::Gracefully),
     };
     started(&server);
     let is_balanced = loop {

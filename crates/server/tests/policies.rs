@@ -1,6 +1,11 @@
 //! Policies as versions, over HTTP; and how a daemon that is on its way out says so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod bed;
 

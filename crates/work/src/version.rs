@@ -147,8 +147,7 @@ impl Policies {
 
 /// The id that these bytes are.
 pub(crate) fn id_of(hash: &[u8]) -> Option<PolicyId> {
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    hex.parse().ok()
+    <[u8; 32]>::try_from(hash).ok().map(PolicyId::from)
 }
 
 /// Whether a set says anything that the presets do not.

@@ -13,11 +13,13 @@ use crate::failure::Failure;
 pub(super) async fn run(place: &Place, file: &Path, json: bool) -> Result<(), Failure> {
     crate::work::refuse_missing(place)?;
     let url = place.url();
-    if !url.starts_with("postgres") && !(url.starts_with("sqlite:") && !url.contains(":memory:")) {
+    let (is_postgres, is_file) =
+        (url.starts_with("postgres"), url.starts_with("sqlite:") && !url.contains(":memory:"));
+    if !is_postgres && !is_file {
         return Err(Failure::Usage(format!("{place} has nothing that could be copied into a file")));
     }
     let made = new_private(file)?;
-    let copied = if url.starts_with("postgres") {
+    let copied = if is_postgres {
         postgres::dump(url, &made)
     } else {
         sqlite::copy(&sqlite::file_of(url)?, file).await.map_err(Failure::from)

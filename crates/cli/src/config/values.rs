@@ -14,13 +14,13 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
     values.extend(http(&whole.work));
     let lock = &whole.lock;
     values.extend([
-        ("signals.suppress_failed", time(whole.work.signals.suppress_failed)),
-        ("signals.wait", time(whole.work.signals.wait)),
-        ("signals.max_waiters", plain(whole.work.signals.max_waiters)),
-        ("lock.lease", time(lock.lease())),
-        ("lock.wait", lock.wait().and_then(time)),
+        ("signals.suppress_failed", Some(time(whole.work.signals.suppress_failed))),
+        ("signals.wait", Some(time(whole.work.signals.wait))),
+        ("signals.max_waiters", Some(plain(&whole.work.signals.max_waiters))),
+        ("lock.lease", Some(time(lock.lease()))),
+        ("lock.wait", lock.wait().map(time)),
         ("lock.policy", lock.policy_name().map(str::to_owned)),
-        ("lock.max_waiters", plain(lock.most_waiters())),
+        ("lock.max_waiters", Some(plain(&lock.most_waiters()))),
     ]);
     values
 }
@@ -28,18 +28,18 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
 fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String>)> {
     let (serve, tls) = (&server.running, server.tls.as_ref());
     vec![
-        ("server.listen", plain(serve.listen)),
+        ("server.listen", Some(plain(&serve.listen))),
         ("server.store", serve.store.as_deref().map(masked)),
         ("server.data", serve.data.as_ref().map(|path| path.display().to_string())),
-        ("server.concurrency", plain(serve.concurrency)),
+        ("server.concurrency", Some(plain(&serve.concurrency))),
         ("server.log", serve.log.clone()),
-        ("server.log_format", plain(serve.log_format.name())),
-        ("server.grace", time(serve.grace)),
-        ("server.patience", time(serve.patience)),
-        ("server.tokens", plain(if server.require_tokens { "required" } else { "none" })),
-        ("server.rate", server.rate.and_then(plain)),
-        ("server.audit_keep", time(server.audit_keep)),
-        ("server.insecure", plain(server.insecure)),
+        ("server.log_format", Some(plain(&serve.log_format.name()))),
+        ("server.grace", Some(time(serve.grace))),
+        ("server.patience", Some(time(serve.patience))),
+        ("server.tokens", Some(plain(&if server.require_tokens { "required" } else { "none" }))),
+        ("server.rate", server.rate.map(|rate| plain(&rate))),
+        ("server.audit_keep", Some(time(server.audit_keep))),
+        ("server.insecure", Some(plain(&server.insecure))),
         ("server.tls.cert", tls.map(|tls| tls.cert.display().to_string())),
         ("server.tls.key", tls.map(|tls| tls.key.display().to_string())),
     ]
@@ -47,21 +47,21 @@ fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String
 
 fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
     vec![
-        ("work.lease", time(work.lease)),
-        ("work.poll", time(work.poll)),
-        ("work.stale_after", time(work.stale_after)),
-        ("work.max_rescues", plain(work.max_rescues)),
-        ("work.max_payload", plain(work.max_payload)),
-        ("work.max_output", plain(work.max_output)),
-        ("work.max_steps", plain(work.max_steps)),
-        ("work.max_depth", plain(work.max_depth)),
-        ("work.dedup_retention", time(work.dedup_retention)),
-        ("work.requeue.shutdown", time(work.requeue.shutdown)),
-        ("work.requeue.rescue", time(work.requeue.rescue)),
-        ("work.requeue.busy", time(work.requeue.busy)),
-        ("work.history.keep", time(work.history.keep)),
-        ("work.history.keep_failed", time(work.history.keep_failed)),
-        ("work.history.max_rows", plain(work.history.max_rows)),
+        ("work.lease", Some(time(work.lease))),
+        ("work.poll", Some(time(work.poll))),
+        ("work.stale_after", Some(time(work.stale_after))),
+        ("work.max_rescues", Some(plain(&work.max_rescues))),
+        ("work.max_payload", Some(plain(&work.max_payload))),
+        ("work.max_output", Some(plain(&work.max_output))),
+        ("work.max_steps", Some(plain(&work.max_steps))),
+        ("work.max_depth", Some(plain(&work.max_depth))),
+        ("work.dedup_retention", Some(time(work.dedup_retention))),
+        ("work.requeue.shutdown", Some(time(work.requeue.shutdown))),
+        ("work.requeue.rescue", Some(time(work.requeue.rescue))),
+        ("work.requeue.busy", Some(time(work.requeue.busy))),
+        ("work.history.keep", Some(time(work.history.keep))),
+        ("work.history.keep_failed", Some(time(work.history.keep_failed))),
+        ("work.history.max_rows", Some(plain(&work.history.max_rows))),
     ]
 }
 
@@ -69,27 +69,27 @@ fn http(work: &Settings) -> Vec<(&'static str, Option<String>)> {
     let http = &work.http;
     let Destination { concurrency, rate, budget, breaker, .. } = &http.destination;
     vec![
-        ("http.deny_private", plain(http.deny_private)),
-        ("http.timeout", time(http.timeout)),
-        ("http.max_response", plain(http.max_response)),
-        ("http.max_redirects", plain(http.max_redirects)),
-        ("http.destination.concurrency", plain(concurrency)),
-        ("http.destination.rate", rate.and_then(plain)),
-        ("http.destination.budget.ratio", plain(budget.ratio)),
-        ("http.destination.budget.burst", plain(budget.burst)),
-        ("http.destination.breaker.failure_ratio", plain(breaker.failure_ratio)),
-        ("http.destination.breaker.min_calls", plain(breaker.min_calls)),
-        ("http.destination.breaker.window", time(breaker.window)),
-        ("http.destination.breaker.probes", plain(breaker.probes)),
+        ("http.deny_private", Some(plain(&http.deny_private))),
+        ("http.timeout", Some(time(http.timeout))),
+        ("http.max_response", Some(plain(&http.max_response))),
+        ("http.max_redirects", Some(plain(&http.max_redirects))),
+        ("http.destination.concurrency", Some(plain(concurrency))),
+        ("http.destination.rate", rate.map(|rate| plain(&rate))),
+        ("http.destination.budget.ratio", Some(plain(&budget.ratio))),
+        ("http.destination.budget.burst", Some(plain(&budget.burst))),
+        ("http.destination.breaker.failure_ratio", Some(plain(&breaker.failure_ratio))),
+        ("http.destination.breaker.min_calls", Some(plain(&breaker.min_calls))),
+        ("http.destination.breaker.window", Some(time(breaker.window))),
+        ("http.destination.breaker.probes", Some(plain(&breaker.probes))),
     ]
 }
 
-fn plain(value: impl ToString) -> Option<String> {
-    Some(value.to_string())
+fn plain(value: &impl ToString) -> String {
+    value.to_string()
 }
 
-fn time(duration: Duration) -> Option<String> {
-    Some(format_duration(duration))
+fn time(duration: Duration) -> String {
+    format_duration(duration)
 }
 
 /// An address without its password, and without the options among which one may stand.

@@ -28,7 +28,7 @@ async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
     let counted = Arc::clone(&sent);
     let whereto = move |number: usize| {
         counted.store(number, Ordering::Relaxed);
-        let living = if number < REQUESTS / 2 { 0 } else { 1 };
+        let living = usize::from(number >= REQUESTS / 2);
         urls[living + number % (urls.len() - living)].clone()
     };
     let loading = load::send(REQUESTS, PER_SECOND, &target.url, whereto);

@@ -28,6 +28,13 @@ impl PolicyId {
     }
 }
 
+/// The id that these bytes are.
+impl From<[u8; 32]> for PolicyId {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl fmt::Display for PolicyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

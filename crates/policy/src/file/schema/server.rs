@@ -10,14 +10,14 @@ use super::DurationText;
 pub(super) struct ServerTable {
     /// Where it listens, such as "127.0.0.1:7070"; port 0 means any that is free. Default: 127.0.0.1:7070.
     listen: Option<String>,
-    /// Where work and locks are kept: sqlite:FILE or postgres://USER@HOST/DATABASE. Default: what `data` says.
+    /// Where work and locks are kept: `sqlite:FILE` or `postgres://USER@HOST/DATABASE`. Default: what `data` says.
     store: Option<String>,
     /// The directory of the SQLite file. Default: holdoff in the user's data directory.
     data: Option<String>,
     /// How many HTTP steps run at once. Default: 64.
     #[schemars(range(min = 1, max = 100_000))]
     concurrency: Option<u32>,
-    /// What is logged, such as "debug" or "warn,holdoff_work=debug". Default: info.
+    /// What is logged, such as `debug` or `warn,holdoff_work=debug`. Default: info.
     log: Option<String>,
     /// How it is logged. Default: auto.
     log_format: Option<LogFormatWord>,
