@@ -28,6 +28,8 @@ mod health;
 mod listen;
 mod metrics;
 mod options;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod page;
 mod place;
 mod problem;

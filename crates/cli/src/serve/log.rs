@@ -3,7 +3,10 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
+use super::traces;
 use crate::failure::Failure;
 
 /// Logs to stderr from now on.
@@ -14,6 +17,11 @@ pub(super) fn start(named: Option<&str>) -> Result<(), Failure> {
         .map_err(|error| Failure::Usage(format!("the log filter {wanted:?} is not understood: {error}")))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let is_terminal = std::io::stderr().is_terminal();
-    let started = if is_terminal { log.with_target(false).try_init() } else { log.json().try_init() };
+    let traces = traces::layer()?;
+    let started = if is_terminal {
+        log.with_target(false).finish().with(traces).try_init()
+    } else {
+        log.json().finish().with(traces).try_init()
+    };
     started.map_err(|error| Failure::Failed(format!("cannot log: {error}")))
 }
