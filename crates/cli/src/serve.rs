@@ -2,6 +2,7 @@
 
 mod log;
 mod place;
+mod traces;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,7 +39,9 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
         let _ = greet(server, file.as_deref(), args.json);
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let no_more_traces = traces::send(&runtime);
     let served = runtime.block_on(Box::pin(holdoff_server::serve(options, say)));
+    runtime.block_on(no_more_traces);
     match served.map_err(|error| Failure::Failed(error.to_string()))? {
         Stopped::AtOnce => Err(Failure::Failed(
             "stopped at once: steps that were running are taken up again when their leases are over"

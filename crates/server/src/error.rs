@@ -84,6 +84,12 @@ pub enum Error {
     /// A token cannot be made so. Nothing was stored.
     #[error(transparent)]
     Token(#[from] InvalidToken),
+    /// Traces cannot be sent there.
+    #[cfg(feature = "otlp")]
+    #[error(
+        "cannot send traces: {0}; expected an address such as http://127.0.0.1:4318 in $OTEL_EXPORTER_OTLP_ENDPOINT"
+    )]
+    Traces(String),
     /// The system does not hand signals over.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),

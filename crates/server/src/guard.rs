@@ -33,7 +33,16 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let method = known(request.method());
-    let span = tracing::info_span!("request", id = %id.to_str().unwrap_or_default(), method, route);
+    let span = tracing::info_span!(
+        "request",
+        id = %id.to_str().unwrap_or_default(),
+        method,
+        route,
+        trace = tracing::field::Empty
+    );
+    if let Some(trace) = trace(request.headers()) {
+        span.record("trace", trace);
+    }
 
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
 
@@ -58,6 +67,12 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     metrics::answered(route, method, response.status().as_u16(), clock::now().saturating_sub(since));
     response
+}
+
+/// The caller's trace, if it is as long as one is.
+fn trace(headers: &HeaderMap) -> Option<&str> {
+    const LENGTH: usize = 55;
+    headers.get("traceparent")?.to_str().ok().filter(|trace| trace.len() == LENGTH)
 }
 
 /// The caller's own id, if it is one that can stand in a log; else a fresh one.

@@ -35,6 +35,8 @@ mod lab;
 mod listen;
 mod metrics;
 mod options;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod page;
 mod place;
 mod problem;

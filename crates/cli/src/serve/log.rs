@@ -3,9 +3,12 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use holdoff_server::LogFormat;
 
+use super::traces;
 use crate::config::{Config, Origin};
 use crate::failure::Failure;
 
@@ -32,6 +35,11 @@ pub(super) fn start(config: &Config) -> Result<(), Failure> {
         LogFormat::Pretty => true,
         LogFormat::Json => false,
     };
-    let started = if is_for_people { log.with_target(false).try_init() } else { log.json().try_init() };
+    let traces = traces::layer()?;
+    let started = if is_for_people {
+        log.with_target(false).finish().with(traces).try_init()
+    } else {
+        log.json().finish().with(traces).try_init()
+    };
     started.map_err(|error| Failure::Failed(format!("cannot log: {error}")))
 }

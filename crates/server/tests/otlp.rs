@@ -1,0 +1,109 @@
+//! Traces reach a collector: a tiny one.
+
+#![cfg(feature = "otlp")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod bed;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use bed::{Daemon, Target, call};
+use holdoff_server::Place;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+/// A collector; what it is sent comes out here.
+async fn collector() -> (String, Spans) {
+    let (sender, inbox) = mpsc::unbounded_channel();
+    let take = |State(sender): State<mpsc::UnboundedSender<Value>>, body: String| async move {
+        let body: Value = serde_json::from_str(&body).unwrap();
+        for span in body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
+            let _ = sender.send(span.clone());
+        }
+        "{}"
+    };
+    let app = Router::new().route("/v1/traces", post(take)).with_state(sender);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, Spans { inbox, seen: Vec::new() })
+}
+
+/// What the collector was sent, in whatever order.
+struct Spans {
+    inbox: mpsc::UnboundedReceiver<Value>,
+    seen: Vec<Value>,
+}
+
+impl Spans {
+    /// A span like this, seen before or to come.
+    async fn find(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            if let Some(span) = self.seen.iter().find(|span| is_it(span)) {
+                return span.clone();
+            }
+            let next = tokio::time::timeout(PATIENCE, self.inbox.recv()).await;
+            self.seen.push(next.unwrap_or_else(|_| panic!("only these arrive: {:?}", self.seen)).unwrap());
+        }
+    }
+}
+
+fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
+    let attributes = span["attributes"].as_array().unwrap();
+    let found = attributes.iter().find(|attribute| attribute["key"] == key);
+    found.and_then(|attribute| attribute["value"]["stringValue"].as_str()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_and_its_step_go_on_with_the_callers_trace() {
+    let (url, mut spans) = collector().await;
+    let (traces, sending) = holdoff_server::otlp::traces(&url).unwrap();
+    tracing_subscriber::registry().with(traces).init();
+    let stopping = CancellationToken::new();
+    let sent = tokio::spawn(sending.run(stopping.clone()));
+
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let target = Target::start(&[]).await;
+    let task = call("order.confirm", &target.url);
+    let request = daemon.client.post(format!("{}/v1/tasks", daemon.url)).json(&task);
+    let answer = request.header("traceparent", format!("00-{TRACE}-{PARENT}-01")).send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+
+    let request = spans.find(|span| attribute(span, "route") == "/v1/tasks").await;
+    assert_eq!((request["name"].as_str(), request["kind"].as_u64()), (Some("request"), Some(2)));
+    assert_eq!(request["traceId"], TRACE);
+    assert_eq!(request["parentSpanId"], PARENT);
+    let nanos = |span: &Value, key: &str| span[key].as_str().unwrap().parse::<u128>().unwrap();
+    assert!(nanos(&request, "endTimeUnixNano") >= nanos(&request, "startTimeUnixNano"));
+
+    let step = spans.find(|span| span["name"] == "step").await;
+    assert_eq!((step["traceId"].as_str(), attribute(&step, "operation")), (Some(TRACE), "order.confirm"));
+    assert!(!step.to_string().contains("1.5"), "no payload is told");
+
+    // What is left is sent before it ends.
+    daemon.get("/healthz").await;
+    stopping.cancel();
+    sent.await.unwrap();
+    spans.find(|span| attribute(span, "route") == "/healthz").await;
+}
+
+#[test]
+fn an_address_that_is_none_is_refused() {
+    assert!(holdoff_server::otlp::traces("not an address").is_err());
+}
