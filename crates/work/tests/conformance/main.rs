@@ -31,6 +31,6 @@ mod rescue;
 mod signals;
 mod submit;
 mod tasks;
-mod versions;
 mod together;
+mod versions;
 mod workers;
