@@ -1,6 +1,6 @@
 //! Schemathesis against a running daemon: every answer must be as the API's document says, and none a failure of ours.
 //!
-//! It is installed from PyPI into a folder of its own under `target/`, once.
+//! It is installed from `PyPI` into a folder of its own under `target/`, once.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Done {
         .args(["--workers", "1"])
         .args(["--generation-database", "none", "--no-color", "--warnings", "off"])
         .args(["--max-time", "75", "--suppress-health-check", "all"])
-        .current_dir(daemon.folder())
+        .current_dir(Daemon::folder())
         .status()
         .map_err(|error| format!("cannot run schemathesis: {error}"))?;
     eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
@@ -89,7 +89,7 @@ struct Daemon {
 
 impl Daemon {
     fn start() -> Result<Self, String> {
-        let folder = root().join("target/schemathesis-data");
+        let folder = Self::folder();
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let mut child = Command::new(root().join("target/debug/holdoff"))
@@ -108,7 +108,7 @@ impl Daemon {
         Ok(Self { child: child.into(), url })
     }
 
-    fn folder(&self) -> PathBuf {
+    fn folder() -> PathBuf {
         root().join("target/schemathesis-data")
     }
 
