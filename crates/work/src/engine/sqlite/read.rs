@@ -1,5 +1,6 @@
 //! Looking at tasks and steps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteRow;
@@ -103,7 +104,27 @@ pub(super) async fn stats(readers: &SqlitePool, now: i64, stale_after: Duration)
         .bind(now.saturating_sub(micros(stale_after)))
         .fetch_all(&mut *tx)
         .await?;
-    let done = "select lane, count(*) from holdoff_done where state = 3 group by lane";
-    let done: Vec<(i32, i64)> = sqlx::query_as(done).fetch_all(&mut *tx).await?;
+    let done = done_by_lane(&mut tx).await?;
     Ok(reading::stats(lanes, groups, done))
+}
+
+/// How many finished steps are counted at a time: SQLite sorts by lane in memory, all of them at once if it may.
+const COUNTED_AT_ONCE: i64 = 50_000;
+
+async fn done_by_lane(tx: &mut SqliteConnection) -> Result<Vec<(i32, i64)>> {
+    let ends = "select (select min(id) from holdoff_done), (select max(id) from holdoff_done)";
+    let (first, last): (Option<i64>, Option<i64>) = sqlx::query_as(ends).fetch_one(&mut *tx).await?;
+    let (Some(mut from), Some(last)) = (first, last) else { return Ok(Vec::new()) };
+    let mut counts: BTreeMap<i32, i64> = BTreeMap::new();
+    let query =
+        "select lane, count(*) from holdoff_done where id >= ?1 and id < ?2 and state = 3 group by lane";
+    while from <= last {
+        let to = from.saturating_add(COUNTED_AT_ONCE);
+        let part: Vec<(i32, i64)> = sqlx::query_as(query).bind(from).bind(to).fetch_all(&mut *tx).await?;
+        for (lane, count) in part {
+            *counts.entry(lane).or_default() += count;
+        }
+        from = to;
+    }
+    Ok(counts.into_iter().collect())
 }
