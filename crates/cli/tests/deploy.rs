@@ -96,6 +96,15 @@ fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
     );
 }
 
+/// Help is given only if everything before it was understood.
+#[test]
+fn every_flag_is_known() {
+    for (file, line) in command_lines() {
+        let asked = Command::new(env!("CARGO_BIN_EXE_holdoff")).args(&line).arg("--help").output().unwrap();
+        assert!(asked.status.success(), "{file}: {}", String::from_utf8_lossy(&asked.stderr));
+    }
+}
+
 #[test]
 fn what_is_referred_to_is_there() {
     let compose = yaml("compose.yaml").remove(0);

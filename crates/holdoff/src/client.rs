@@ -25,12 +25,14 @@ mod builder;
 mod call;
 mod clock;
 mod error;
+mod fault;
 mod guard;
 mod lock;
 mod new;
 mod seen;
 mod signal;
 mod task;
+mod worker;
 
 use std::sync::Arc;
 
@@ -38,12 +40,14 @@ use holdoff_policy::Policy;
 
 pub use builder::ClientBuilder;
 pub use error::{Error, Problem};
+pub use fault::StepFault;
 pub use guard::LockGuard;
 pub use lock::Lock;
 pub use new::{NewStep, NewTask, Request};
 pub use seen::{Step, StepState, Task, TaskState};
 pub use signal::{Signal, TakenSignal};
 pub use task::TakenTask;
+pub use worker::{PullWorker, PulledStep, StepInput};
 
 /// A daemon to talk to. Cheap to clone; all clones share connections.
 #[derive(Clone, Debug)]

@@ -12,11 +12,13 @@ mod bed;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bed::{Daemon, Target};
-use holdoff::client::{Client, Error, NewStep, NewTask, Request, Signal, StepState, TaskState};
+use holdoff::client::{
+    Client, Error, NewStep, NewTask, PulledStep, Request, Signal, StepFault, StepState, TaskState,
+};
 use holdoff::policy::{Growth, Jitter, Policy};
 use holdoff_policy::PolicySet;
 use holdoff_server::Place;
@@ -170,4 +172,44 @@ async fn what_goes_wrong_is_told_and_no_secret_with_it() {
     let error = client.task("x").await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     assert!(Client::builder("http://a").token("a\nb").build().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_are_pulled_carried_out_and_reported() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    let client = client(&daemon.url);
+    let graph = NewTask::graph()
+        .step("ask", NewStep::new("mail.ask").payload(json!({ "to": "ada" })))
+        .step("answer", NewStep::new("mail.answer").after("ask"));
+    let asked = client.submit(&graph).await.unwrap();
+    let hopeless = client.submit(&NewTask::new("mail.hopeless", json!(1))).await.unwrap();
+
+    let lease = Duration::from_secs(1);
+    let tries = AtomicU32::new(0);
+    let handler = move |step: PulledStep| {
+        let is_first = step.operation == "mail.ask" && tries.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            match step.operation.as_str() {
+                "mail.ask" if is_first => {
+                    // Longer than the lease: it is kept alive.
+                    tokio::time::sleep(lease * 5 / 2).await;
+                    Err(StepFault::transient("busy").retry_after(Duration::from_millis(1)))
+                }
+                "mail.ask" => Ok(json!({ "asked": step.payload["to"], "attempt": step.attempt })),
+                "mail.answer" => Ok(step.inputs[0].output.clone()),
+                _ => Err(StepFault::permanent("never")),
+            }
+        }
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker =
+        client.worker("w1").operation("mail.ask").operation("mail.answer").operation("mail.hopeless");
+    let working = tokio::spawn(worker.lease(lease).run(handler, async { stopped.await.unwrap_or(()) }));
+    let done = client.wait(&asked.id).await.unwrap();
+    assert_eq!(done.state, TaskState::Succeeded, "{done:?}");
+    assert_eq!(done.steps[1].output, Some(json!({ "asked": "ada", "attempt": 2 })));
+    let failed = client.wait(&hopeless.id).await.unwrap();
+    assert_eq!((failed.state, failed.steps[0].class.as_deref()), (TaskState::Failed, Some("permanent")));
+    stop.send(()).unwrap();
+    working.await.unwrap().unwrap();
 }
