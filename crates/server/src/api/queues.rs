@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use axum::Json;
+use axum::{Extension, Json};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use holdoff_policy::PolicySet;
@@ -14,7 +14,9 @@ use utoipa_axum::routes;
 
 use super::input::{Asked, Sent, check_text};
 use super::page::{self, Page};
+use crate::access::Access;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
 
 /// The longest name of anything.
@@ -92,16 +94,18 @@ pub(super) struct QueuesWish {
 }
 
 /// Queues and their operations, by name, with how much is in them.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", security(("token" = ["read"])), params(QueuesWish),
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", security(("token" = ["read", "namespace"])), params(QueuesWish),
     responses((status = 200, description = "A page of them.", body = Page<ShownQueue>)))]
 pub(super) async fn queues(
     State(app): State<App>,
+    access: Access,
     Asked(wish): Asked<QueuesWish>,
 ) -> Result<Response, Problem> {
+    let namespace = access.only(wish.namespace)?;
     let limit = page::limit(wish.limit)? as usize;
     let after: Option<Key> = page::after(wish.cursor.as_deref(), |end| serde_json::from_str(end).ok())?;
     let is_wanted = |lane: &ShownQueue| {
-        wish.namespace.as_ref().is_none_or(|namespace| *namespace == lane.namespace)
+        namespace.as_ref().is_none_or(|namespace| *namespace == lane.namespace)
             && wish.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
             && after.as_ref().is_none_or(|after| key(lane) > *after)
     };
@@ -147,53 +151,58 @@ pub(super) struct Paused {
 }
 
 /// Stops giving out the steps of a queue. What runs goes on.
-#[utoipa::path(post, path = "/v1/queues/pause", tag = "queues", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/queues/pause", tag = "queues", security(("token" = ["admin", "namespace"])),
     request_body = NamedQueue, responses((status = 200, description = "It is paused.", body = Paused)))]
 pub(super) async fn pause_queue(
     State(app): State<App>,
+    access: Access,
     Sent(named): Sent<NamedQueue>,
-) -> Result<Json<Paused>, Problem> {
-    set(&app, named.namespace, Pausable::Queue, &named.queue, true).await
+) -> Result<Answer, Problem> {
+    set(&app, access.namespace(named.namespace)?, Pausable::Queue, &named.queue, true).await
 }
 
 /// Gives the steps of a queue out again.
-#[utoipa::path(post, path = "/v1/queues/resume", tag = "queues", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/queues/resume", tag = "queues", security(("token" = ["admin", "namespace"])),
     request_body = NamedQueue, responses((status = 200, description = "It is not paused.", body = Paused)))]
 pub(super) async fn resume_queue(
     State(app): State<App>,
+    access: Access,
     Sent(named): Sent<NamedQueue>,
-) -> Result<Json<Paused>, Problem> {
-    set(&app, named.namespace, Pausable::Queue, &named.queue, false).await
+) -> Result<Answer, Problem> {
+    set(&app, access.namespace(named.namespace)?, Pausable::Queue, &named.queue, false).await
 }
 
 /// Stops giving out the steps of an operation. What runs goes on.
-#[utoipa::path(post, path = "/v1/operations/pause", tag = "queues", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/operations/pause", tag = "queues", security(("token" = ["admin", "namespace"])),
     request_body = NamedOperation, responses((status = 200, description = "It is paused.", body = Paused)))]
 pub(super) async fn pause_operation(
     State(app): State<App>,
+    access: Access,
     Sent(named): Sent<NamedOperation>,
-) -> Result<Json<Paused>, Problem> {
-    set(&app, named.namespace, Pausable::Operation, &named.operation, true).await
+) -> Result<Answer, Problem> {
+    set(&app, access.namespace(named.namespace)?, Pausable::Operation, &named.operation, true).await
 }
 
 /// Gives the steps of an operation out again.
-#[utoipa::path(post, path = "/v1/operations/resume", tag = "queues", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/operations/resume", tag = "queues", security(("token" = ["admin", "namespace"])),
     request_body = NamedOperation, responses((status = 200, description = "It is not paused.", body = Paused)))]
 pub(super) async fn resume_operation(
     State(app): State<App>,
+    access: Access,
     Sent(named): Sent<NamedOperation>,
-) -> Result<Json<Paused>, Problem> {
-    set(&app, named.namespace, Pausable::Operation, &named.operation, false).await
+) -> Result<Answer, Problem> {
+    set(&app, access.namespace(named.namespace)?, Pausable::Operation, &named.operation, false).await
 }
+
+type Answer = (Extension<Deed>, Json<Paused>);
 
 async fn set(
     app: &App,
-    namespace: Option<String>,
+    namespace: String,
     what: Pausable,
     name: &str,
     paused: bool,
-) -> Result<Json<Paused>, Problem> {
-    let namespace = namespace.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned());
+) -> Result<Answer, Problem> {
     for (what, text) in [("namespace", &*namespace), ("name", name)] {
         if text.is_empty() {
             return Err(Problem::new(Kind::InvalidBody, format!("{what}: it is empty")));
@@ -205,7 +214,13 @@ async fn set(
     } else {
         app.work.resume(&namespace, what, name).await?;
     }
-    Ok(Json(Paused { paused }))
+    let kind = match what {
+        Pausable::Queue => "queue",
+        Pausable::Operation => "operation",
+    };
+    let verb = if paused { "pause" } else { "resume" };
+    let deed = Deed::new(format!("{kind}.{verb}"), name).within(namespace);
+    Ok((Extension(deed), Json(Paused { paused })))
 }
 
 /// The namespaces there are: those with work in them, those of the policies, and the default.
@@ -215,11 +230,15 @@ pub(super) struct Namespaces {
 }
 
 /// The namespaces there are.
-#[utoipa::path(get, path = "/v1/namespaces", tag = "queues", security(("token" = ["read"])),
+#[utoipa::path(get, path = "/v1/namespaces", tag = "queues", security(("token" = ["read", "namespace"])),
     responses((status = 200, description = "Their names.", body = Namespaces)))]
-pub(super) async fn namespaces(State(app): State<App>) -> Result<Json<Namespaces>, Problem> {
+pub(super) async fn namespaces(
+    State(app): State<App>,
+    access: Access,
+) -> Result<Json<Namespaces>, Problem> {
     let mut items: BTreeSet<String> = app.work.policies().namespaces().keys().cloned().collect();
     items.insert(PolicySet::DEFAULT_NAMESPACE.to_owned());
     items.extend(app.work.stats().await?.into_iter().map(|lane| lane.namespace));
+    items.retain(|namespace| access.sees(namespace));
     Ok(Json(Namespaces { items }))
 }

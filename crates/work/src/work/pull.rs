@@ -34,6 +34,8 @@ pub struct Claimer {
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub(crate) claimed: Claimed,
+    /// Nothing if the step is not held, so that nobody knows.
+    namespace: Option<String>,
     operation: String,
     inputs: Vec<(String, Payload)>,
     pub(crate) since: Duration,
@@ -88,7 +90,8 @@ impl Claimer {
         let held = patiently(&shared.callers, |_| shared.store.held(step, lease)).await?;
         let Some((claimed, before)) = held else { return Ok(Claim::over(step, lease, since)) };
         let lane = shared.names.lane(&*shared.store, claimed.lane).await?;
-        Ok(Claim { claimed, operation: lane.lane.operation.clone(), inputs: Vec::new(), since, before })
+        let (namespace, operation) = (Some(lane.lane.namespace.clone()), lane.lane.operation.clone());
+        Ok(Claim { claimed, namespace, operation, inputs: Vec::new(), since, before })
     }
 
     /// Claims due steps of one lane, at most so many, for so long.
@@ -113,6 +116,7 @@ impl Claimer {
             let inputs_of_step = mine.into_iter().map(|(_, name, output)| (name, output)).collect();
             claims.push(Claim {
                 claimed,
+                namespace: Some(lane.lane.namespace.clone()),
                 operation: lane.lane.operation.clone(),
                 inputs: inputs_of_step,
                 since,
@@ -209,7 +213,8 @@ impl Claim {
             payload: Payload::empty(),
             whereabouts: None,
         };
-        Self { claimed, operation: String::new(), inputs: Vec::new(), since, before: Duration::ZERO }
+        let (operation, inputs) = (String::new(), Vec::new());
+        Self { claimed, namespace: None, operation, inputs, since, before: Duration::ZERO }
     }
 
     const fn is_over(&self) -> bool {
@@ -223,6 +228,11 @@ impl Claim {
     /// The step.
     pub const fn step(&self) -> StepId {
         self.claimed.step
+    }
+
+    /// Its namespace; nothing if the step is not held any more.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
     }
 
     /// Its operation.

@@ -1,6 +1,6 @@
 //! What operators do to many steps at once.
 
-use axum::Json;
+use axum::{Extension, Json};
 use axum::extract::State;
 use holdoff_work::{Action, Filter};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,9 @@ use utoipa::ToSchema;
 
 use super::super::input::Sent;
 use super::super::wish::FilterForm;
+use crate::access::Access;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
 
 /// Which steps, and whether it is meant.
@@ -32,38 +34,82 @@ pub(super) struct Done {
 }
 
 /// Makes failed and conflicted steps ready again, with all their tries before them.
-#[utoipa::path(post, path = "/v1/steps/retry", tag = "steps", security(("token" = ["admin"])), request_body = Order,
+#[utoipa::path(post, path = "/v1/steps/retry", tag = "steps", security(("token" = ["admin", "namespace"])), request_body = Order,
     responses((status = 200, description = "How many.", body = Done)))]
-pub(super) async fn retry(State(app): State<App>, Sent(order): Sent<Order>) -> Result<Json<Done>, Problem> {
-    carry_out(&app, order, &Action::Retry).await
+pub(super) async fn retry(
+    State(app): State<App>,
+    access: Access,
+    Sent(order): Sent<Order>,
+) -> Result<Answer, Problem> {
+    carry_out(&app, &access, order, &Action::Retry).await
 }
 
 /// Cancels the tasks of these steps: everything of them that is not finished.
-#[utoipa::path(post, path = "/v1/steps/cancel", tag = "steps", security(("token" = ["admin"])), request_body = Order,
+#[utoipa::path(post, path = "/v1/steps/cancel", tag = "steps", security(("token" = ["admin", "namespace"])), request_body = Order,
     responses((status = 200, description = "How many.", body = Done)))]
-pub(super) async fn cancel(State(app): State<App>, Sent(order): Sent<Order>) -> Result<Json<Done>, Problem> {
-    carry_out(&app, order, &Action::Cancel).await
+pub(super) async fn cancel(
+    State(app): State<App>,
+    access: Access,
+    Sent(order): Sent<Order>,
+) -> Result<Answer, Problem> {
+    carry_out(&app, &access, order, &Action::Cancel).await
 }
 
 /// Gives failed and conflicted steps up for good; what depends on them stays blocked.
-#[utoipa::path(post, path = "/v1/steps/discard", tag = "steps", security(("token" = ["admin"])), request_body = Order,
+#[utoipa::path(post, path = "/v1/steps/discard", tag = "steps", security(("token" = ["admin", "namespace"])), request_body = Order,
     responses((status = 200, description = "How many.", body = Done)))]
-pub(super) async fn discard(State(app): State<App>, Sent(order): Sent<Order>) -> Result<Json<Done>, Problem> {
-    carry_out(&app, order, &Action::Discard).await
+pub(super) async fn discard(
+    State(app): State<App>,
+    access: Access,
+    Sent(order): Sent<Order>,
+) -> Result<Answer, Problem> {
+    carry_out(&app, &access, order, &Action::Discard).await
 }
 
-async fn carry_out(app: &App, order: Order, action: &Action) -> Result<Json<Done>, Problem> {
+type Answer = (Option<Extension<Deed>>, Json<Done>);
+
+async fn carry_out(app: &App, access: &Access, order: Order, action: &Action) -> Result<Answer, Problem> {
     let refused = |why: String| Problem::new(Kind::InvalidBody, why);
-    let filter = order.filter.filter().map_err(|why| refused(format!("filter.{why}")))?;
+    let mut filter = order.filter.filter().map_err(|why| refused(format!("filter.{why}")))?;
     if filter == Filter::default() {
         return Err(refused(
             "filter: say which steps; all of a namespace is `\"namespace\": \"default\"`".to_owned(),
         ));
     }
-    let count = if order.dry_run {
-        app.work.affected(&filter, action).await?
-    } else {
-        app.work.act(&filter, action).await?
-    };
-    Ok(Json(Done { count, dry_run: order.dry_run }))
+    filter.namespace = access.only(filter.namespace)?;
+    let dry_run = order.dry_run;
+    if dry_run {
+        return Ok((None, Json(Done { count: app.work.affected(&filter, action).await?, dry_run })));
+    }
+    let count = app.work.act(&filter, action).await?;
+    let mut deed = Deed::new(format!("steps.{}", name(action)), about(&filter)).times(count);
+    deed.namespace = filter.namespace;
+    Ok((Some(Extension(deed)), Json(Done { count, dry_run })))
+}
+
+const fn name(action: &Action) -> &'static str {
+    match action {
+        Action::Retry => "retry",
+        Action::Cancel => "cancel",
+        Action::Discard => "discard",
+        _ => "resolve",
+    }
+}
+
+/// Which steps were meant, for whoever reads the audit log.
+fn about(filter: &Filter) -> String {
+    let states = filter.states.iter().map(|state| state.name()).collect::<Vec<_>>().join(",");
+    let states = (!states.is_empty()).then_some(states);
+    let said = [
+        ("task", filter.task.map(|task| task.to_string())),
+        ("step", filter.step.map(|step| step.to_string())),
+        ("state", states),
+        ("queue", filter.queue.clone()),
+        ("operation", filter.operation.clone()),
+        ("destination", filter.destination.clone()),
+        ("class", filter.class.clone()),
+        ("text", filter.text.clone()),
+    ];
+    let said = said.into_iter().filter_map(|(what, value)| Some(format!("{what}={}", value?)));
+    said.collect::<Vec<_>>().join(" ")
 }

@@ -12,6 +12,7 @@ use super::super::forms::Wait;
 use super::super::input::{Asked, NamedStep};
 use super::super::page::{self, Page};
 use super::super::wish::{FilterForm, States};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::schema::{ClassWord, StepIdText, StepStateWord, TaskIdText, WaitText};
@@ -62,12 +63,12 @@ pub(super) struct StepsWish {
 }
 
 impl StepsWish {
-    fn filter(self) -> Result<Filter, Problem> {
+    fn filter(self, access: &Access) -> Result<Filter, Problem> {
         let form = FilterForm {
             state: self.state,
             task: self.task,
             step: self.step,
-            namespace: self.namespace,
+            namespace: access.only(self.namespace)?,
             queue: self.queue,
             operation: self.operation,
             destination: self.destination,
@@ -91,36 +92,44 @@ struct StepWithAttempts<'a> {
 }
 
 /// Steps, newest first.
-#[utoipa::path(get, path = "/v1/steps", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+#[utoipa::path(get, path = "/v1/steps", tag = "steps", security(("token" = ["read", "namespace"])), params(StepsWish),
     responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
 pub(super) async fn steps(
     State(app): State<App>,
+    access: Access,
     Asked(wish): Asked<StepsWish>,
 ) -> Result<Response, Problem> {
-    list(&app, wish, None).await
+    list(&app, &access, wish, None).await
 }
 
 /// Steps that were given up, newest first.
-#[utoipa::path(get, path = "/v1/failed", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+#[utoipa::path(get, path = "/v1/failed", tag = "steps", security(("token" = ["read", "namespace"])), params(StepsWish),
     responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
 pub(super) async fn failed(
     State(app): State<App>,
+    access: Access,
     Asked(wish): Asked<StepsWish>,
 ) -> Result<Response, Problem> {
-    list(&app, wish, Some(StepState::Failed)).await
+    list(&app, &access, wish, Some(StepState::Failed)).await
 }
 
 /// Steps about which somebody must decide, newest first.
-#[utoipa::path(get, path = "/v1/conflicts", tag = "steps", security(("token" = ["read"])), params(StepsWish),
+#[utoipa::path(get, path = "/v1/conflicts", tag = "steps", security(("token" = ["read", "namespace"])), params(StepsWish),
     responses((status = 200, description = "A page of them.", body = Page<ShownStep<'static>>)))]
 pub(super) async fn conflicts(
     State(app): State<App>,
+    access: Access,
     Asked(wish): Asked<StepsWish>,
 ) -> Result<Response, Problem> {
-    list(&app, wish, Some(StepState::Conflicted)).await
+    list(&app, &access, wish, Some(StepState::Conflicted)).await
 }
 
-async fn list(app: &App, wish: StepsWish, only: Option<StepState>) -> Result<Response, Problem> {
+async fn list(
+    app: &App,
+    access: &Access,
+    wish: StepsWish,
+    only: Option<StepState>,
+) -> Result<Response, Problem> {
     if only.is_some() && wish.state.is_some() {
         return Err(Problem::new(Kind::InvalidQuery, "state: the path says it already"));
     }
@@ -133,7 +142,7 @@ async fn list(app: &App, wish: StepsWish, only: Option<StepState>) -> Result<Res
     if payloads {
         paging = paging.with_payloads();
     }
-    let mut filter = wish.filter()?;
+    let mut filter = wish.filter(access)?;
     filter.states.extend(only);
     let steps = app.work.list(&filter, &paging).await?;
     let is_full = steps.len() >= limit as usize;
@@ -145,34 +154,46 @@ async fn list(app: &App, wish: StepsWish, only: Option<StepState>) -> Result<Res
 /// One step, with its payload and its attempts.
 ///
 /// Its `ETag` is what `If-Match` wants when a conflict is resolved.
-#[utoipa::path(get, path = "/v1/steps/{task}/{number}", tag = "steps", security(("token" = ["read"])),
+#[utoipa::path(get, path = "/v1/steps/{task}/{number}", tag = "steps", security(("token" = ["read", "namespace"])),
     params(("task" = inline(TaskIdText), Path, description = "Its task."),
         ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647)),
     responses((status = 200, description = "The step.", body = StepWithAttempts<'static>,
         headers(("etag" = String, description = "It changes whenever the step does.")))))]
-pub(super) async fn step(State(app): State<App>, NamedStep(id): NamedStep) -> Result<Response, Problem> {
-    let (task, step) = find(&app, id).await?;
+pub(super) async fn step(
+    State(app): State<App>,
+    access: Access,
+    NamedStep(id): NamedStep,
+) -> Result<Response, Problem> {
+    let (task, step) = find(&app, &access, id).await?;
     let attempts = task.attempts.iter().filter(|attempt| attempt.step == id).map(ShownAttempt::new).collect();
     let shown = StepWithAttempts { step: ShownStep::new(&step, true), attempts };
     Ok(([(ETAG, etag(&step))], Json(shown)).into_response())
 }
 
 /// The attempts of a step that did not succeed, the oldest first.
-#[utoipa::path(get, path = "/v1/steps/{task}/{number}/attempts", tag = "steps", security(("token" = ["read"])),
+#[utoipa::path(get, path = "/v1/steps/{task}/{number}/attempts", tag = "steps", security(("token" = ["read", "namespace"])),
     params(("task" = inline(TaskIdText), Path, description = "Its task."),
         ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647)),
     responses((status = 200, description = "The attempts.", body = Page<ShownAttempt<'static>>)))]
-pub(super) async fn attempts(State(app): State<App>, NamedStep(id): NamedStep) -> Result<Response, Problem> {
-    let (task, _) = find(&app, id).await?;
+pub(super) async fn attempts(
+    State(app): State<App>,
+    access: Access,
+    NamedStep(id): NamedStep,
+) -> Result<Response, Problem> {
+    let (task, _) = find(&app, &access, id).await?;
     let attempts = task.attempts.iter().filter(|attempt| attempt.step == id).map(ShownAttempt::new).collect();
     Ok(Json(Page::new(attempts, None)).into_response())
 }
 
-/// A step, and what else is known of its task.
-pub(super) async fn find(app: &App, id: StepId) -> Result<(TaskRecord, StepRecord), Problem> {
+/// A step, and what else is known of its task. What is another namespace's is not there at all.
+pub(super) async fn find(
+    app: &App,
+    access: &Access,
+    id: StepId,
+) -> Result<(TaskRecord, StepRecord), Problem> {
     let task = app.work.task(id.task).await?;
     let found = task.and_then(|mut task| {
-        let place = task.steps.iter().position(|step| step.id == id)?;
+        let place = task.steps.iter().position(|step| step.id == id && access.sees(&step.namespace))?;
         let step = task.steps.swap_remove(place);
         Some((task, step))
     });

@@ -1,6 +1,6 @@
 //! Deciding a conflict.
 
-use axum::Json;
+use axum::{Extension, Json};
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
 use axum::http::{HeaderMap, HeaderValue};
@@ -14,7 +14,9 @@ use utoipa::ToSchema;
 
 use super::super::input::{NamedStep, Sent};
 use super::look::{etag, find};
+use crate::access::Access;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema::TaskIdText;
 use crate::show::ShownStep;
@@ -34,7 +36,7 @@ pub(super) struct Resolution {
 /// Decides a conflict: the step becomes ready again.
 ///
 /// Whoever changes the payload must have seen the step as it is: `If-Match` must be its `ETag`.
-#[utoipa::path(post, path = "/v1/conflicts/{task}/{number}/resolve", tag = "steps", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/conflicts/{task}/{number}/resolve", tag = "steps", security(("token" = ["admin", "namespace"])),
     params(("task" = inline(TaskIdText), Path, description = "Its task."),
         ("number" = u32, Path, description = "Its number in the task, from 0.", maximum = 2_147_483_647),
         ("if-match" = Option<String>, Header, description = "The `ETag` of the step when it was looked at.")),
@@ -51,11 +53,12 @@ pub(super) struct Resolution {
     ))]
 pub(super) async fn resolve(
     State(app): State<App>,
+    access: Access,
     NamedStep(id): NamedStep,
     headers: HeaderMap,
     Sent(resolution): Sent<Resolution>,
 ) -> Result<Response, Problem> {
-    let (_, step) = find(&app, id).await?;
+    let (_, step) = find(&app, &access, id).await?;
     let payload = resolution.payload(&step)?;
     let mut filter = Filter::step(id);
     match (headers.get(IF_MATCH), &payload) {
@@ -74,8 +77,9 @@ pub(super) async fn resolve(
     if app.work.act(&filter, &Action::Resolve(payload)).await? == 0 {
         return Err(changed());
     }
-    let (_, step) = find(&app, id).await?;
-    Ok(([(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
+    let (_, step) = find(&app, &access, id).await?;
+    let deed = Deed::new("step.resolve", id.to_string()).within(&step.namespace);
+    Ok((Extension(deed), [(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
 }
 
 impl Resolution {

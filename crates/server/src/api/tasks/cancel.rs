@@ -1,14 +1,16 @@
 //! Cancelling a task.
 
-use axum::Json;
+use axum::{Extension, Json};
 use axum::extract::State;
-use holdoff_work::{Action, Filter};
+use holdoff_work::{Action, Filter, TaskRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::input::NamedTask;
 use super::look::unknown;
+use crate::access::Access;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::Problem;
 use crate::schema::TaskIdText;
 
@@ -23,16 +25,22 @@ pub(super) struct Cancelled {
 /// Cancels a task: everything of it that is not finished.
 ///
 /// What runs is not interrupted, but its report changes nothing any more.
-#[utoipa::path(post, path = "/v1/tasks/{id}/cancel", tag = "tasks", security(("token" = ["admin"])),
+#[utoipa::path(post, path = "/v1/tasks/{id}/cancel", tag = "tasks", security(("token" = ["admin", "namespace"])),
     params(("id" = inline(TaskIdText), Path, description = "The task.")),
     responses((status = 200, description = "It is cancelled.", body = Cancelled)))]
 pub(super) async fn cancel_task(
     State(app): State<App>,
+    access: Access,
     NamedTask(id): NamedTask,
-) -> Result<Json<Cancelled>, Problem> {
-    let count = app.work.act(&Filter::task(id), &Action::Cancel).await?;
-    if count == 0 && app.work.task(id).await?.is_none() {
+) -> Result<(Extension<Deed>, Json<Cancelled>), Problem> {
+    let mut filter = Filter::task(id);
+    filter.namespace = access.only(None)?;
+    let count = app.work.act(&filter, &Action::Cancel).await?;
+    let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
+    if count == 0 && app.work.task(id).await?.filter(is_seen).is_none() {
         return Err(unknown(id));
     }
-    Ok(Json(Cancelled { count }))
+    let mut deed = Deed::new("task.cancel", id.to_string()).times(count);
+    deed.namespace = filter.namespace;
+    Ok((Extension(deed), Json(Cancelled { count })))
 }

@@ -47,9 +47,9 @@ pub(super) struct TasksWish {
 }
 
 impl TasksWish {
-    fn filter(self) -> Result<Filter, Problem> {
+    fn filter(self, access: &Access) -> Result<Filter, Problem> {
         let form = FilterForm {
-            namespace: self.namespace,
+            namespace: access.only(self.namespace)?,
             queue: self.queue,
             operation: self.operation,
             older_than: self.older_than,
@@ -97,16 +97,17 @@ impl From<TaskSummary> for ShownSummary {
 }
 
 /// Tasks, newest first.
-#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", security(("token" = ["read"])), params(TasksWish),
+#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", security(("token" = ["read", "namespace"])), params(TasksWish),
     responses((status = 200, description = "A page of them.", body = Page<ShownSummary>)))]
 pub(super) async fn tasks(
     State(app): State<App>,
+    access: Access,
     Asked(wish): Asked<TasksWish>,
 ) -> Result<Response, Problem> {
     let limit = page::limit(wish.limit)?;
     let before = page::after(wish.cursor.as_deref(), |end| end.parse::<TaskId>().ok())?;
     let state = wish.state;
-    let found = app.work.tasks(&wish.filter()?, state, before, limit).await?;
+    let found = app.work.tasks(&wish.filter(&access)?, state, before, limit).await?;
     let shown: Vec<ShownSummary> = found.tasks.into_iter().map(Into::into).collect();
     Ok(Json(Page::new(shown, found.next.map(|id| id.to_string()))).into_response())
 }

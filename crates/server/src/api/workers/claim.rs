@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use holdoff_policy::PolicySet;
 use holdoff_work::{Claim, Claimer, Payload, StepId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use utoipa::ToSchema;
 use super::super::forms::Wait;
 use super::super::input::{Sent, check_text};
 use super::{invalid, lease};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Problem, ProblemBody};
 use crate::schema::{StepIdText, WaitText};
@@ -120,19 +120,23 @@ impl<'a> ClaimedStep<'a> {
 ///
 /// HTTP steps are not given out: the daemon makes those requests itself. Whoever goes away before the answer comes
 /// loses what was claimed until the lease is over.
-#[utoipa::path(post, path = "/v1/workers/claim", tag = "workers", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/workers/claim", tag = "workers", security(("token" = ["work", "namespace"])),
     request_body = ClaimForm,
     responses(
         (status = 200, description = "What there was, perhaps nothing.", body = Claimed<'static>),
         (status = 429, description = "Too many wait; come back after `Retry-After`.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub(super) async fn claim(State(app): State<App>, Sent(form): Sent<ClaimForm>) -> Result<Response, Problem> {
+pub(super) async fn claim(
+    State(app): State<App>,
+    access: Access,
+    Sent(form): Sent<ClaimForm>,
+) -> Result<Response, Problem> {
     form.check().map_err(invalid)?;
     let lease = lease(&app, form.lease.as_ref())?;
     let wait = form.wait.as_ref().map_or(Duration::ZERO, |Wait(wait)| *wait);
     let limit = form.limit.unwrap_or(1);
-    let claimer = form.claimer(&app).await?;
+    let claimer = form.claimer(&app, &access).await?;
     let claims = if wait.is_zero() {
         claimer.claim(limit, lease).await?
     } else {
@@ -169,8 +173,8 @@ impl ClaimForm {
         }
     }
 
-    async fn claimer(self, app: &App) -> Result<Claimer, Problem> {
-        let namespace = self.namespace.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned());
+    async fn claimer(self, app: &App, access: &Access) -> Result<Claimer, Problem> {
+        let namespace = access.namespace(self.namespace)?;
         let claimer = app.pull.claimer(&self.worker).await?;
         Ok(claimer.wanting(vec![namespace], self.queues, self.operations))
     }

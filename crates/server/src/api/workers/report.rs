@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::super::forms::Wait;
 use super::super::input::Sent;
 use super::{invalid, lease};
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema::{ClassWord, OutcomeWord, StepIdText, WaitText};
@@ -105,7 +106,7 @@ pub(super) struct SnoozeForm {
 }
 
 /// Says that the worker is alive, so that the step stays its own.
-#[utoipa::path(post, path = "/v1/workers/heartbeat", tag = "workers", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/workers/heartbeat", tag = "workers", security(("token" = ["work", "namespace"])),
     request_body = HeartbeatForm,
     responses(
         (status = 200, description = "It is still the worker's.", body = Held),
@@ -114,16 +115,17 @@ pub(super) struct SnoozeForm {
     ))]
 pub(super) async fn heartbeat(
     State(app): State<App>,
+    access: Access,
     Sent(form): Sent<HeartbeatForm>,
 ) -> Result<Json<Held>, Problem> {
     let lease = lease(&app, form.lease.as_ref())?;
-    let (claimer, claim) = held(&app, &form.step, form.token).await?;
+    let (claimer, claim) = held(&app, &access, &form.step, form.token).await?;
     claimer.heartbeat(&claim, lease).await?;
     Ok(Json(Held { expires_in: lease.as_secs_f64() }))
 }
 
 /// Says that a step has succeeded.
-#[utoipa::path(post, path = "/v1/workers/complete", tag = "workers", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/workers/complete", tag = "workers", security(("token" = ["work", "namespace"])),
     request_body = CompleteForm,
     responses(
         (status = 200, description = "It is recorded.", body = Received),
@@ -132,6 +134,7 @@ pub(super) async fn heartbeat(
     ))]
 pub(super) async fn complete(
     State(app): State<App>,
+    access: Access,
     Sent(form): Sent<CompleteForm>,
 ) -> Result<Json<Received>, Problem> {
     let output = output(form.output, form.output_base64)?;
@@ -140,12 +143,12 @@ pub(super) async fn complete(
         let detail = format!("the output has {size} bytes, and may have {limit} (work.max_output)");
         return Err(Problem::new(Kind::TooLarge, detail));
     }
-    let (claimer, claim) = held(&app, &form.step, form.token).await?;
+    let (claimer, claim) = held(&app, &access, &form.step, form.token).await?;
     received(&claim, claimer.complete(&claim, output).await?)
 }
 
 /// Says that a step has failed. Its policy decides what becomes of it.
-#[utoipa::path(post, path = "/v1/workers/fail", tag = "workers", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/workers/fail", tag = "workers", security(("token" = ["work", "namespace"])),
     request_body = FailForm,
     responses(
         (status = 200, description = "It is recorded.", body = Received),
@@ -154,6 +157,7 @@ pub(super) async fn complete(
     ))]
 pub(super) async fn fail(
     State(app): State<App>,
+    access: Access,
     Sent(form): Sent<FailForm>,
 ) -> Result<Json<Received>, Problem> {
     let class = form.class.as_deref().unwrap_or(Class::Transient.name());
@@ -163,12 +167,12 @@ pub(super) async fn fail(
         failure = failure.with_retry_after(at_most_a_year("retry_after", wait)?);
     }
     let fault = Fault::new(failure, form.message.unwrap_or_default());
-    let (claimer, claim) = held(&app, &form.step, form.token).await?;
+    let (claimer, claim) = held(&app, &access, &form.step, form.token).await?;
     received(&claim, claimer.fail(&claim, fault).await?)
 }
 
 /// Puts a step off. No attempt is burnt.
-#[utoipa::path(post, path = "/v1/workers/snooze", tag = "workers", security(("token" = ["work"])),
+#[utoipa::path(post, path = "/v1/workers/snooze", tag = "workers", security(("token" = ["work", "namespace"])),
     request_body = SnoozeForm,
     responses(
         (status = 200, description = "It is recorded.", body = Received),
@@ -177,17 +181,21 @@ pub(super) async fn fail(
     ))]
 pub(super) async fn snooze(
     State(app): State<App>,
+    access: Access,
     Sent(form): Sent<SnoozeForm>,
 ) -> Result<Json<Received>, Problem> {
     let wait = at_most_a_year("wait", &form.wait)?;
-    let (claimer, claim) = held(&app, &form.step, form.token).await?;
+    let (claimer, claim) = held(&app, &access, &form.step, form.token).await?;
     received(&claim, claimer.snooze(&claim, wait, form.reason.as_deref().unwrap_or_default()).await?)
 }
 
-async fn held(app: &App, step: &str, token: u64) -> Result<(Claimer, Claim), Problem> {
+async fn held(app: &App, access: &Access, step: &str, token: u64) -> Result<(Claimer, Claim), Problem> {
     let step: StepId = step.parse().map_err(|_| invalid("step: expected `TASK/NUMBER`"))?;
     let claimer = app.pull.reporter().await?;
     let claim = claimer.held(step, token).await?;
+    if claim.namespace().is_some_and(|namespace| !access.sees(namespace)) {
+        return Err(Error::Fenced { step, lease: token }.into());
+    }
     Ok((claimer, claim))
 }
 
