@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use axum::{Extension, Json};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use holdoff_policy::PolicySet;
 use holdoff_work::{Pausable, QueueStats};
 use serde::{Deserialize, Serialize};
@@ -216,7 +216,7 @@ async fn set(
     }
     let kind = match what {
         Pausable::Queue => "queue",
-        Pausable::Operation => "operation",
+        _ => "operation",
     };
     let verb = if paused { "pause" } else { "resume" };
     let deed = Deed::new(format!("{kind}.{verb}"), name).within(namespace);
@@ -232,10 +232,7 @@ pub(super) struct Namespaces {
 /// The namespaces there are.
 #[utoipa::path(get, path = "/v1/namespaces", tag = "queues", security(("token" = ["read", "namespace"])),
     responses((status = 200, description = "Their names.", body = Namespaces)))]
-pub(super) async fn namespaces(
-    State(app): State<App>,
-    access: Access,
-) -> Result<Json<Namespaces>, Problem> {
+pub(super) async fn namespaces(State(app): State<App>, access: Access) -> Result<Json<Namespaces>, Problem> {
     let mut items: BTreeSet<String> = app.work.policies().namespaces().keys().cloned().collect();
     items.insert(PolicySet::DEFAULT_NAMESPACE.to_owned());
     items.extend(app.work.stats().await?.into_iter().map(|lane| lane.namespace));

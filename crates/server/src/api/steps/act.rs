@@ -1,7 +1,7 @@
 //! What operators do to many steps at once.
 
-use axum::{Extension, Json};
 use axum::extract::State;
+use axum::{Extension, Json};
 use holdoff_work::{Action, Filter};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

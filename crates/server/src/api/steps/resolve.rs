@@ -1,10 +1,10 @@
 //! Deciding a conflict.
 
-use axum::{Extension, Json};
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_MATCH};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdoff_work::{Action, Filter, HttpStep, Payload, StepRecord, StepState};

@@ -1,7 +1,7 @@
 //! Cancelling a task.
 
-use axum::{Extension, Json};
 use axum::extract::State;
+use axum::{Extension, Json};
 use holdoff_work::{Action, Filter, TaskRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -37,7 +37,7 @@ pub(super) async fn cancel_task(
     filter.namespace = access.only(None)?;
     let count = app.work.act(&filter, &Action::Cancel).await?;
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
-    if count == 0 && app.work.task(id).await?.filter(is_seen).is_none() {
+    if count == 0 && !app.work.task(id).await?.as_ref().is_some_and(is_seen) {
         return Err(unknown(id));
     }
     let mut deed = Deed::new("task.cancel", id.to_string()).times(count);
