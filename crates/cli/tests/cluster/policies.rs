@@ -64,7 +64,10 @@ async fn policies_applied_on_one_are_in_force_on_all() {
     // What cannot be used changes nothing; what can is published from the daemon's own file.
     std::fs::write(&config, "[policies.x]\nbase = 3").unwrap();
     nodes[0].signal("-HUP");
-    std::fs::write(&config, fresh("hung")).unwrap();
+    // All at once: whoever reads a file while it is being written reads half of it.
+    let whole = folder.path().join("whole.toml");
+    std::fs::write(&whole, fresh("hung")).unwrap();
+    std::fs::rename(&whole, &config).unwrap();
     nodes[0].signal("-HUP");
     in_force_on_all(&nodes, "hung", "SIGHUP").await;
     until("no drift is left where the file was read again", async || {

@@ -264,6 +264,8 @@ impl LeaseStore for Postgres {
     }
 
     async fn raise_era(&self) -> Result<u64> {
+        // If the server has forgotten its memory, the era is raised for that too: before, so that this one is the last.
+        sqlx::query("select holdoff.lock_awake()").execute(&self.pool).await?;
         let mut tx = self.pool.begin().await?;
         sqlx::query("set local synchronous_commit = on").execute(&mut *tx).await?;
         // Grants that have read the old era end before it is raised, and those that come wait to read the new one.
