@@ -16,7 +16,9 @@ pub(crate) fn run(command: &AdminArgs, args: &Args) -> Result<ExitCode, Failure>
     runtime.block_on(Box::pin(async {
         match &command.command {
             AdminCommand::Backup { file } => backup::run(&place, file, args.json).await,
-            AdminCommand::Restore { file, force } => restore::run(&place, file, *force, args.json).await,
+            AdminCommand::Restore { file, force, era } => {
+                restore::run(&place, file, *force, *era, args.json).await
+            }
         }
     }))?;
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::Instrument;
 
 use known::Known;
 pub(crate) use need::Need;
@@ -21,6 +22,7 @@ use refusal::Refusal;
 pub(crate) use who::Access;
 
 use crate::keep::{Deed, Keep, Presented, Scope};
+use crate::problem::{Kind, Problem};
 use crate::rate::{Buckets, Rate};
 use crate::{Settings, api, clock, metrics};
 
@@ -119,17 +121,12 @@ impl Door {
         self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
     }
 
-    /// Writes down what was done, if it was something that an operator does. Also when the client does not wait.
+    /// Writes down what was done.
     async fn write_down(&self, deed: Deed) {
-        let keep = self.keep.clone();
-        let noting = tokio::spawn(async move {
-            if let Err(error) = keep.note(&deed).await {
-                let (who, action, object) = (&deed.who, &deed.action, &deed.object);
-                tracing::error!(%error, who, action, object, "done, and missing in the audit log");
-            }
-        });
-        // It cannot be cancelled, and does not panic.
-        let _ = noting.await;
+        if let Err(error) = self.keep.note(&deed).await {
+            let (who, action, object) = (&deed.who, &deed.action, &deed.object);
+            tracing::error!(%error, who, action, object, "done, and missing in the audit log");
+        }
     }
 }
 
@@ -145,19 +142,32 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
     };
     let id = request.extensions().get::<RequestId>().map(|RequestId(id)| id.clone());
     request.extensions_mut().insert(access.clone());
-    let mut response = next.run(request).await;
-
-    let told = response.extensions_mut().remove::<Deed>();
     let is_admin = matches!(need, Need::Scope { scope: Scope::Admin, .. });
-    let is_change =
-        is_admin && !matches!(method, Method::GET | Method::HEAD) && response.status().is_success();
-    // What no handler has described is written down all the same.
-    let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
-    if let Some(deed) = told.or_else(|| is_change.then(plain)) {
-        door.write_down(access.sign(deed, id)).await;
+    if !is_admin || matches!(method, Method::GET | Method::HEAD) {
+        return next.run(request).await;
     }
-    response
+    let act = async move {
+        let mut response = next.run(request).await;
+        let told = response.extensions_mut().remove::<Deed>();
+        let is_change =
+            response.status().is_success() && response.extensions_mut().remove::<NothingDone>().is_none();
+        // What no handler has described is written down all the same.
+        let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
+        if let Some(deed) = told.or_else(|| is_change.then(plain)) {
+            door.write_down(access.sign(deed, id)).await;
+        }
+        response
+    };
+    // To its end, also if the client goes away meanwhile: nobody acts and is not written down.
+    let acted = tokio::spawn(act.in_current_span()).await;
+    acted.unwrap_or_else(|_| {
+        Problem::new(Kind::Internal, "the log says more, under this request's id").into_response()
+    })
 }
+
+/// That an operator only looked at what would happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NothingDone;
 
 /// What stands after `Bearer`.
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -47,7 +47,8 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
 
     let answered = async {
-        if let Some(problem) = wrong_host(request.headers(), &door.hosts) {
+        let wrong = wrong_host(request.headers(), &door.hosts);
+        if let Some(problem) = wrong.or_else(|| wrong_origin(request.headers(), &door.hosts)) {
             return problem.into_response();
         }
         let late = |_| {
@@ -100,6 +101,17 @@ fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
         Hosts::Named(_) => "only the names under server.hosts are answered to, as the request's Host",
     };
     (!is_ours).then(|| Problem::new(Kind::WrongHost, detail))
+}
+
+/// Where no token is needed, a page from elsewhere may have a browser send what needs no body; but the browser says where
+/// the page is from.
+fn wrong_origin(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
+    let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
+    let is_ours = origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
+    let is_open = matches!(hosts, Hosts::Loopback);
+    (is_open && !is_ours).then(|| {
+        Problem::new(Kind::WrongHost, "pages from elsewhere are not answered, as the request's Origin")
+    })
 }
 
 /// A host without its port, in small letters.

@@ -78,17 +78,21 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
 
     /// How long this one must wait; nothing if not at all. Nothing is taken.
     pub(crate) fn wait(&self, key: &K, now: Duration) -> Option<Duration> {
-        let full_at = self.lock().get(key).copied().unwrap_or_default();
+        self.wait_in(&self.lock(), key, now)
+    }
+
+    fn wait_in(&self, buckets: &HashMap<K, Duration>, key: &K, now: Duration) -> Option<Duration> {
+        let full_at = buckets.get(key).copied().unwrap_or_default();
         let wait = (full_at + self.rate.interval()).saturating_sub(now + self.rate.per);
         (!wait.is_zero()).then_some(wait)
     }
 
     /// Takes one; else says how long to wait.
     pub(crate) fn take(&self, key: &K, now: Duration) -> Result<(), Duration> {
-        if let Some(wait) = self.wait(key, now) {
+        let mut buckets = self.lock();
+        if let Some(wait) = self.wait_in(&buckets, key, now) {
             return Err(wait);
         }
-        let mut buckets = self.lock();
         if buckets.len() >= MOST && !buckets.contains_key(key) {
             make_room(&mut buckets, now);
         }

@@ -53,9 +53,14 @@ async fn policies_are_published_by_the_api() {
     let metrics = other.get("/metrics").await.text().await.unwrap();
     assert!(metrics.contains("holdoff_work_policy_drift 1"), "{metrics}");
 
-    for wrong in [json!({ "file": "[policies.x]\nbase = 3" }), json!({ "text": "" }), json!([])] {
+    let wrong = [
+        (json!({ "file": "[policies.x]\nbase = 3" }), "/problems/invalid-policies"),
+        (json!({ "text": "" }), "/problems/invalid-body"),
+        (json!([]), "/problems/invalid-body"),
+    ];
+    for (wrong, kind) in wrong {
         let (status, problem) = publish(&one, &wrong).await;
-        assert_eq!((status, &problem["type"]), (400, &json!("/problems/invalid-policies")), "{problem}");
+        assert_eq!((status, &problem["type"]), (400, &json!(kind)), "{problem}");
     }
     let long = "default = \"slow\"\n[policies.slow]\nbase = \"2d\"\ncap = \"2d\"";
     let (status, problem) = publish(&one, &json!({ "file": long })).await;

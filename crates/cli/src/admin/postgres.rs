@@ -73,7 +73,7 @@ fn find(name: &str) -> Result<PathBuf, Failure> {
              where they are:\n  pg_dump --format=custom --schema=holdoff --no-owner --no-privileges \
              --no-unlogged-table-data --file=FILE DATABASE\n  pg_restore --no-owner --no-privileges --exit-on-error \
              --single-transaction --dbname=DATABASE FILE\nThen raise the era, before any daemon starts, in psql: update \
-             holdoff.lock_facts set era = era + 1"
+             holdoff.lock_facts set era = era + 1; delete from holdoff.lock_memory"
         ))
     })
 }

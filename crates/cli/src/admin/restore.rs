@@ -17,7 +17,13 @@ use crate::failure::Failure;
 /// How many locks are counted one by one.
 const MOST_LOCKS: u32 = 1000;
 
-pub(super) async fn run(place: &Place, file: &Path, force: bool, json: bool) -> Result<(), Failure> {
+pub(super) async fn run(
+    place: &Place,
+    file: &Path,
+    force: bool,
+    least: u64,
+    json: bool,
+) -> Result<(), Failure> {
     let url = place.url();
     let aside = match url.split(':').next() {
         Some("postgres" | "postgresql") => into_postgres(place, file, force).await?,
@@ -26,7 +32,10 @@ pub(super) async fn run(place: &Place, file: &Path, force: bool, json: bool) -> 
     };
     // Whatever was given out after the backup was taken is below every token from now on.
     let locks = Locks::open(url).await?;
-    let era = locks.raise_era().await?;
+    let mut era = locks.raise_era().await?;
+    while era < least {
+        era = locks.raise_era().await?;
+    }
     let held = locks.list(&Filter::default().held().limit(MOST_LOCKS)).await?.len();
     let work = Box::pin(Work::attach(url, PolicySet::default(), Settings::default())).await?;
     let stats = work.stats().await?;
@@ -70,8 +79,11 @@ async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Option<S
     let new = beside(&target, "restoring");
     let _ = std::fs::remove_file(&new);
     private_copy(file, &new).map_err(cannot)?;
-    if target.exists() {
-        sqlite::close_for_all(&target).await?;
+    if target.exists()
+        && let Err(why) = sqlite::close_for_all(&target).await
+    {
+        let _ = std::fs::remove_file(&new);
+        return Err(why.into());
     }
     let aside = (!is_empty).then(|| beside(&target, &format!("before-restore-{}", std::process::id())));
     if let Some(aside) = &aside {

@@ -33,6 +33,10 @@ pub(crate) enum AdminCommand {
         /// Also if the store is not empty: what is there is put aside
         #[arg(long)]
         force: bool,
+
+        /// At least this era of locks begins: for when others have begun since the backup was taken
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..4_000_000))]
+        era: u64,
     },
 }
 

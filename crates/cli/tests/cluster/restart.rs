@@ -13,7 +13,7 @@ use crate::target::Target;
 use crate::{FILE, TURN, all_succeed, load, until};
 
 /// How long a daemon waits to be seen leaving.
-const GRACE: &str = "3s";
+const GRACE: &str = "5s";
 const CLIENTS: usize = 8;
 
 /// Knows who is ready, as a balancer does: by asking now and then.
@@ -24,10 +24,11 @@ struct Balancer {
 
 impl Balancer {
     async fn look(&self, client: &Client) {
-        for (number, url) in self.urls.iter().enumerate() {
-            let answer = client.get(format!("{url}/readyz")).send().await;
+        let ask = async |number: usize| {
+            let answer = client.get(format!("{}/readyz", self.urls[number])).send().await;
             self.ready.lock().unwrap()[number] = answer.is_ok_and(|answer| answer.status() == 200);
-        }
+        };
+        tokio::join!(ask(0), ask(1), ask(2));
     }
 
     fn pick(&self, number: usize) -> Option<&str> {

@@ -33,6 +33,8 @@ struct Row {
     /// Every token that somebody came with.
     tokens: Vec<u64>,
     effects: usize,
+    /// How often it was done again, because an answer was lost.
+    repeats: usize,
 }
 
 impl Target {
@@ -65,7 +67,11 @@ impl Target {
         }
         let (calls, stale) =
             (self.table.calls.load(Ordering::Relaxed), self.table.stale.load(Ordering::Relaxed));
-        format!("{} effects of {calls} calls, {stale} stale ones refused", rows.len())
+        let repeats: usize = rows.values().map(|row| row.repeats).sum();
+        format!(
+            "{} effects of {calls} calls, {stale} stale ones refused, {repeats} repeated under a higher token",
+            rows.len()
+        )
     }
 }
 
@@ -91,7 +97,9 @@ async fn effect(State(table): State<Arc<Table>>, headers: HeaderMap) -> StatusCo
     }
     // The same step again, after its answer was lost: what is done is done.
     if row.effects == 0 {
-        row.effects += 1;
+        row.effects += 1
+    } else {
+        row.repeats += 1
     }
     StatusCode::OK
 }

@@ -209,8 +209,18 @@ impl PullWorker {
             Ok(output) => ("complete", serde_json::json!({ "output": output })),
             Err(fault) => fault.report(),
         };
-        // If it cannot be said, the step comes back when its lease is over.
-        let _ = self.report(path, &id, token, more).await;
+        // The step stays the worker's own while that is being said; if it cannot be, it comes back when its lease is over.
+        let said = tokio::select! {
+            said = self.report(path, &id, token, more) => said,
+            () = self.keep(&id, token) => return,
+        };
+        // What is refused for good would be refused again, after having been done again.
+        if let Err(Error::Refused(problem)) = &said
+            && matches!(problem.status, 400 | 413 | 415 | 422)
+        {
+            let why = serde_json::json!({ "class": "permanent", "message": problem.to_string() });
+            let _ = self.report("fail", &id, token, why).await;
+        }
     }
 
     /// Says that the worker is alive, until the step is not its own any more.

@@ -46,8 +46,8 @@ impl Known {
         let now = clock::now();
         match self.lock().get(presented.id).filter(|known| presented.is(&known.hash)) {
             Some(known) if now < known.fresh_until => Memory::Fresh(Arc::clone(&known.token)),
-            Some(_) => Memory::Stale,
-            None => Memory::Nothing,
+            Some(known) if now < known.looked_at + REMEMBERED => Memory::Stale,
+            _ => Memory::Nothing,
         }
     }
 

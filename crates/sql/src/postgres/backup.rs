@@ -5,7 +5,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use crate::{BackupError, Error};
 
 /// Tables that have rows before anybody has used the store.
-const ALWAYS_FILLED: [&str; 4] = ["migrations", "lock_migrations", "lock_facts", "lock_memory"];
+const ALWAYS_FILLED: [&str; 6] =
+    ["migrations", "lock_migrations", "lock_facts", "lock_memory", "server_migrations", "fence_migrations"];
 
 /// What a database has of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,8 +12,14 @@ use crate::{BackupError, Error, is_transient};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tables that have rows before anybody has used the store.
-const ALWAYS_FILLED: [&str; 4] =
-    ["holdoff_migrations", "holdoff_lock_migrations", "holdoff_clock", "holdoff_lock_facts"];
+const ALWAYS_FILLED: [&str; 6] = [
+    "holdoff_migrations",
+    "holdoff_lock_migrations",
+    "holdoff_clock",
+    "holdoff_lock_facts",
+    "holdoff_server_migrations",
+    "holdoff_fence_migrations",
+];
 
 /// The file that this address means.
 pub fn file_of(url: &str) -> Result<PathBuf, Error> {

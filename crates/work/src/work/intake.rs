@@ -17,6 +17,8 @@ use crate::store::{NewTask, Result, Submitted};
 const MOST_OF_ONE: usize = 100;
 /// The most tasks in one transaction, but for the last caller's.
 const MOST_TOGETHER: usize = 1000;
+/// The most bytes in one transaction, but for the last caller's: payloads are held several times over while they are written.
+const MOST_BYTES: usize = 8 << 20;
 /// The most callers in the line; whoever comes then writes alone.
 const LONGEST_LINE: usize = 10_000;
 
@@ -27,6 +29,12 @@ type Answer = Result<Vec<Submitted>>;
 struct Caller {
     tasks: Vec<NewTask>,
     answer: oneshot::Sender<Answer>,
+}
+
+impl Caller {
+    fn bytes(&self) -> usize {
+        self.tasks.iter().flat_map(|task| &task.steps).map(|step| step.payload.bytes.len()).sum()
+    }
 }
 
 /// Those who wait to have their tasks taken in.
@@ -51,7 +59,8 @@ enum Turn {
 impl Intake {
     fn line_up(&self, caller: Caller) -> Turn {
         let mut line = self.line();
-        if caller.tasks.len() > MOST_OF_ONE || line.callers.len() >= LONGEST_LINE {
+        let is_large = caller.tasks.len() > MOST_OF_ONE || caller.bytes() > MOST_BYTES;
+        if is_large || line.callers.len() >= LONGEST_LINE {
             return Turn::Alone(caller);
         }
         line.callers.push_back(caller);
@@ -102,13 +111,15 @@ impl Writing {
     /// Those who are next; nobody if the line is empty, and then nobody writes any more.
     fn next(&mut self) -> Vec<Caller> {
         let mut line = self.work.shared.intake.line();
-        let (mut next, mut tasks) = (Vec::new(), 0);
+        let (mut next, mut tasks, mut bytes) = (Vec::new(), 0, 0);
         while tasks < MOST_TOGETHER
+            && bytes < MOST_BYTES
             && let Some(caller) = line.callers.pop_front()
         {
             // Who has gone away meanwhile has asked for nothing.
             if !caller.answer.is_closed() {
                 tasks += caller.tasks.len();
+                bytes += caller.bytes();
                 next.push(caller);
             }
         }
@@ -161,10 +172,21 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
         // Something in there cannot be stored; whoever brought it shall hear of it, and nobody else.
         Err(_) => {
             let mut tasks = tasks.as_slice();
+            let mut trouble = None;
             for (count, answer) in shares {
                 let (own, rest) = tasks.split_at(count.min(tasks.len()));
                 tasks = rest;
-                let _ = answer.send(work.write_again(own).await);
+                if answer.is_closed() {
+                    continue;
+                }
+                // A store that cannot be reached is not asked again for everybody in turn.
+                let written = match &trouble {
+                    Some(error) => Err(same(error)),
+                    None => work.write_again(own).await,
+                };
+                trouble =
+                    trouble.or_else(|| Some(same(written.as_ref().err().filter(|why| why.is_transient())?)));
+                let _ = answer.send(written);
             }
         }
     }

@@ -128,6 +128,9 @@ impl Claimer {
 
     /// Says that the step is still being worked on; the lease lasts for so long from now.
     pub async fn heartbeat(&self, claim: &Claim, lease: Duration) -> Result<()> {
+        if claim.is_over() {
+            return Err(Error::Fenced { step: claim.step(), lease: claim.token() });
+        }
         let shared = &*self.work.shared;
         let held = [(claim.claimed.step, claim.claimed.lease)];
         let renewed = patiently(&shared.callers, |_| shared.store.renew(&held, lease)).await?;

@@ -1,14 +1,17 @@
 //! Policies as versions: putting a file in force for every node, and what was in force before.
 
-use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use holdoff_policy::{Change, PolicySet, changes};
 use holdoff_work::{Moment, VersionRecord};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::super::input::Sent;
+use crate::access::NothingDone;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema;
 
@@ -82,7 +85,7 @@ pub(super) struct ShownVersion {
 pub(super) async fn publish(
     State(app): State<App>,
     Sent(form): Sent<PublishForm>,
-) -> Result<Json<PublishAnswer>, Problem> {
+) -> Result<Response, Problem> {
     let invalid = |why: String| Problem::new(Kind::InvalidPolicies, format!("{why}; nothing was changed"));
     let set = PolicySet::from_toml(&form.file).map_err(|problems| invalid(problems.to_string()))?;
     app.work.settings().check_policies(&set).map_err(|waits| invalid(waits.to_string()))?;
@@ -90,10 +93,13 @@ pub(super) async fn publish(
     app.work.look_at_policies().await?;
     let changes = changes(&app.work.policies(), &set).into_iter().map(show).collect();
     let id = set.id().to_string();
-    if !form.dry_run {
-        app.work.publish(set, WHO).await?;
+    if form.dry_run {
+        let answer = PublishAnswer { id, active: false, changes };
+        return Ok((Extension(NothingDone), Json(answer)).into_response());
     }
-    Ok(Json(PublishAnswer { id, active: !form.dry_run, changes }))
+    app.work.publish(set, WHO).await?;
+    let deed = Deed::new("policies.publish", &id);
+    Ok((Extension(deed), Json(PublishAnswer { id, active: true, changes })).into_response())
 }
 
 /// The versions that were published, the one in force among them.

@@ -1,14 +1,16 @@
 //! What operators do to many steps at once.
 
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use holdoff_policy::format_duration;
 use holdoff_work::{Action, Filter};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::super::input::Sent;
 use super::super::wish::FilterForm;
-use crate::access::Access;
+use crate::access::{Access, NothingDone};
 use crate::app::App;
 use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
@@ -40,7 +42,7 @@ pub(super) async fn retry(
     State(app): State<App>,
     access: Access,
     Sent(order): Sent<Order>,
-) -> Result<Answer, Problem> {
+) -> Result<Response, Problem> {
     carry_out(&app, &access, order, &Action::Retry).await
 }
 
@@ -51,7 +53,7 @@ pub(super) async fn cancel(
     State(app): State<App>,
     access: Access,
     Sent(order): Sent<Order>,
-) -> Result<Answer, Problem> {
+) -> Result<Response, Problem> {
     carry_out(&app, &access, order, &Action::Cancel).await
 }
 
@@ -62,13 +64,11 @@ pub(super) async fn discard(
     State(app): State<App>,
     access: Access,
     Sent(order): Sent<Order>,
-) -> Result<Answer, Problem> {
+) -> Result<Response, Problem> {
     carry_out(&app, &access, order, &Action::Discard).await
 }
 
-type Answer = (Option<Extension<Deed>>, Json<Done>);
-
-async fn carry_out(app: &App, access: &Access, order: Order, action: &Action) -> Result<Answer, Problem> {
+async fn carry_out(app: &App, access: &Access, order: Order, action: &Action) -> Result<Response, Problem> {
     let refused = |why: String| Problem::new(Kind::InvalidBody, why);
     let mut filter = order.filter.filter().map_err(|why| refused(format!("filter.{why}")))?;
     if filter == Filter::default() {
@@ -79,12 +79,13 @@ async fn carry_out(app: &App, access: &Access, order: Order, action: &Action) ->
     filter.namespace = access.only(filter.namespace)?;
     let dry_run = order.dry_run;
     if dry_run {
-        return Ok((None, Json(Done { count: app.work.affected(&filter, action).await?, dry_run })));
+        let count = app.work.affected(&filter, action).await?;
+        return Ok((Extension(NothingDone), Json(Done { count, dry_run })).into_response());
     }
     let count = app.work.act(&filter, action).await?;
     let mut deed = Deed::new(format!("steps.{}", name(action)), about(&filter)).times(count);
     deed.namespace = filter.namespace;
-    Ok((Some(Extension(deed)), Json(Done { count, dry_run })))
+    Ok((Extension(deed), Json(Done { count, dry_run })).into_response())
 }
 
 const fn name(action: &Action) -> &'static str {
@@ -109,6 +110,10 @@ fn about(filter: &Filter) -> String {
         ("destination", filter.destination.clone()),
         ("class", filter.class.clone()),
         ("text", filter.text.clone()),
+        ("min_failures", filter.min_failures.map(|count| count.to_string())),
+        ("older_than", filter.older_than.map(format_duration)),
+        ("newer_than", filter.newer_than.map(format_duration)),
+        ("stale_after", filter.stale_after.map(format_duration)),
     ];
     let said = said.into_iter().filter_map(|(what, value)| Some(format!("{what}={}", value?)));
     said.collect::<Vec<_>>().join(" ")

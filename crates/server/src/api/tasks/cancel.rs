@@ -37,10 +37,12 @@ pub(super) async fn cancel_task(
     filter.namespace = access.only(None)?;
     let count = app.work.act(&filter, &Action::Cancel).await?;
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
-    if count == 0 && !app.work.task(id).await?.as_ref().is_some_and(is_seen) {
+    let task = app.work.task(id).await?.filter(is_seen);
+    if count == 0 && task.is_none() {
         return Err(unknown(id));
     }
     let mut deed = Deed::new("task.cancel", id.to_string()).times(count);
-    deed.namespace = filter.namespace;
+    let namespace = task.and_then(|task| task.steps.into_iter().next()).map(|step| step.namespace);
+    deed.namespace = filter.namespace.or(namespace);
     Ok((Extension(deed), Json(Cancelled { count })))
 }

@@ -193,7 +193,17 @@ async fn held(app: &App, access: &Access, step: &str, token: u64) -> Result<(Cla
     let step: StepId = step.parse().map_err(|_| invalid("step: expected `TASK/NUMBER`"))?;
     let claimer = app.pull.reporter().await?;
     let claim = claimer.held(step, token).await?;
-    if claim.namespace().is_some_and(|namespace| !access.sees(namespace)) {
+    let is_theirs = match claim.namespace() {
+        Some(namespace) => access.sees(namespace),
+        // It is not held: whose it is must be looked up.
+        None if access.only(None)?.is_some() => {
+            let task = app.work.task(step.task).await?;
+            let steps = task.iter().flat_map(|task| &task.steps);
+            steps.into_iter().any(|one| one.id == step && access.sees(&one.namespace))
+        }
+        None => true,
+    };
+    if !is_theirs {
         return Err(Error::Fenced { step, lease: token }.into());
     }
     Ok((claimer, claim))

@@ -106,7 +106,7 @@ pub(super) async fn renew(pool: &PgPool, held: &[(StepId, i64)], lease: Duration
     let update = "update holdoff.steps s set line = 3, due_at = clock_timestamp() + holdoff.span($4),
             leased_until = clock_timestamp() + holdoff.span($4)
         from unnest($1::uuid[], $2::int[], $3::bigint[]) as x(task, step, lease)
-        where s.task = x.task and s.step = x.step and s.lease = x.lease
+        where s.task = x.task and s.step = x.step and s.lease = x.lease and s.state = 2
         returning s.task, s.step";
     let renewed: Vec<(Uuid, i32)> = sqlx::query_as(update)
         .bind(tasks)

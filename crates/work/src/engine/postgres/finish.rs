@@ -96,7 +96,7 @@ async fn succeed_on_the_spot(
     let places: Vec<&str> = reports.iter().filter_map(|report| report.whereabouts.as_deref()).collect();
     let statement = "with gone as (
             delete from holdoff.steps s
-            where s.ctid = any($1::text[]::tid[])
+            where s.ctid = any($1::text[]::tid[]) and s.state = 2
                 and ((s.task, s.step, s.lease) in (select * from unnest($2::uuid[], $3::int[], $4::bigint[]))) is true
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
                 s.rescues, s.snoozes, s.name, s.destination
@@ -132,7 +132,8 @@ async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]
             select * from unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::bytea[])
                 as r(task, step, lease, took_us, format, output)
         ), gone as (
-            delete from holdoff.steps s using r where s.task = r.task and s.step = r.step and s.lease = r.lease
+            delete from holdoff.steps s using r
+            where s.task = r.task and s.step = r.step and s.lease = r.lease and s.state = 2
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
                 s.rescues, s.snoozes, s.name, s.destination, r.took_us, r.format, r.output
         ), kept as (
@@ -204,7 +205,7 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
                 refreshed = s.refreshed or r.refreshed,
                 class = coalesce(r.class, s.class),
                 message = case when r.is_failure then r.message else s.message end
-            from r where s.task = r.task and s.step = r.step and s.lease = r.lease
+            from r where s.task = r.task and s.step = r.step and s.lease = r.lease and s.state = 2
             returning s.task, s.step, r.lease, s.failures, r.outcome, s.worker, s.claimed_at, r.took_us, r.delay_us,
                 r.class, r.message, s.lane
         )

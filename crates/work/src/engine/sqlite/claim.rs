@@ -100,7 +100,7 @@ pub(super) async fn renew(mut write: Write, held: &[(StepId, i64)], lease: Durat
     }
     let update = "update holdoff_steps as s set due_at = ?2
         from (select unhex(value ->> 0) as task, value ->> 1 as step, value ->> 2 as lease from json_each(?1)) x
-        where s.task = x.task and s.step = x.step and s.lease = x.lease
+        where s.task = x.task and s.step = x.step and s.lease = x.lease and s.state = 2
         returning task, step";
     let renewed: Vec<(Uuid, i32)> = sqlx::query_as(update)
         .bind(rows.finish())

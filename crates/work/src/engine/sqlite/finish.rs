@@ -56,7 +56,7 @@ pub(crate) async fn succeed(
             r.value ->> 3, s.failures, s.rescues, s.snoozes, s.name, s.destination, unhex(r.value ->> 5)
         from json_each(?1) r
         cross join holdoff_steps s on s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1 and s.lease = r.value ->> 2
-        where true
+        where s.state = 2
         returning task, step";
     let kept: Vec<(Uuid, i32)> = sqlx::query_as(keep).bind(&rows).bind(now).fetch_all(&mut *tx).await?;
     let kept: HashSet<StepId> = kept.into_iter().map(|(task, step)| step_id(task, step)).collect();
@@ -118,11 +118,14 @@ async fn change(
             class = coalesce(r.value ->> 9, s.class),
             message = iif(r.value ->> 7, r.value ->> 10, s.message)
         from json_each(?1) r
-        where s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1 and s.lease = r.value ->> 2
+        where s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1 and s.lease = r.value ->> 2 and s.state = 2
         returning task, step, lane, failures";
     let changed: Vec<(Uuid, i32, i32, i32)> =
         sqlx::query_as(update).bind(&rows).bind(now).fetch_all(&mut *tx).await?;
-    // Whose lease is now one higher than reported was changed here: nobody else writes meanwhile.
+    let changed: Vec<exits::Changed> = changed
+        .into_iter()
+        .map(|(task, step, lane, failures)| (step_id(task, step), lane, failures))
+        .collect();
     let log = "insert into holdoff_attempts (task, step, lease, attempt, outcome, worker, started_at, took_us, delay_us,
             class, message)
         select s.task, s.step, s.lease - 1, s.failures, r.value ->> 5, s.worker, coalesce(s.claimed_at, ?2),
@@ -130,13 +133,10 @@ async fn change(
         from json_each(?1) r
         cross join holdoff_steps s on s.task = unhex(r.value ->> 0) and s.step = r.value ->> 1
             and s.lease = (r.value ->> 2) + 1
-        where true
+        where (s.task, s.step) in (select unhex(value ->> 0), value ->> 1 from json_each(?3))
         on conflict do nothing";
-    sqlx::query(log).bind(&rows).bind(now).execute(&mut *tx).await?;
-    let changed: Vec<exits::Changed> = changed
-        .into_iter()
-        .map(|(task, step, lane, failures)| (step_id(task, step), lane, failures))
-        .collect();
+    let logged = rows::steps(changed.iter().map(|(step, ..)| step));
+    sqlx::query(log).bind(&rows).bind(now).bind(logged).execute(&mut *tx).await?;
     let messages = exits::tell_of_changes(changes, &changed, tell);
     submit(tx, now, &messages, false).await?;
     if changes.iter().any(|change| change.report.lease > exits::KEPT_LEASES) {
