@@ -29,7 +29,7 @@ from claimed \gset
 
 with gone as (
             delete from holdoff.steps s
-            where s.ctid = any(:places::text[]::tid[])
+            where s.ctid = any(:places::text[]::tid[]) and s.state = 2
                 and ((s.task, s.step, s.lease) in (select * from unnest(:tasks::uuid[], :steps::int[], :leases::bigint[]))) is true
             returning s.task, s.step, s.lane, s.policy, s.worker, s.lease, s.created_at, s.claimed_at, s.failures,
                 s.rescues, s.snoozes, s.name, s.destination
