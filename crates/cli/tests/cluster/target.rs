@@ -97,9 +97,9 @@ async fn effect(State(table): State<Arc<Table>>, headers: HeaderMap) -> StatusCo
     }
     // The same step again, after its answer was lost: what is done is done.
     if row.effects == 0 {
-        row.effects += 1
+        row.effects += 1;
     } else {
-        row.repeats += 1
+        row.repeats += 1;
     }
     StatusCode::OK
 }

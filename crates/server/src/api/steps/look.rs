@@ -18,6 +18,9 @@ use crate::problem::{Kind, Problem};
 use crate::schema::{ClassWord, StepIdText, StepStateWord, TaskIdText, WaitText};
 use crate::show::{ShownAttempt, ShownStep};
 
+/// The most steps on a page with their payloads, each of which may be large.
+const MOST_WITH_PAYLOADS: u32 = 50;
+
 /// A filter and a page: one flat form, because numbers in a query cannot be read through `flatten`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -52,7 +55,7 @@ pub(super) struct StepsWish {
     stale_after: Option<Wait>,
     /// With this text in the step's name or its last message.
     text: Option<String>,
-    /// Whether payloads are shown.
+    /// Whether payloads are shown; then at most 50 steps are on a page.
     #[serde(default)]
     payloads: bool,
     /// The most on a page.
@@ -134,6 +137,7 @@ async fn list(
         return Err(Problem::new(Kind::InvalidQuery, "state: the path says it already"));
     }
     let limit = page::limit(wish.limit)?;
+    let limit = if wish.payloads { limit.min(MOST_WITH_PAYLOADS) } else { limit };
     let mut paging = holdoff_work::Page::first(limit);
     if let Some(after) = page::after(wish.cursor.as_deref(), |end| end.parse::<StepId>().ok())? {
         paging = paging.after(after);
