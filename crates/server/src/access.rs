@@ -18,13 +18,13 @@ use tracing::Instrument;
 
 use known::Known;
 pub(crate) use need::Need;
-use refusal::Refusal;
+pub(crate) use refusal::Refusal;
 pub(crate) use who::Access;
 
 use crate::keep::{Deed, Keep, Presented, Scope};
 use crate::problem::{Kind, Problem};
 use crate::rate::{Buckets, Rate};
-use crate::{Settings, api, clock, metrics};
+use crate::{Settings, api, clock, dashboard, metrics};
 
 /// How many wrong tokens one address may present.
 const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
@@ -71,13 +71,33 @@ impl Door {
         }
     }
 
-    /// Lets somebody in who may do what is needed.
-    async fn admit(&self, need: Need, headers: &HeaderMap, peer: Option<Peer>) -> Result<Access, Refusal> {
+    /// Whether everybody who can reach it may come in.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The token that somebody logs in with.
+    pub(crate) async fn greet(
+        &self,
+        text: &str,
+        peer: Option<Peer>,
+    ) -> Result<Arc<crate::TokenRecord>, Refusal> {
+        self.recognise(text, Scope::Read, peer).await
+    }
+
+    /// Lets somebody in who may do what is needed. Pages take a session as well as a token.
+    async fn admit(
+        &self,
+        need: Need,
+        headers: &HeaderMap,
+        session: Option<&str>,
+        peer: Option<Peer>,
+    ) -> Result<Access, Refusal> {
         let Need::Scope { scope, narrowed } = need else { return Ok(Access::Nobody) };
         if self.is_open {
             return Ok(Access::Loopback);
         }
-        let Some(text) = bearer(headers) else {
+        let Some(text) = bearer(headers).or(session) else {
             metrics::unauthenticated("missing");
             return Err(Refusal::NoToken(scope));
         };
@@ -136,7 +156,9 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
     let method = request.method().clone();
     let need = api::need_of(&method, route.as_ref().map(MatchedPath::as_str));
     let peer = request.extensions().get::<Peer>().copied();
-    let access = match door.admit(need, request.headers(), peer).await {
+    let is_page = route.as_ref().is_some_and(|route| api::is_page(route.as_str()));
+    let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
+    let access = match door.admit(need, request.headers(), session, peer).await {
         Ok(access) => access,
         Err(refusal) => return refusal.into_response(),
     };
@@ -149,8 +171,8 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
     let act = async move {
         let mut response = next.run(request).await;
         let told = response.extensions_mut().remove::<Deed>();
-        let is_change =
-            response.status().is_success() && response.extensions_mut().remove::<NothingDone>().is_none();
+        let is_change = (response.status().is_success() || response.status().is_redirection())
+            && response.extensions_mut().remove::<NothingDone>().is_none();
         // What no handler has described is written down all the same.
         let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
         if let Some(deed) = told.or_else(|| is_change.then(plain)) {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::{Router, middleware};
+use axum::{Extension, Router, middleware};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -29,11 +29,16 @@ use crate::app::App;
 use crate::guard::guard;
 use crate::problem::{Kind, Problem};
 use crate::retire::say_goodbye;
-use crate::{events, health, lab};
+use crate::{dashboard, events, health, lab};
 
-pub(crate) use input::Sent;
-pub(crate) use openapi::{document, need_of, scope};
-pub(crate) use queues::ShownQueue;
+pub(crate) use forms::Wait;
+pub(crate) use input::{NamedStep, NamedTask, Sent};
+pub(crate) use openapi::{document, is_page, need_of, pages, scope};
+pub(crate) use policies::{check_policies, put_in_force};
+pub(crate) use queues::{ShownQueue, set_paused};
+pub(crate) use steps::{carry_out, decide_conflict, etag, find_step};
+pub(crate) use tasks::cancel as cancel_task;
+pub(crate) use wish::{FilterForm, States};
 
 /// Everything that is answered, with what the document says about it.
 fn routes() -> OpenApiRouter<App> {
@@ -48,9 +53,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(lab::run))
         .routes(routes!(events::listen))
         .routes(routes!(audit::audit))
-        .routes(routes!(crate::page::overview))
-        .routes(routes!(crate::page::style))
-        .routes(routes!(crate::page::docs))
+        .routes(routes!(crate::docs::docs))
         .routes(routes!(openapi::served))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
@@ -59,12 +62,14 @@ fn routes() -> OpenApiRouter<App> {
 
 /// The one entrance.
 pub(crate) fn router(app: App, door: Arc<Door>) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, _) = routes().merge(dashboard::routes()).split_for_parts();
     router
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(app.max_body()))
+        .layer(Extension(Arc::clone(&door)))
         .layer(middleware::from_fn_with_state(Arc::clone(&door), ask))
+        .layer(middleware::from_fn_with_state(app.clone(), dashboard::dress))
         .layer(middleware::from_fn_with_state(door, guard))
         .layer(middleware::from_fn_with_state(app.clone(), say_goodbye))
         .with_state(app)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdoff_lock::Locks;
-use holdoff_work::Work;
+use holdoff_work::{Broken, Work};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +32,12 @@ pub(crate) struct App {
     pub(crate) stopping: CancellationToken,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
+    /// The destinations that this node leaves alone.
+    pub(crate) broken: Broken,
+    /// What stands before every path, where a proxy serves others beside us; nothing, or `/` and a name.
+    pub(crate) base: Arc<str>,
+    /// Whether connections are encrypted.
+    pub(crate) is_private: bool,
     /// Cancelled when the daemon is on its way out.
     pub(crate) retiring: CancellationToken,
 }
@@ -43,6 +49,7 @@ impl App {
         keep: Keep,
         metrics: Option<PrometheusHandle>,
         place: String,
+        broken: Broken,
         stopping: CancellationToken,
     ) -> Self {
         Self {
@@ -55,9 +62,17 @@ impl App {
             keep,
             metrics,
             place: place.into(),
+            broken,
+            base: "".into(),
+            is_private: false,
             stopping,
             retiring: CancellationToken::new(),
         }
+    }
+
+    /// Reached under this path, over TLS or not.
+    pub(crate) fn reached(self, prefix: &str, is_private: bool) -> Self {
+        Self { base: prefix.into(), is_private, ..self }
     }
 
     /// The most bytes a body may have.

@@ -3,7 +3,15 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use holdoff_work::Moment;
 use tokio::time::Instant;
+
+/// The time of day, for people: how long ago something was.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub(crate) fn wall() -> Moment {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Moment::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
 
 /// The time since some fixed moment in this process's life. It only grows.
 pub(crate) fn now() -> Duration {

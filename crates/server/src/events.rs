@@ -40,6 +40,15 @@ pub(crate) struct Events {
     count: AtomicU64,
 }
 
+/// How much somebody is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Telling {
+    /// What changed.
+    Everything,
+    /// That something changed, and of what kind it is: so much anybody may know.
+    Names,
+}
+
 /// Something changed.
 #[derive(Debug)]
 struct Event {
@@ -85,6 +94,11 @@ impl Events {
             content_type = "application/problem+json"),
     ))]
 pub(crate) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
+    seat(&app, &headers, Telling::Everything)
+}
+
+/// Seats somebody who listens.
+pub(crate) fn seat(app: &App, headers: &HeaderMap, telling: Telling) -> Result<Response, Problem> {
     let Ok(seat) = Arc::clone(&app.events.seats).try_acquire_owned() else {
         let detail = format!("{MOST_LISTENERS} listen to this daemon already");
         return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
@@ -92,7 +106,7 @@ pub(crate) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result
     let came_back = headers.contains_key("last-event-id");
     let receiver = app.events.sender.subscribe();
     app.events.came.notify_one();
-    Ok(stream::answer(receiver, seat, came_back, app.stopping.clone()))
+    Ok(stream::answer(receiver, seat, came_back, telling, app.stopping.clone()))
 }
 
 /// Looks for changes as long as somebody listens, until the daemon stops.

@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_REQUEST_ID: usize = 128;
 
-/// Styles of our own and nothing else: no script, no frame, no form, nobody else's anything.
-const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
-                              form-action 'none'; frame-ancestors 'none'";
+/// Nothing at all: what is no page of ours is shown as it is, should a browser open it.
+const CONTENT_POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let since = clock::now();
@@ -62,10 +62,15 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
 
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    // A page may say something else about these.
+    for (name, usual) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(usual));
+    }
     metrics::answered(route, method, response.status().as_u16(), clock::now().saturating_sub(since));
     response
 }

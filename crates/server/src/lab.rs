@@ -119,18 +119,23 @@ impl From<Row> for Outcome {
     ))]
 pub(crate) async fn run(State(app): State<App>, Sent(wish): Sent<Wish>) -> Result<Json<Results>, Problem> {
     let plan = wish.plan(&app).map_err(|why| Problem::new(Kind::InvalidBody, why))?;
+    let (scenario, about) = (plan.scenario.name(), plan.scenario.about());
+    let rows = simulate(&app, plan).await?;
+    Ok(Json(Results { scenario, about, items: rows.into_iter().map(Into::into).collect() }))
+}
+
+/// Simulates, unless others do already.
+pub(crate) async fn simulate(app: &App, plan: Plan) -> Result<Vec<Row>, Problem> {
     let Ok(place) = Arc::clone(&app.lab.0).try_acquire_owned() else {
         let detail = format!("{AT_ONCE} simulations run in this daemon already");
         return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
     };
-    let (scenario, about) = (plan.scenario.name(), plan.scenario.about());
     let simulated = tokio::task::spawn_blocking(move || {
         let rows = holdoff_sim::run(&plan, &|_, _| {});
         drop(place);
         rows
     });
-    let rows = simulated.await.map_err(|why| Problem::new(Kind::Internal, why.to_string()))?;
-    Ok(Json(Results { scenario, about, items: rows.into_iter().map(Into::into).collect() }))
+    simulated.await.map_err(|why| Problem::new(Kind::Internal, why.to_string()))
 }
 
 impl Wish {

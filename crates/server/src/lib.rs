@@ -25,6 +25,8 @@ mod api;
 mod app;
 mod clock;
 mod crowd;
+mod dashboard;
+mod docs;
 mod error;
 mod events;
 mod gateway;
@@ -37,8 +39,8 @@ mod metrics;
 mod options;
 #[cfg(feature = "otlp")]
 pub mod otlp;
-mod page;
 mod place;
+mod prefix;
 mod problem;
 mod pull;
 mod rate;

@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use crate::access::Peer;
 use crate::crowd::{Crowd, Seat};
+use crate::prefix::Prefix;
 use crate::tls::Tls;
 
 /// How long a request's head may take to arrive, and how long a connection may ask nothing.
@@ -35,6 +36,7 @@ const BREATHER: Duration = Duration::from_millis(100);
 pub(crate) async fn accept(
     listener: TcpListener,
     app: Router,
+    prefix: Prefix,
     tls: Option<Arc<Tls>>,
     stopping: CancellationToken,
 ) {
@@ -51,7 +53,7 @@ pub(crate) async fn accept(
     };
     let answer = |(stream, peer): (TcpStream, Peer), seat: Arc<Seat>| {
         let (http, app, watcher) = (http.clone(), app.clone(), answering.watcher());
-        let visit = Visit { http, app, peer, seat: Arc::clone(&seat), watcher };
+        let visit = Visit { http, app, prefix: prefix.clone(), peer, seat: Arc::clone(&seat), watcher };
         let tls = tls.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -78,6 +80,7 @@ pub(crate) async fn accept(
 struct Visit {
     http: http1::Builder,
     app: Router,
+    prefix: Prefix,
     peer: Peer,
     seat: Arc<Seat>,
     watcher: Watcher,
@@ -96,9 +99,10 @@ impl Visit {
     }
 
     async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { http, app, peer, seat, watcher } = self;
+        let Self { http, app, prefix, peer, seat, watcher } = self;
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
+            prefix.strip(request.uri_mut());
             let attended = seat.attend();
             // A router is always ready.
             let answer = Service::call(&mut app.clone(), request);

@@ -41,6 +41,13 @@ pub(crate) struct Problem {
     holder: Option<ShownHolder>,
 }
 
+/// What a problem says, for a page that shows it to a person.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) title: &'static str,
+    pub(crate) detail: String,
+}
+
 /// The kinds of problems. Their names are part of the API and stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -152,6 +159,10 @@ impl Problem {
         Self { holder: holder.map(show_holder), ..Self::new(Kind::LockHeld, detail) }
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The store did not answer.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(Kind::StoreUnavailable, detail).retry_after(STORE_PAUSE)
@@ -239,6 +250,7 @@ impl IntoResponse for Problem {
             problem.as_object_mut().map(|said| said.insert("holder".to_owned(), serde_json::json!(holder)));
         }
         let mut response = (status, problem.to_string()).into_response();
+        response.extensions_mut().insert(Said { title, detail: self.detail });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Door;
 use crate::app::App;
 use crate::keep::Keep;
+use crate::prefix::Prefix;
 use crate::tls::Tls;
 use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
 
@@ -71,8 +72,16 @@ impl Server {
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
         let shown = place.to_string();
-        let app =
-            App::new(work.clone(), locks.clone(), keep.clone(), rendered.clone(), shown, stopping.clone());
+        let app = App::new(
+            work.clone(),
+            locks.clone(),
+            keep.clone(),
+            rendered.clone(),
+            shown,
+            worker.broken(),
+            stopping.clone(),
+        )
+        .reached(&server.prefix, tls.is_some());
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
@@ -82,7 +91,13 @@ impl Server {
         });
         let is_private = tls.is_some();
         let router = api::router(app, door);
-        tasks.push(tokio::spawn(listen::accept(listener, router, tls, stopping.clone())));
+        tasks.push(tokio::spawn(listen::accept(
+            listener,
+            router,
+            Prefix::new(&server.prefix),
+            tls,
+            stopping.clone(),
+        )));
         tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
         tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));

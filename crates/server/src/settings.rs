@@ -12,10 +12,11 @@ use holdoff_policy::file::{self, DeTable, Reader, Section, Value};
 use crate::rate::Rate;
 pub use running::{LogFormat, Running};
 
-const KEYS: &[&str] = &["tokens", "hosts", "rate", "audit_keep", "insecure", "tls"];
+const KEYS: &[&str] = &["tokens", "hosts", "rate", "audit_keep", "insecure", "prefix", "tls"];
 const TLS_KEYS: &[&str] = &["cert", "key"];
 const TOKENS: &[&str] = &["required", "none"];
 const MOST_HOSTS: usize = 100;
+const LONGEST_PREFIX: usize = 200;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How the daemon runs, who may come in, and how: the file's `[server]`.
@@ -34,6 +35,8 @@ pub struct Settings {
     pub audit_keep: Duration,
     /// Whether to serve without TLS where others can listen in: behind a proxy that has it.
     pub insecure: bool,
+    /// What stands before every path, where a proxy serves others beside the daemon: nothing, or `/` and a name.
+    pub prefix: String,
     /// The certificate and its key.
     pub tls: Option<TlsFiles>,
 }
@@ -56,6 +59,7 @@ impl Default for Settings {
             rate: None,
             audit_keep: 365 * DAY,
             insecure: false,
+            prefix: String::new(),
             tls: None,
         }
     }
@@ -106,8 +110,29 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     if let Some((value, what)) = section.get("insecure") {
         settings.insecure = reader.truth(value, &what).unwrap_or_default();
     }
+    if let Some((value, _)) = section.get("prefix")
+        && let Some(text) = section.text(reader, "prefix", "/holdoff")
+    {
+        settings.prefix = prefix(reader, value, &text);
+    }
     settings.tls = tls(reader, table);
     settings
+}
+
+/// Plain signs only, because it stands in every link and in a cookie.
+fn prefix(reader: &mut Reader<'_>, value: &Value<'_>, text: &str) -> String {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
+    let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(plain);
+    let names = text.strip_prefix('/').map(|names| names.strip_suffix('/').unwrap_or(names));
+    match names {
+        Some("") => String::new(),
+        Some(names) if names.len() <= LONGEST_PREFIX && names.split('/').all(is_name) => format!("/{names}"),
+        _ => {
+            let problem = reader.problem(value.span(), format!("prefix \"{text}\" is no path"));
+            problem.expected("a slash and names of letters, digits, `-`, `_` and `.`, such as \"/holdoff\"");
+            String::new()
+        }
+    }
 }
 
 fn hosts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<String> {
@@ -161,10 +186,11 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "[server]\ntokens = \"required\"\nhosts = [\"Holdoff.example.com\", \"::1\"]\nrate = \"50/m\"\n\
-                    audit_keep = \"30d\"\ninsecure = true\n[server.tls]\ncert = \"a.pem\"\nkey = \"b.pem\"";
+                    audit_keep = \"30d\"\ninsecure = true\nprefix = \"/ops/holdoff/\"\n[server.tls]\ncert = \"a.pem\"\nkey = \"b.pem\"";
         let settings = Settings::from_toml(text).unwrap();
         assert!(settings.require_tokens && settings.insecure);
         assert_eq!(settings.hosts, ["holdoff.example.com", "::1"]);
+        assert_eq!(settings.prefix, "/ops/holdoff");
         assert_eq!(settings.rate, Some("50/m".parse().unwrap()));
         assert_eq!(settings.audit_keep, 30 * DAY);
         assert_eq!(settings.tls, Some(TlsFiles { cert: "a.pem".into(), key: "b.pem".into() }));
@@ -175,6 +201,8 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         assert!(problems("[server]\ntokens = \"require\"").contains("did you mean `required`?"));
         assert!(problems("[server]\nrate = \"fast\"").contains("2:8: rate \"fast\" is no rate"));
+        assert!(problems("[server]\nprefix = \"holdoff\"").contains("is no path"));
+        assert!(problems("[server]\nprefix = \"/a/../b\"").contains("is no path"));
         assert!(problems("[server]\nrate = 5").contains("a text in quotes, such as \"1000/s\""));
         assert!(problems("[server]\nhosts = [\"https://a\"]").contains("is no host's name"));
         assert!(problems("[server]\nhosts = \"a\"").contains("a list of names"));

@@ -70,7 +70,7 @@ pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};
 pub use version::{Drift, Published, VersionRecord};
 pub use work::{Claim, Claimer, Prepared, Wakes, Work};
-pub use worker::{FromPayload, IntoOutput, Ran, Worker, WorkerBuilder, this_process};
+pub use worker::{Broken, FromPayload, IntoOutput, Ran, Worker, WorkerBuilder, this_process};
 
 /// The page for people, compiled and run.
 #[cfg(all(doctest, feature = "http"))]

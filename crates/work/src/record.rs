@@ -59,6 +59,9 @@ pub struct TaskRecord {
     pub steps: Vec<StepRecord>,
     /// Attempts that did not succeed, of all steps, the oldest first.
     pub attempts: Vec<AttemptRecord>,
+    /// Which step waits for which: from parent to child, by number.
+    #[serde(skip)]
+    pub edges: Vec<(i32, i32)>,
 }
 
 /// A step.

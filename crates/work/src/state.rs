@@ -128,6 +128,9 @@ pub enum TaskState {
 }
 
 impl TaskState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
+
     /// The state of a task with steps in these states.
     ///
     /// A step that is ready or running keeps the task running. Otherwise a blocked step waits for one that has
@@ -154,6 +157,14 @@ impl TaskState {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
         }
+    }
+}
+
+impl std::str::FromStr for TaskState {
+    type Err = UnknownState;
+
+    fn from_str(word: &str) -> Result<Self, UnknownState> {
+        Self::ALL.into_iter().find(|state| state.name() == word).ok_or(UnknownState)
     }
 }
 

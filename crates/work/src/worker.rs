@@ -191,7 +191,26 @@ fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
     crate::HttpRunner::of(work).map_err(|error| crate::Error::Http(error.to_string()))
 }
 
+/// Tells which destinations a worker leaves alone because requests to them fail. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Broken(Arc<Shared>);
+
+impl Broken {
+    /// Those that were called lately, by name.
+    pub fn names(&self) -> Vec<String> {
+        #[cfg(feature = "http")]
+        return self.0.http.as_ref().map(crate::HttpRunner::broken).unwrap_or_default();
+        #[cfg(not(feature = "http"))]
+        Vec::new()
+    }
+}
+
 impl Worker {
+    /// Which destinations it leaves alone.
+    pub fn broken(&self) -> Broken {
+        Broken(Arc::clone(&self.shared))
+    }
+
     /// Stops gracefully: fetches no more, waits a while for what runs, puts back what does not end, and returns when
     /// every report is durable. No attempt is burnt.
     pub async fn shutdown(self) {

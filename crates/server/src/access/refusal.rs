@@ -12,7 +12,7 @@ use crate::problem::{Kind, Problem};
 
 /// Why somebody may not.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// There is no token, or none that opens anything. Which of the two stays untold.
     NoToken(Scope),
     /// The token is good for less.

@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use holdoff_policy::PolicySet;
 
-use crate::keep::{Deed, TokenRecord};
+use crate::keep::{Deed, Scope, TokenRecord};
 use crate::problem::{Kind, Problem};
 
 /// Somebody who was let in. Handlers ask it which namespace a request is about.
@@ -39,13 +39,30 @@ impl Access {
         }
     }
 
+    /// Whether they may change what operators change.
+    pub(crate) fn is_admin(&self) -> bool {
+        match self {
+            Self::Token(token) => token.scope == Scope::Admin,
+            Self::Loopback => true,
+            Self::Nobody => false,
+        }
+    }
+
+    /// The name of their token, if they need one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Token(token) => Some(&token.name),
+            Self::Loopback | Self::Nobody => None,
+        }
+    }
+
     /// Whether they may know of something in this namespace.
     pub(crate) fn sees(&self, namespace: &str) -> bool {
         self.own().is_none_or(|own| own == namespace)
     }
 
     /// The one namespace they are confined to.
-    fn own(&self) -> Option<&str> {
+    pub(crate) fn own(&self) -> Option<&str> {
         match self {
             Self::Token(token) => token.namespace.as_deref(),
             Self::Loopback | Self::Nobody => None,
@@ -55,7 +72,10 @@ impl Access {
     /// Puts their name under what they did.
     pub(super) fn sign(&self, mut deed: Deed, request: Option<String>) -> Deed {
         (deed.who, deed.token) = match self {
-            Self::Token(token) => (token.name.clone(), Some(token.id.clone())),
+            // A session signs as the token it was made from.
+            Self::Token(token) => {
+                (token.name.clone(), Some(token.session_of.as_ref().unwrap_or(&token.id).clone()))
+            }
             Self::Loopback => ("loopback".to_owned(), None),
             Self::Nobody => ("nobody".to_owned(), None),
         };

@@ -244,7 +244,7 @@ impl StepForm {
 }
 
 /// A time such as `"5s"`.
-pub(super) struct Wait(pub(super) Duration);
+pub(crate) struct Wait(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Wait {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

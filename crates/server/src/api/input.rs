@@ -38,7 +38,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
 }
 
 /// The task that a path names by `{id}`.
-pub(super) struct NamedTask(pub(super) TaskId);
+pub(crate) struct NamedTask(pub(crate) TaskId);
 
 impl FromRequestParts<App> for NamedTask {
     type Rejection = Problem;
@@ -53,7 +53,7 @@ impl FromRequestParts<App> for NamedTask {
 }
 
 /// The step that a path names by `{task}/{number}`.
-pub(super) struct NamedStep(pub(super) StepId);
+pub(crate) struct NamedStep(pub(crate) StepId);
 
 impl FromRequestParts<App> for NamedStep {
     type Rejection = Problem;

@@ -2,7 +2,7 @@
 //!
 //! Which scope a route asks for stands in this document and nowhere else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use axum::http::Method;
@@ -81,9 +81,9 @@ fn words(operation: &Operation) -> Option<Vec<String>> {
 
 /// Every route, and what it needs. A second word, `namespace`, says that a token of one namespace will do, because the
 /// handler keeps to it.
-fn needs() -> HashMap<(String, String), Need> {
+fn needs(document: OpenApi) -> HashMap<(String, String), Need> {
     let mut needs = HashMap::new();
-    for (path, mut item) in document().paths.paths {
+    for (path, mut item) in document.paths.paths {
         let methods = [
             ("GET", item.get.take()),
             ("PUT", item.put.take()),
@@ -106,13 +106,31 @@ fn needs() -> HashMap<(String, String), Need> {
     needs
 }
 
+static OPERATIONS: LazyLock<HashMap<(String, String), Need>> = LazyLock::new(|| needs(document()));
+
+/// Pages are for people: what they need is said in the same words, and stands in a document that nobody is shown.
+static PAGES: LazyLock<HashMap<(String, String), Need>> =
+    LazyLock::new(|| needs(crate::dashboard::routes().into_openapi()));
+
+/// Whether a route is a page's.
+pub(crate) fn is_page(route: &str) -> bool {
+    static ROUTES: LazyLock<HashSet<&str>> =
+        LazyLock::new(|| PAGES.keys().map(|(_, route)| route.as_str()).collect());
+    ROUTES.contains(route)
+}
+
+/// Every page and what is sent from it: method, route, and what it needs.
+pub(crate) fn pages() -> impl Iterator<Item = (&'static str, &'static str, Need)> {
+    PAGES.iter().map(|((method, route), need)| (method.as_str(), route.as_str(), *need))
+}
+
 /// What a request needs. A route that is not in the document is for administrators of everything; a path that leads
 /// nowhere is for everybody who has a token, so that a typing error is told from a missing right.
 pub(crate) fn need_of(method: &Method, route: Option<&str>) -> Need {
-    static NEEDS: LazyLock<HashMap<(String, String), Need>> = LazyLock::new(needs);
     let Some(route) = route else { return Need::Scope { scope: Scope::Read, narrowed: true } };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    let known = NEEDS.get(&(method.to_owned(), route.to_owned()));
+    let asked = (method.to_owned(), route.to_owned());
+    let known = OPERATIONS.get(&asked).or_else(|| PAGES.get(&asked));
     known.copied().unwrap_or(Need::Scope { scope: Scope::Admin, narrowed: false })
 }
 
@@ -178,7 +196,7 @@ mod tests {
     use super::*;
 
     /// Everything that anybody may ask for, whoever they are.
-    const OPEN: [&str; 5] = ["/docs", "/healthz", "/openapi.json", "/readyz", "/style.css"];
+    const OPEN: [&str; 4] = ["/docs", "/healthz", "/openapi.json", "/readyz"];
 
     #[test]
     fn every_operation_has_one_scope_or_is_known_to_be_open() {

@@ -6,6 +6,8 @@ mod lint;
 mod publish;
 mod set;
 
+pub(crate) use publish::{check as check_policies, put_in_force};
+
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

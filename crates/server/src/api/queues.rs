@@ -203,6 +203,18 @@ async fn set(
     name: &str,
     paused: bool,
 ) -> Result<Answer, Problem> {
+    let deed = set_paused(app, namespace, what, name, paused).await?;
+    Ok((Extension(deed), Json(Paused { paused })))
+}
+
+/// Pauses or resumes; answers with what stands in the audit log.
+pub(crate) async fn set_paused(
+    app: &App,
+    namespace: String,
+    what: Pausable,
+    name: &str,
+    paused: bool,
+) -> Result<Deed, Problem> {
     for (what, text) in [("namespace", &*namespace), ("name", name)] {
         if text.is_empty() {
             return Err(Problem::new(Kind::InvalidBody, format!("{what}: it is empty")));
@@ -219,8 +231,7 @@ async fn set(
         _ => "operation",
     };
     let verb = if paused { "pause" } else { "resume" };
-    let deed = Deed::new(format!("{kind}.{verb}"), name).within(namespace);
-    Ok((Extension(deed), Json(Paused { paused })))
+    Ok(Deed::new(format!("{kind}.{verb}"), name).within(namespace))
 }
 
 /// The namespaces there are: those with work in them, those of the policies, and the default.

@@ -7,6 +7,10 @@ mod resolve;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(crate) use act::carry_out;
+pub(crate) use look::{etag, find as find_step};
+pub(crate) use resolve::decide as decide_conflict;
+
 use crate::app::App;
 
 pub(super) fn routes() -> OpenApiRouter<App> {

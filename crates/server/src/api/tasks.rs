@@ -6,6 +6,8 @@ mod look;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub(crate) use cancel::cancel;
+
 use super::submit;
 use crate::app::App;
 

@@ -21,50 +21,50 @@ const LONGEST_TEXT: usize = 500;
 #[into_params(parameter_in = Query)]
 #[schema(as = StepFilter)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FilterForm {
+pub(crate) struct FilterForm {
     /// In one of these states.
     #[schema(value_type = Option<Vec<StepStateWord>>)]
     #[param(value_type = Option<Vec<StepStateWord>>, style = Form, explode = false)]
-    pub(super) state: Option<States>,
+    pub(crate) state: Option<States>,
     /// Of this task.
     #[schema(value_type = Option<TaskIdText>)]
     #[param(value_type = Option<TaskIdText>)]
-    pub(super) task: Option<String>,
+    pub(crate) task: Option<String>,
     /// This one.
     #[schema(value_type = Option<StepIdText>)]
     #[param(value_type = Option<StepIdText>)]
-    pub(super) step: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) queue: Option<String>,
+    pub(crate) step: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) queue: Option<String>,
     /// Of this operation; `*` stands for any run of characters.
-    pub(super) operation: Option<String>,
+    pub(crate) operation: Option<String>,
     /// Calling this host.
-    pub(super) destination: Option<String>,
+    pub(crate) destination: Option<String>,
     /// Whose last failure was of this class.
     #[schema(value_type = Option<ClassWord>)]
     #[param(value_type = Option<ClassWord>)]
-    pub(super) class: Option<String>,
+    pub(crate) class: Option<String>,
     /// That have failed at least so often.
-    pub(super) min_failures: Option<u32>,
+    pub(crate) min_failures: Option<u32>,
     /// Submitted at least so long ago.
     #[schema(value_type = Option<WaitText>)]
     #[param(value_type = Option<WaitText>)]
-    pub(super) older_than: Option<Wait>,
+    pub(crate) older_than: Option<Wait>,
     /// Submitted at most so long ago.
     #[schema(value_type = Option<WaitText>)]
     #[param(value_type = Option<WaitText>)]
-    pub(super) newer_than: Option<Wait>,
+    pub(crate) newer_than: Option<Wait>,
     /// Ready or running for longer than this.
     #[schema(value_type = Option<WaitText>)]
     #[param(value_type = Option<WaitText>)]
-    pub(super) stale_after: Option<Wait>,
+    pub(crate) stale_after: Option<Wait>,
     /// With this text in the step's name or its last message.
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 impl FilterForm {
     /// The filter; else what is wrong.
-    pub(super) fn filter(self) -> Result<Filter, String> {
+    pub(crate) fn filter(self) -> Result<Filter, String> {
         let age = |what: &str, wait: Option<Wait>| match wait {
             Some(Wait(wait)) if wait > LONGEST => Err(format!("{what}: expected at most 3650d")),
             wait => Ok(wait.map(|Wait(wait)| wait)),
@@ -97,7 +97,7 @@ impl FilterForm {
 }
 
 /// States: a list in JSON, words with commas between them in a query.
-pub(super) struct States(pub(super) Vec<StepState>);
+pub(crate) struct States(pub(crate) Vec<StepState>);
 
 impl<'de> Deserialize<'de> for States {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

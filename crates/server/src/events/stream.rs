@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
+use super::{Event, Telling};
 
 /// How often something is sent when there is nothing to tell, so that both sides know of each other.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -26,13 +26,14 @@ pub(super) fn answer(
     events: broadcast::Receiver<Arc<Event>>,
     seat: OwnedSemaphorePermit,
     came_back: bool,
+    telling: Telling,
     stopping: CancellationToken,
 ) -> Response {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let first = if came_back { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
     tokio::spawn(async move {
         // Ends when the daemon stops, or when nobody takes what is sent.
-        stopping.run_until_cancelled(forward(events, sender, first)).await;
+        stopping.run_until_cancelled(forward(events, sender, first, telling)).await;
         drop(seat);
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
@@ -43,10 +44,14 @@ async fn forward(
     mut events: broadcast::Receiver<Arc<Event>>,
     sender: mpsc::Sender<Bytes>,
     first: &'static str,
+    telling: Telling,
 ) {
     let mut text = Bytes::from_static(first.as_bytes());
     while sender.send(text).await.is_ok() {
         text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
+            Ok(Ok(event)) if telling == Telling::Names => {
+                format!("event: changed\ndata: {}\n\n", event.name).into()
+            }
             Ok(Ok(event)) => {
                 format!("id: {}\nevent: {}\ndata: {}\n\n", event.id, event.name, event.data).into()
             }

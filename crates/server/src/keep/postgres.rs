@@ -13,7 +13,10 @@ use super::{AuditEntry, AuditPage, Deed, Engine, NewToken, Result, Stored, Token
 
 const COMPONENT: Component = Component {
     table: "holdoff.server_migrations",
-    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("postgres.sql") }],
+    migrations: &[
+        Migration { version: 1, breaks_before: 1, sql: include_str!("postgres.sql") },
+        Migration { version: 2, breaks_before: 1, sql: include_str!("sessions_postgres.sql") },
+    ],
 };
 
 /// What every connection is told. These tables are small, and whoever asks for them wants an answer soon.
@@ -45,8 +48,10 @@ impl Postgres {
 impl Engine for Postgres {
     async fn issue(&self, token: &NewToken, id: &str, hash: &[u8]) -> Result<(Moment, Option<Moment>)> {
         let query =
-            "insert into holdoff.server_tokens (id, name, scope, namespace, hash, created_at, expires_at)
-            select $1, $2, $3, $4, $5, now, now + $6 from holdoff.server_now() as now
+            "with over as (delete from holdoff.server_tokens
+                where session_of is not null and expires_at < holdoff.server_now())
+            insert into holdoff.server_tokens (id, name, scope, namespace, hash, created_at, expires_at, session_of)
+            select $1, $2, $3, $4, $5, now, now + $6, $7 from holdoff.server_now() as now
             returning created_at, expires_at";
         let (created_at, expires_at): (i64, Option<i64>) = sqlx::query_as(query)
             .bind(id)
@@ -55,6 +60,7 @@ impl Engine for Postgres {
             .bind(&token.namespace)
             .bind(hash)
             .bind(token.expires.map(micros))
+            .bind(&token.session_of)
             .fetch_one(&self.pool)
             .await
             .map_err(refused)?;
@@ -73,8 +79,9 @@ impl Engine for Postgres {
     }
 
     async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>> {
-        let query =
-            format!("select {TOKEN} from holdoff.server_tokens order by created_at desc, id limit $1");
+        let query = format!(
+            "select {TOKEN} from holdoff.server_tokens where session_of is null order by created_at desc, id limit $1"
+        );
         let found: Vec<TokenRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
@@ -84,7 +91,8 @@ impl Engine for Postgres {
     }
 
     async fn revoke(&self, id: &str) -> Result<bool> {
-        let query = "update holdoff.server_tokens set revoked_at = holdoff.server_now() where id = $1 and revoked_at is null";
+        let query = "update holdoff.server_tokens set revoked_at = holdoff.server_now()
+            where (id = $1 or session_of = $1) and revoked_at is null";
         let revoked = sqlx::query(query).bind(id).execute(&self.pool).await.map_err(refused)?;
         Ok(revoked.rows_affected() > 0)
     }
@@ -100,7 +108,7 @@ impl Engine for Postgres {
 
     async fn has_admin(&self) -> Result<bool> {
         let query =
-            "select exists (select 1 from holdoff.server_tokens where scope = 'admin' and namespace is null
+            "select exists (select 1 from holdoff.server_tokens where scope = 'admin' and namespace is null and session_of is null
             and revoked_at is null and (expires_at is null or expires_at > holdoff.server_now()))";
         let found: bool = sqlx::query_scalar(query).fetch_one(&self.pool).await.map_err(refused)?;
         Ok(found)

@@ -6,23 +6,35 @@ use super::{AuditEntry, Result, Scope, Stored, TokenRecord};
 use crate::Error;
 
 /// A token's columns, in this order, wherever they are read.
-pub(super) const TOKEN: &str = "id, name, scope, namespace, created_at, expires_at, revoked_at, used_at";
+pub(super) const TOKEN: &str =
+    "id, name, scope, namespace, created_at, expires_at, revoked_at, used_at, session_of";
 
 /// An entry's columns, in this order.
 pub(super) const ENTRY: &str = "id, at, who, token, action, namespace, object, count, request";
 
 pub(super) type TokenRow =
-    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>);
+    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>, Option<String>);
 
 /// A token's columns, its hash, and the time.
-pub(super) type StoredRow =
-    (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>, Vec<u8>, i64);
+pub(super) type StoredRow = (
+    String,
+    String,
+    String,
+    Option<String>,
+    i64,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<String>,
+    Vec<u8>,
+    i64,
+);
 
 pub(super) type EntryRow =
     (i64, i64, String, Option<String>, String, Option<String>, String, i64, Option<String>);
 
 pub(super) fn token(row: TokenRow) -> Result<TokenRecord> {
-    let (id, name, scope, namespace, created_at, expires_at, revoked_at, used_at) = row;
+    let (id, name, scope, namespace, created_at, expires_at, revoked_at, used_at, session_of) = row;
     let scope: Scope = scope.parse().map_err(|source| Error::Keep {
         transient: false,
         source: Box::<super::UnknownScope>::new(source),
@@ -37,12 +49,13 @@ pub(super) fn token(row: TokenRow) -> Result<TokenRecord> {
         expires_at: moment(expires_at),
         revoked_at: moment(revoked_at),
         used_at: moment(used_at),
+        session_of,
     })
 }
 
 pub(super) fn stored(row: StoredRow) -> Result<Stored> {
-    let (id, name, scope, namespace, created, expires, revoked, used, hash, now) = row;
-    let record = token((id, name, scope, namespace, created, expires, revoked, used))?;
+    let (id, name, scope, namespace, created, expires, revoked, used, session_of, hash, now) = row;
+    let record = token((id, name, scope, namespace, created, expires, revoked, used, session_of))?;
     Ok(Stored { record, hash, now: Moment::from_micros(now) })
 }
 

@@ -13,7 +13,10 @@ use super::{AuditEntry, AuditPage, Deed, Engine, NewToken, Result, Stored, Token
 
 const COMPONENT: Component = Component {
     table: "holdoff_server_migrations",
-    migrations: &[Migration { version: 1, breaks_before: 1, sql: include_str!("sqlite.sql") }],
+    migrations: &[
+        Migration { version: 1, breaks_before: 1, sql: include_str!("sqlite.sql") },
+        Migration { version: 2, breaks_before: 1, sql: include_str!("sessions_sqlite.sql") },
+    ],
 };
 
 #[derive(Debug)]
@@ -35,8 +38,8 @@ impl Engine for Sqlite {
         let mut write = self.file.write().await.map_err(refused)?;
         let expires_at = token.expires.map(|after| write.now.saturating_add(micros(after)));
         let query =
-            "insert into holdoff_server_tokens (id, name, scope, namespace, hash, created_at, expires_at)
-            values (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            "insert into holdoff_server_tokens (id, name, scope, namespace, hash, created_at, expires_at,
+            session_of) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         sqlx::query(query)
             .bind(id)
             .bind(&token.name)
@@ -45,9 +48,13 @@ impl Engine for Sqlite {
             .bind(hash)
             .bind(write.now)
             .bind(expires_at)
+            .bind(&token.session_of)
             .execute(&mut *write.tx)
             .await
             .map_err(refused)?;
+        // Whoever comes in sweeps away the sessions that are over.
+        let over = "delete from holdoff_server_tokens where session_of is not null and expires_at < ?1";
+        sqlx::query(over).bind(write.now).execute(&mut *write.tx).await.map_err(refused)?;
         write.tx.commit().await.map_err(refused)?;
         Ok((Moment::from_micros(write.now), expires_at.map(Moment::from_micros)))
     }
@@ -64,8 +71,9 @@ impl Engine for Sqlite {
     }
 
     async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>> {
-        let query =
-            format!("select {TOKEN} from holdoff_server_tokens order by created_at desc, id limit ?1");
+        let query = format!(
+            "select {TOKEN} from holdoff_server_tokens where session_of is null order by created_at desc, id limit ?1"
+        );
         let found: Vec<TokenRow> = sqlx::query_as(AssertSqlSafe(query))
             .bind(limit)
             .fetch_all(self.file.readers())
@@ -76,7 +84,8 @@ impl Engine for Sqlite {
 
     async fn revoke(&self, id: &str) -> Result<bool> {
         let mut write = self.file.write().await.map_err(refused)?;
-        let query = "update holdoff_server_tokens set revoked_at = ?2 where id = ?1 and revoked_at is null";
+        let query = "update holdoff_server_tokens set revoked_at = ?2
+            where (id = ?1 or session_of = ?1) and revoked_at is null";
         let revoked =
             sqlx::query(query).bind(id).bind(write.now).execute(&mut *write.tx).await.map_err(refused)?;
         write.tx.commit().await.map_err(refused)?;
@@ -96,7 +105,7 @@ impl Engine for Sqlite {
 
     async fn has_admin(&self) -> Result<bool> {
         let query =
-            "select exists (select 1 from holdoff_server_tokens where scope = 'admin' and namespace is null
+            "select exists (select 1 from holdoff_server_tokens where scope = 'admin' and namespace is null and session_of is null
             and revoked_at is null and (expires_at is null or expires_at > ?1))";
         let found: bool = sqlx::query_scalar(query)
             .bind(self.file.now())

@@ -33,6 +33,8 @@ pub struct NewToken {
     pub namespace: Option<String>,
     /// How long it is good; until it is revoked if absent.
     pub expires: Option<Duration>,
+    /// The token that somebody logged in with, of a session.
+    pub(crate) session_of: Option<String>,
 }
 
 /// Why a token cannot be made so. Nothing was stored.
@@ -53,7 +55,7 @@ pub enum InvalidToken {
 impl NewToken {
     /// A token for all namespaces that is good until it is revoked.
     pub fn new(name: impl Into<String>, scope: Scope) -> Self {
-        Self { name: name.into(), scope, namespace: None, expires: None }
+        Self { name: name.into(), scope, namespace: None, expires: None, session_of: None }
     }
 
     /// Good in this namespace alone.
@@ -68,6 +70,12 @@ impl NewToken {
     pub const fn expires(mut self, after: Duration) -> Self {
         self.expires = Some(after);
         self
+    }
+
+    /// A session for whoever has this token: it may do what the token may, and ends with it.
+    pub(crate) fn session(of: &TokenRecord, lasts: Duration) -> Self {
+        let (name, scope, namespace) = (of.name.clone(), of.scope, of.namespace.clone());
+        Self { name, scope, namespace, expires: Some(lasts), session_of: Some(of.id.clone()) }
     }
 
     pub(super) fn check(&self) -> Result<(), InvalidToken> {
@@ -103,6 +111,9 @@ pub struct TokenRecord {
     pub revoked_at: Option<Moment>,
     /// When it was last used, to a minute or so.
     pub used_at: Option<Moment>,
+    /// The token that somebody logged in with, of a session.
+    #[serde(skip)]
+    pub(crate) session_of: Option<String>,
 }
 
 impl TokenRecord {
@@ -156,6 +167,7 @@ impl Fresh {
             expires_at,
             revoked_at: None,
             used_at: None,
+            session_of: token.session_of.clone(),
         };
         Issued { record, token: text }
     }

@@ -59,11 +59,15 @@ impl Destinations {
         Ok(gate)
     }
 
-    /// How many of those called lately are left alone because they fail.
-    pub(super) fn broken(&self) -> usize {
+    /// Those called lately that are left alone because they fail, by name.
+    pub(super) fn broken(&self) -> Vec<String> {
         let since = clock::now().saturating_sub(LATELY);
         let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.values().filter(|known| known.used_at >= since && known.gate.is_broken()).count()
+        let is_broken = |known: &Remembered| known.used_at >= since && known.gate.is_broken();
+        let mut names: Vec<String> =
+            gates.iter().filter(|(_, known)| is_broken(known)).map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// What is set for the host and the port, else for the host, else for all.

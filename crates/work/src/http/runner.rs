@@ -89,8 +89,8 @@ impl HttpRunner {
         })
     }
 
-    /// How many destinations that were called lately are left alone because they fail.
-    pub(crate) fn broken(&self) -> usize {
+    /// The destinations that were called lately and are left alone because they fail.
+    pub(crate) fn broken(&self) -> Vec<String> {
         self.destinations.broken()
     }
 

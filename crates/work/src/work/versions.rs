@@ -82,6 +82,13 @@ impl Work {
         patiently(callers, |_| store.versions(MOST_LISTED)).await
     }
 
+    /// A version that was published once; nothing if it is not known, or is none that this release can read.
+    pub async fn version(&self, id: PolicyId) -> Result<Option<PolicySet>> {
+        let Shared { store, callers, .. } = &*self.shared;
+        let file = patiently(callers, |_| store.version_file(id.as_bytes())).await?;
+        Ok(file.and_then(|file| PolicySet::from_toml(&file).ok()))
+    }
+
     /// Goes by the version that is active on the store from now on, if there is one and it can be used here.
     pub async fn look_at_policies(&self) -> Result<()> {
         let Shared { store, callers, policies, .. } = &*self.shared;

@@ -98,7 +98,7 @@ async fn count(shared: &Shared) -> Result<()> {
     shared.work.learn_depth(&stats);
     #[cfg(feature = "http")]
     if let Some(http) = &shared.http {
-        metrics::broken(http.broken());
+        metrics::broken(http.broken().len());
     }
     metrics::oldest_snapshot(work.store.oldest_snapshot().await?);
     Ok(())

@@ -38,6 +38,9 @@ pub(super) struct ServerTable {
     audit_keep: Option<DurationText>,
     /// Whether to serve without TLS where others can listen in: behind a proxy that has it. Default: false.
     insecure: Option<bool>,
+    /// What stands before every path, where a proxy serves others beside the daemon, such as "/holdoff". Default: nothing.
+    #[schemars(regex(pattern = r"^/[A-Za-z0-9._/-]*$"))]
+    prefix: Option<String>,
     /// The certificate and its key, read again when they change.
     tls: Option<TlsTable>,
 }

@@ -86,9 +86,7 @@ pub(super) async fn publish(
     State(app): State<App>,
     Sent(form): Sent<PublishForm>,
 ) -> Result<Response, Problem> {
-    let invalid = |why: String| Problem::new(Kind::InvalidPolicies, format!("{why}; nothing was changed"));
-    let set = PolicySet::from_toml(&form.file).map_err(|problems| invalid(problems.to_string()))?;
-    app.work.settings().check_policies(&set).map_err(|waits| invalid(waits.to_string()))?;
+    let set = check(&app, &form.file)?;
     // What others have published in the last moment counts too.
     app.work.look_at_policies().await?;
     let changes = changes(&app.work.policies(), &set).into_iter().map(show).collect();
@@ -97,9 +95,23 @@ pub(super) async fn publish(
         let answer = PublishAnswer { id, active: false, changes };
         return Ok((Extension(NothingDone), Json(answer)).into_response());
     }
-    app.work.publish(set, WHO).await?;
-    let deed = Deed::new("policies.publish", &id);
+    let deed = put_in_force(&app, set, WHO).await?;
     Ok((Extension(deed), Json(PublishAnswer { id, active: true, changes })).into_response())
+}
+
+/// A file that could be put in force; else why it cannot.
+pub(crate) fn check(app: &App, file: &str) -> Result<PolicySet, Problem> {
+    let invalid = |why: String| Problem::new(Kind::InvalidPolicies, format!("{why}; nothing was changed"));
+    let set = PolicySet::from_toml(file).map_err(|problems| invalid(problems.to_string()))?;
+    app.work.settings().check_policies(&set).map_err(|waits| invalid(waits.to_string()))?;
+    Ok(set)
+}
+
+/// Puts policies in force for every node on the store; answers with what stands in the audit log.
+pub(crate) async fn put_in_force(app: &App, set: PolicySet, who: &str) -> Result<Deed, Problem> {
+    let deed = Deed::new("policies.publish", set.id().to_string());
+    app.work.publish(set, who).await?;
+    Ok(deed)
 }
 
 /// The versions that were published, the one in force among them.

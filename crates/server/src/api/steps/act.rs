@@ -43,7 +43,7 @@ pub(super) async fn retry(
     access: Access,
     Sent(order): Sent<Order>,
 ) -> Result<Response, Problem> {
-    carry_out(&app, &access, order, &Action::Retry).await
+    order.carry_out(&app, &access, &Action::Retry).await
 }
 
 /// Cancels the tasks of these steps: everything of them that is not finished.
@@ -54,7 +54,7 @@ pub(super) async fn cancel(
     access: Access,
     Sent(order): Sent<Order>,
 ) -> Result<Response, Problem> {
-    carry_out(&app, &access, order, &Action::Cancel).await
+    order.carry_out(&app, &access, &Action::Cancel).await
 }
 
 /// Gives failed and conflicted steps up for good; what depends on them stays blocked.
@@ -65,27 +65,35 @@ pub(super) async fn discard(
     access: Access,
     Sent(order): Sent<Order>,
 ) -> Result<Response, Problem> {
-    carry_out(&app, &access, order, &Action::Discard).await
+    order.carry_out(&app, &access, &Action::Discard).await
 }
 
-async fn carry_out(app: &App, access: &Access, order: Order, action: &Action) -> Result<Response, Problem> {
-    let refused = |why: String| Problem::new(Kind::InvalidBody, why);
-    let mut filter = order.filter.filter().map_err(|why| refused(format!("filter.{why}")))?;
-    if filter == Filter::default() {
-        return Err(refused(
-            "filter: say which steps; all of a namespace is `\"namespace\": \"default\"`".to_owned(),
-        ));
+impl Order {
+    async fn carry_out(self, app: &App, access: &Access, action: &Action) -> Result<Response, Problem> {
+        let refused = |why: String| Problem::new(Kind::InvalidBody, why);
+        let mut filter = self.filter.filter().map_err(|why| refused(format!("filter.{why}")))?;
+        if filter == Filter::default() {
+            return Err(refused(
+                "filter: say which steps; all of a namespace is `\"namespace\": \"default\"`".to_owned(),
+            ));
+        }
+        filter.namespace = access.only(filter.namespace)?;
+        let dry_run = self.dry_run;
+        if dry_run {
+            let count = app.work.affected(&filter, action).await?;
+            return Ok((Extension(NothingDone), Json(Done { count, dry_run })).into_response());
+        }
+        let (count, deed) = carry_out(app, filter, action).await?;
+        Ok((Extension(deed), Json(Done { count, dry_run })).into_response())
     }
-    filter.namespace = access.only(filter.namespace)?;
-    let dry_run = order.dry_run;
-    if dry_run {
-        let count = app.work.affected(&filter, action).await?;
-        return Ok((Extension(NothingDone), Json(Done { count, dry_run })).into_response());
-    }
+}
+
+/// Does it to every step that is meant; answers to how many, and with what stands in the audit log.
+pub(crate) async fn carry_out(app: &App, filter: Filter, action: &Action) -> Result<(u64, Deed), Problem> {
     let count = app.work.act(&filter, action).await?;
     let mut deed = Deed::new(format!("steps.{}", name(action)), about(&filter)).times(count);
     deed.namespace = filter.namespace;
-    Ok((Extension(deed), Json(Done { count, dry_run })).into_response())
+    Ok((count, deed))
 }
 
 const fn name(action: &Action) -> &'static str {

@@ -190,7 +190,7 @@ pub(super) async fn attempts(
 }
 
 /// A step, and what else is known of its task. What is another namespace's is not there at all.
-pub(super) async fn find(
+pub(crate) async fn find(
     app: &App,
     access: &Access,
     id: StepId,
@@ -209,6 +209,6 @@ pub(super) async fn find(
 }
 
 /// The fencing token and the state: whatever is done to a step changes one of them.
-pub(super) fn etag(step: &StepRecord) -> String {
+pub(crate) fn etag(step: &StepRecord) -> String {
     format!("\"{}-{}\"", step.token, step.state)
 }

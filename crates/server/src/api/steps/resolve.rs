@@ -1,8 +1,8 @@
 //! Deciding a conflict.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::{ETAG, IF_MATCH};
-use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -59,14 +59,32 @@ pub(super) async fn resolve(
     Sent(resolution): Sent<Resolution>,
 ) -> Result<Response, Problem> {
     let (_, step) = find(&app, &access, id).await?;
-    let payload = resolution.payload(&step)?;
+    let payload = resolution.payload()?;
+    let seen = headers.get(IF_MATCH).map(|seen| seen.to_str().unwrap_or_default());
+    let deed = decide(&app, &step, payload, seen).await?;
+    // It is done, whether or not it can still be shown as it is now.
+    let step = find(&app, &access, id).await.map_or(step, |(_, step)| step);
+    Ok((Extension(deed), [(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
+}
+
+/// Decides a conflict about a step as it was looked at; answers with what stands in the audit log.
+pub(crate) async fn decide(
+    app: &App,
+    step: &StepRecord,
+    payload: Option<Payload>,
+    seen: Option<&str>,
+) -> Result<Deed, Problem> {
+    let id = step.id;
+    if let Some(payload) = &payload {
+        check(step, payload)?;
+    }
     let mut filter = Filter::step(id);
-    match (headers.get(IF_MATCH), &payload) {
+    match (seen, &payload) {
         (None, Some(_)) => {
             let detail = "send the step's ETag as If-Match, so that nobody else's decision is overwritten";
             return Err(Problem::new(Kind::IfMatchRequired, detail));
         }
-        (Some(seen), _) if !is_match(seen, &etag(&step)) => return Err(changed()),
+        (Some(seen), _) if !is_match(seen, &etag(step)) => return Err(changed()),
         (Some(_), _) => filter.token = Some(step.token),
         (None, None) => {}
     }
@@ -77,16 +95,13 @@ pub(super) async fn resolve(
     if app.work.act(&filter, &Action::Resolve(payload)).await? == 0 {
         return Err(changed());
     }
-    let deed = Deed::new("step.resolve", id.to_string()).within(&step.namespace);
-    // It is done, whether or not it can still be shown as it is now.
-    let step = find(&app, &access, id).await.map_or(step, |(_, step)| step);
-    Ok((Extension(deed), [(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
+    Ok(Deed::new("step.resolve", id.to_string()).within(&step.namespace))
 }
 
 impl Resolution {
-    fn payload(self, step: &StepRecord) -> Result<Option<Payload>, Problem> {
+    fn payload(self) -> Result<Option<Payload>, Problem> {
         let wrong = |why: String| Problem::new(Kind::InvalidBody, why);
-        let payload = match (self.payload, self.payload_base64) {
+        Ok(Some(match (self.payload, self.payload_base64) {
             (None, None) => return Ok(None),
             (Some(json), None) => Payload::json(&json).map_err(|why| wrong(why.to_string()))?,
             (None, Some(text)) => {
@@ -98,19 +113,21 @@ impl Resolution {
             (Some(_), Some(_)) => {
                 return Err(wrong("expected `payload` or `payload_base64`, and there are both".to_owned()));
             }
-        };
-        // A request that cannot be made would only fail once more.
-        if step.destination.is_some() {
-            let request: HttpStep =
-                payload.read().map_err(|why| wrong(format!("payload: no request: {why}")))?;
-            request.check().map_err(|why| wrong(format!("payload: {why}")))?;
-        }
-        Ok(Some(payload))
+        }))
     }
 }
 
-fn is_match(seen: &HeaderValue, etag: &str) -> bool {
-    let seen = seen.to_str().unwrap_or_default();
+/// A request that cannot be made would only fail once more.
+fn check(step: &StepRecord, payload: &Payload) -> Result<(), Problem> {
+    let wrong = |why: String| Problem::new(Kind::InvalidBody, why);
+    if step.destination.is_some() {
+        let request: HttpStep = payload.read().map_err(|why| wrong(format!("payload: no request: {why}")))?;
+        request.check().map_err(|why| wrong(format!("payload: {why}")))?;
+    }
+    Ok(())
+}
+
+fn is_match(seen: &str, etag: &str) -> bool {
     seen == "*" || seen.split(',').any(|one| one.trim() == etag)
 }
 

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use holdoff_work::{Action, Filter, TaskRecord};
+use holdoff_work::{Action, Filter, TaskId, TaskRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,6 +33,12 @@ pub(super) async fn cancel_task(
     access: Access,
     NamedTask(id): NamedTask,
 ) -> Result<(Extension<Deed>, Json<Cancelled>), Problem> {
+    let (count, deed) = cancel(&app, &access, id).await?;
+    Ok((Extension(deed), Json(Cancelled { count })))
+}
+
+/// Cancels a task; answers how many steps that were, and with what stands in the audit log.
+pub(crate) async fn cancel(app: &App, access: &Access, id: TaskId) -> Result<(u64, Deed), Problem> {
     let mut filter = Filter::task(id);
     filter.namespace = access.only(None)?;
     let count = app.work.act(&filter, &Action::Cancel).await?;
@@ -44,5 +50,5 @@ pub(super) async fn cancel_task(
     let mut deed = Deed::new("task.cancel", id.to_string()).times(count);
     let namespace = task.and_then(|task| task.steps.into_iter().next()).map(|step| step.namespace);
     deed.namespace = filter.namespace.or(namespace);
-    Ok((Extension(deed), Json(Cancelled { count })))
+    Ok((count, deed))
 }

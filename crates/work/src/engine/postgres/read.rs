@@ -38,9 +38,11 @@ pub(super) async fn task(pool: &PgPool, id: TaskId) -> Result<Option<TaskRecord>
         where a.task = $1 order by a.started_at, a.step, a.lease";
     let rows = sqlx::query(query).bind(id.as_uuid()).fetch_all(&mut *tx).await?;
     let attempts = rows.iter().map(|row| attempt(id, row)).collect::<std::result::Result<_, _>>()?;
+    let query = "select parent, child from holdoff.edges where task = $1 order by parent, child";
+    let edges = sqlx::query_as(query).bind(id.as_uuid()).fetch_all(&mut *tx).await?;
     let now = sqlx::query_scalar("select holdoff.micros(clock_timestamp())").fetch_one(&mut *tx).await?;
     let state = TaskState::of(steps.iter().map(|step| step.state));
-    Ok(Some(TaskRecord { id, state, now: Moment(now), steps, attempts }))
+    Ok(Some(TaskRecord { id, state, now: Moment(now), steps, attempts, edges }))
 }
 
 fn attempt(task: TaskId, row: &PgRow) -> std::result::Result<AttemptRecord, sqlx::Error> {

@@ -31,8 +31,10 @@ pub(super) async fn task(readers: &SqlitePool, now: i64, id: TaskId) -> Result<O
         where a.task = ?1 order by a.started_at, a.step, a.lease";
     let rows = sqlx::query(query).bind(id.as_uuid()).fetch_all(&mut *tx).await?;
     let attempts = rows.iter().map(|row| attempt(id, row)).collect::<std::result::Result<_, _>>()?;
+    let query = "select parent, child from holdoff_edges where task = ?1 order by parent, child";
+    let edges = sqlx::query_as(query).bind(id.as_uuid()).fetch_all(&mut *tx).await?;
     let state = TaskState::of(steps.iter().map(|step| step.state));
-    Ok(Some(TaskRecord { id, state, now: Moment(now), steps, attempts }))
+    Ok(Some(TaskRecord { id, state, now: Moment(now), steps, attempts, edges }))
 }
 
 fn attempt(task: TaskId, row: &SqliteRow) -> std::result::Result<AttemptRecord, sqlx::Error> {

@@ -1,12 +1,12 @@
 //! The API's document for people.
 
 use askama::Template;
-use axum::response::Html;
+use axum::response::Response;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 
-use crate::api;
 use crate::problem::{Kind, Problem};
+use crate::{api, dashboard};
 
 #[derive(Template)]
 #[template(path = "docs.html")]
@@ -33,12 +33,12 @@ struct Row {
 /// This API, for people.
 #[utoipa::path(get, path = "/docs", tag = "daemon", security(()),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
-pub(crate) async fn docs() -> Result<Html<String>, Problem> {
+pub(crate) async fn docs() -> Result<Response, Problem> {
     let document = api::document();
     let page =
         Docs { about: document.info.description.clone().unwrap_or_default(), groups: groups(&document) };
     let page = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
-    Ok(Html(page))
+    Ok(dashboard::sent(page))
 }
 
 fn groups(document: &OpenApi) -> Vec<Group> {

@@ -1,0 +1,74 @@
+//! The pages: what a person sees.
+//!
+//! Everything works as plain HTML, links and forms; scripts only spare a reload. What a page does, it does by the functions
+//! of the API, and what it needs stands beside its handler in the same words. Pages take a session's cookie as well as a
+//! token; the API takes the token alone.
+
+mod act;
+mod assets;
+mod audit;
+mod bars;
+mod chrome;
+mod conflicts;
+mod dress;
+mod graph;
+mod live;
+mod locks;
+mod nodes;
+mod origin;
+mod overview;
+mod policies;
+mod query;
+mod queues;
+mod session;
+mod settings;
+mod signals;
+mod step;
+mod steps;
+mod tasks;
+mod timeline;
+mod whatif;
+mod windows;
+mod words;
+
+pub(crate) use chrome::sent;
+pub(crate) use dress::dress;
+pub(crate) use session::cookie;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// Every page, with what it needs.
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(overview::overview))
+        .routes(routes!(tasks::tasks))
+        .routes(routes!(tasks::task))
+        .routes(routes!(tasks::cancel))
+        .routes(routes!(steps::steps))
+        .routes(routes!(steps::failed))
+        .routes(routes!(steps::in_conflict))
+        .routes(routes!(act::confirm))
+        .routes(routes!(act::act))
+        .routes(routes!(step::step))
+        .routes(routes!(conflicts::conflict, conflicts::resolve))
+        .routes(routes!(queues::queues))
+        .routes(routes!(queues::pause))
+        .routes(routes!(signals::signals))
+        .routes(routes!(locks::locks))
+        .routes(routes!(locks::release))
+        .routes(routes!(policies::policies))
+        .routes(routes!(policies::version, policies::restore))
+        .routes(routes!(whatif::policy, whatif::publish))
+        .routes(routes!(nodes::nodes))
+        .routes(routes!(audit::audit))
+        .routes(routes!(settings::settings))
+        .routes(routes!(settings::make))
+        .routes(routes!(settings::revoke))
+        .routes(routes!(session::login, session::begin))
+        .routes(routes!(session::end))
+        .routes(routes!(live::live))
+        .routes(routes!(assets::asset))
+}

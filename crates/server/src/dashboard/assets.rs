@@ -1,0 +1,84 @@
+//! What pages are made of besides their own text: styles, scripts, an icon. All of it is in the binary.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::HeaderMap;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
+
+use crate::problem::{Kind, Problem};
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// Name, kind and content.
+const ASSETS: [(&str, &str, &[u8]); 7] = [
+    ("style.css", STYLE, include_bytes!("../../assets/style.css")),
+    ("uplot.min.css", STYLE, include_bytes!("../../assets/uplot.min.css")),
+    ("htmx.min.js", SCRIPT, include_bytes!("../../assets/htmx.min.js")),
+    ("uplot.min.js", SCRIPT, include_bytes!("../../assets/uplot.min.js")),
+    ("live.js", SCRIPT, include_bytes!("../../assets/live.js")),
+    ("plot.js", SCRIPT, include_bytes!("../../assets/plot.js")),
+    ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),
+];
+
+/// What all of them are, in a few letters. It stands in their addresses, so that a browser may keep them for good.
+static EDITION: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = Sha256::new();
+    for (name, _, bytes) in ASSETS {
+        hash.update(name);
+        hash.update(bytes);
+    }
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+});
+
+pub(super) fn edition() -> &'static str {
+    &EDITION
+}
+
+/// A style, a script or the icon.
+#[utoipa::path(get, path = "/assets/{name}", tag = "pages", security(()),
+    params(("name" = String, Path, description = "Its name.")), responses((status = 200, description = "It.")))]
+pub(super) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+    let found = ASSETS.iter().find(|(known, ..)| *known == name);
+    let (_, kind, bytes) =
+        found.ok_or_else(|| Problem::new(Kind::NoSuchPage, "there is no such part of a page"))?;
+    let etag = format!("\"{}\"", edition());
+    let headers_out = [
+        (CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable")),
+        (ETAG, HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"\""))),
+    ];
+    if headers.get(IF_NONE_MATCH).is_some_and(|seen| *seen == etag) {
+        return Ok((StatusCode::NOT_MODIFIED, headers_out).into_response());
+    }
+    Ok((headers_out, *bytes).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_is_as_they_published_it() {
+        let sums = include_str!("../../assets/SHA256SUMS");
+        assert_eq!(sums.lines().count(), 3);
+        for line in sums.lines() {
+            let (sum, name) = line.split_once("  ").unwrap();
+            let (_, _, bytes) = ASSETS.iter().find(|(known, ..)| *known == name).unwrap();
+            let found: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, sum, "{name}");
+            assert!(include_str!("../../assets/LICENSES.md").contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    /// A page and everything it brings along, before any compression.
+    #[test]
+    fn all_of_it_is_light() {
+        let weight: usize = ASSETS.iter().map(|(_, _, bytes)| bytes.len()).sum();
+        assert!(weight < 150_000, "{weight} bytes");
+    }
+}

@@ -1,0 +1,16 @@
+//! That something changed, for pages that are open.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use crate::app::App;
+use crate::events;
+use crate::problem::Problem;
+
+/// That something changed, as server-sent events without a word about what: the page looks again, as whoever it is.
+#[utoipa::path(get, path = "/live", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "Events, until one side ends it.")))]
+pub(super) async fn live(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
+    events::seat(&app, &headers, events::Telling::Names)
+}

@@ -1,0 +1,44 @@
+//! Whether a form comes from a page of our own.
+//!
+//! A browser sends cookies along with a form from anywhere, and reaches loopback for anybody's page. But it says where the
+//! form stood: in `Sec-Fetch-Site` where the connection can be trusted, in `Origin` always.
+
+use axum::http::HeaderMap;
+use axum::http::header::{HOST, ORIGIN};
+
+/// Whether whoever sends this stands on a page of this very daemon.
+pub(super) fn is_ours(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    match text("sec-fetch-site") {
+        Some(site) => site == "same-origin",
+        None => {
+            let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
+            origin.is_some_and(|(_, from)| Some(from) == text(HOST.as_str()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(said: &[(&'static str, &'static str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in said {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        is_ours(&headers)
+    }
+
+    #[test]
+    fn only_our_own_pages_send_forms() {
+        assert!(with(&[("sec-fetch-site", "same-origin")]));
+        for other in ["cross-site", "same-site", "none"] {
+            assert!(!with(&[("sec-fetch-site", other), ("origin", "http://a:1"), ("host", "a:1")]));
+        }
+        assert!(with(&[("origin", "http://a:7070"), ("host", "a:7070")]));
+        assert!(!with(&[("origin", "http://a:7071"), ("host", "a:7070")]));
+        assert!(!with(&[("origin", "null"), ("host", "null")]));
+        assert!(!with(&[("host", "a:7070")]));
+    }
+}

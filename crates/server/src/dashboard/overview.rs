@@ -1,0 +1,230 @@
+//! The first page: what is failing, since when, why, and how much waits.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use holdoff_work::{Failing, Moment, Pulse, QueueStats};
+
+use super::bars::{Bar, bars};
+use super::chrome::{Chrome, Visitor, render};
+use super::query::Query;
+use super::words;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// The most rows of a short list.
+const TOP: usize = 8;
+/// Work that has been due for longer than this is late.
+const LATE: Duration = Duration::from_secs(60);
+
+/// How far back can be looked: the word in the address, what people read, and the time.
+const WINDOWS: [(&str, &str, Duration); 3] = [
+    ("15m", "15 minutes", Duration::from_secs(15 * 60)),
+    ("3h", "3 hours", Duration::from_secs(3 * 60 * 60)),
+    ("24h", "24 hours", Duration::from_secs(24 * 60 * 60)),
+];
+
+const FIRST: (&str, &str, Duration) = WINDOWS[0];
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Overview {
+    chrome: Chrome,
+    place: String,
+    totals: Vec<Total>,
+    alarms: Vec<Alarm>,
+    window: &'static str,
+    windows: Vec<(&'static str, &'static str, bool)>,
+    plot: String,
+    rates: Rates,
+    classes: Vec<Bar>,
+    attempts: Vec<Bar>,
+    operations: Vec<Bar>,
+    destinations: Vec<Bar>,
+    broken: Vec<String>,
+    is_empty: bool,
+}
+
+/// How many steps are in a state, and where they are listed.
+struct Total {
+    name: &'static str,
+    about: &'static str,
+    count: String,
+    link: String,
+    is_bad: bool,
+}
+
+/// Something that wants to be looked at.
+struct Alarm {
+    text: String,
+    link: String,
+}
+
+/// What happened in the window, in all.
+struct Rates {
+    submitted: String,
+    succeeded: String,
+    retried: String,
+    failed: String,
+    per_second: String,
+}
+
+/// What is failing, since when, and why.
+#[utoipa::path(get, path = "/", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
+    let own = visitor.access.own().map(str::to_owned);
+    let asked = visitor.query.get("window");
+    let (word, window, span) = WINDOWS.into_iter().find(|(word, ..)| *word == asked).unwrap_or(FIRST);
+    let mut lanes = app.work.stats().await?;
+    lanes.retain(|lane| visitor.access.sees(&lane.namespace));
+    let pulse = app.work.pulse(own.as_deref(), span).await?;
+    // Which destinations are left alone is known to this node, whose own requests told it.
+    let broken = if own.is_none() { app.broken.names() } else { Vec::new() };
+    let windows = WINDOWS.into_iter().map(|(known, name, _)| (known, name, known == word)).collect();
+    let is_empty = lanes.is_empty();
+    render(&Overview {
+        alarms: alarms(&app, &lanes, &pulse, &broken, own.is_none()),
+        totals: totals(&lanes),
+        chrome: visitor.page("/", "Overview"),
+        place: app.place.to_string(),
+        window,
+        windows,
+        plot: plot(&pulse),
+        rates: rates(&pulse, span),
+        classes: classes(&pulse),
+        attempts: attempts(&pulse),
+        operations: failing(&pulse.operations, "operation"),
+        destinations: failing(&pulse.destinations, "destination"),
+        broken,
+        is_empty,
+    })
+}
+
+fn totals(lanes: &[QueueStats]) -> Vec<Total> {
+    let sum = |count: fn(&QueueStats) -> u64| lanes.iter().map(count).sum::<u64>();
+    let all: [(&str, &str, u64, bool); 6] = [
+        ("due", "ready, and their time has come", sum(|lane| lane.due), false),
+        ("waiting", "ready, and their time comes", sum(|lane| lane.waiting), false),
+        ("running", "with a worker", sum(|lane| lane.running), false),
+        ("blocked", "waiting for other steps", sum(|lane| lane.blocked), false),
+        ("failed", "given up", sum(|lane| lane.failed), true),
+        ("conflicted", "somebody must decide", sum(|lane| lane.conflicted), true),
+    ];
+    let total = |(name, about, count, bad): (&'static str, &'static str, u64, bool)| {
+        let link = match name {
+            "failed" => "/failed".to_owned(),
+            "conflicted" => "/conflicts".to_owned(),
+            "due" | "waiting" => "/steps?state=ready".to_owned(),
+            state => format!("/steps?state={state}"),
+        };
+        Total { name, about, count: words::number(count), link, is_bad: bad && count > 0 }
+    };
+    all.into_iter().map(total).collect()
+}
+
+/// What somebody should look at first, the worst first.
+fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], sees_all: bool) -> Vec<Alarm> {
+    let mut alarms = Vec::new();
+    let late = lanes.iter().filter(|lane| !lane.paused && lane.oldest_due > LATE);
+    if let Some(lane) = late.max_by_key(|lane| lane.oldest_due) {
+        let since = words::coarse(lane.oldest_due);
+        let text = format!("{} has been due for {since}: nobody takes it, or too few do.", lane.operation);
+        let query = Query::default().with("operation", &lane.operation).with("state", "ready");
+        alarms.push(Alarm { text, link: format!("/steps{}", query.link()) });
+    }
+    let failed: u64 = pulse.buckets.iter().map(|beat| beat.failed).sum();
+    if failed > 0 {
+        let first = pulse.buckets.iter().find(|beat| beat.failed > 0).map_or(pulse.now, |beat| beat.at);
+        let since = words::coarse(pulse.now.since(first));
+        let text = format!(
+            "{} for good within the last {since}.",
+            words::many(failed, "step failed", "steps failed")
+        );
+        alarms.push(Alarm { text, link: "/failed".to_owned() });
+    }
+    if !broken.is_empty() {
+        let text = format!(
+            "{} left alone because requests to them fail.",
+            words::many(broken.len() as u64, "destination is", "destinations are")
+        );
+        alarms.push(Alarm { text, link: "#destinations".to_owned() });
+    }
+    let paused = lanes.iter().filter(|lane| lane.paused).count();
+    if paused > 0 {
+        let text = format!("{} paused.", words::many(paused as u64, "lane is", "lanes are"));
+        alarms.push(Alarm { text, link: "/queues".to_owned() });
+    }
+    if sees_all && let Some(drift) = app.work.drift() {
+        alarms.push(Alarm { text: format!("Policy drift on this node: {drift}"), link: "/nodes".to_owned() });
+    }
+    alarms
+}
+
+/// The series as the plot's script reads them: times in seconds, and counts.
+fn plot(pulse: &Pulse) -> String {
+    let column = |count: fn(&holdoff_work::Beat) -> u64| pulse.buckets.iter().map(count).collect::<Vec<_>>();
+    let seconds = |at: Moment| at.as_micros() / 1_000_000;
+    serde_json::json!({
+        "times": pulse.buckets.iter().map(|beat| seconds(beat.at)).collect::<Vec<_>>(),
+        "width": pulse.width.as_secs(),
+        "series": [
+            { "name": "succeeded", "values": column(|beat| beat.succeeded) },
+            { "name": "retried", "values": column(|beat| beat.retried) },
+            { "name": "failed", "values": column(|beat| beat.failed) },
+        ],
+    })
+    .to_string()
+}
+
+fn rates(pulse: &Pulse, span: Duration) -> Rates {
+    let sum = |count: fn(&holdoff_work::Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
+    let ended = sum(|beat| beat.succeeded + beat.failed);
+    let tenths = ended * 10 / span.as_secs().max(1);
+    Rates {
+        submitted: words::number(sum(|beat| beat.submitted)),
+        succeeded: words::number(sum(|beat| beat.succeeded)),
+        retried: words::number(sum(|beat| beat.retried)),
+        failed: words::number(sum(|beat| beat.failed)),
+        per_second: format!("{}.{}", tenths / 10, tenths % 10),
+    }
+}
+
+fn classes(pulse: &Pulse) -> Vec<Bar> {
+    let link = |class: &str| format!("/steps{}", Query::default().with("class", class).link());
+    let items = pulse.classes.iter().take(TOP);
+    bars(items.map(|(class, count)| (class.clone(), *count, link(class), String::new())).collect())
+}
+
+fn attempts(pulse: &Pulse) -> Vec<Bar> {
+    let name = |attempt: u32| match attempt {
+        1 => "after the 1st try".to_owned(),
+        2 => "after the 2nd".to_owned(),
+        3 => "after the 3rd".to_owned(),
+        10.. => "after the 10th and later".to_owned(),
+        other => format!("after the {other}th"),
+    };
+    let link = |attempt: u32| format!("/steps?min_failures={attempt}");
+    let items = pulse.attempts.iter();
+    bars(items.map(|(attempt, count)| (name(*attempt), *count, link(*attempt), String::new())).collect())
+}
+
+/// Those with the most failures.
+fn failing(items: &[Failing], filter: &str) -> Vec<Bar> {
+    let item = |item: &Failing| {
+        let query = Query::default().with(filter, &item.name).with("min_failures", "1");
+        let all = item.failures + item.successes;
+        let share = words::percent(item.failures, all);
+        let share = share.split('.').next().unwrap_or_default();
+        let class = item.last_class.as_deref().map_or_else(String::new, |class| format!(", lately {class}"));
+        (
+            item.name.clone(),
+            item.failures,
+            format!("/steps{}", query.link()),
+            format!("{share} % of {}{class}", words::many(all, "try", "tries")),
+        )
+    };
+    bars(items.iter().take(TOP).map(item).collect())
+}

@@ -1,0 +1,167 @@
+//! What stands after the question mark: a page's filters, so that every view has an address.
+
+use holdoff_work::{Filter, StepId, StepState, TaskId};
+
+use crate::access::Access;
+use crate::api::{FilterForm, States, Wait};
+use crate::problem::{Kind, Problem};
+
+/// The most that is read of a query.
+const MOST_PAIRS: usize = 64;
+/// What is asked of steps; a page's other words are not part of a filter.
+pub(super) const FILTERS: [&str; 12] = [
+    "state",
+    "operation",
+    "queue",
+    "namespace",
+    "class",
+    "destination",
+    "min_failures",
+    "older_than",
+    "newer_than",
+    "stale_after",
+    "text",
+    "task",
+];
+
+/// What stands after the question mark, as it was written, without what is empty.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(super) fn read(text: &str) -> Self {
+        let pairs = form_urlencoded::parse(text.as_bytes()).take(MOST_PAIRS);
+        let said = pairs.filter(|(_, value)| !value.trim().is_empty());
+        Self { pairs: said.map(|(key, value)| (key.into_owned(), value.trim().to_owned())).collect() }
+    }
+
+    /// The first value under this name; nothing is empty.
+    pub(super) fn get(&self, key: &str) -> &str {
+        self.all(key).next().unwrap_or_default()
+    }
+
+    pub(super) fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn has(&self, key: &str, value: &str) -> bool {
+        self.all(key).any(|known| known == value)
+    }
+
+    pub(super) fn pairs(&self) -> &[(String, String)] {
+        &self.pairs
+    }
+
+    /// The same without this.
+    pub(super) fn without(&self, key: &str) -> Self {
+        Self { pairs: self.pairs.iter().filter(|(known, _)| known != key).cloned().collect() }
+    }
+
+    /// The same with this value and no other under the name.
+    pub(super) fn with(&self, key: &str, value: &str) -> Self {
+        let mut query = self.without(key);
+        query.pairs.push((key.to_owned(), value.to_owned()));
+        query
+    }
+
+    /// Only what says which steps are meant.
+    pub(super) fn filters(&self) -> Self {
+        let is_filter = |(key, _): &&(String, String)| FILTERS.contains(&key.as_str());
+        Self { pairs: self.pairs.iter().filter(is_filter).cloned().collect() }
+    }
+
+    /// As it stands in an address, with its question mark; nothing if there is nothing to say.
+    pub(super) fn link(&self) -> String {
+        if self.pairs.is_empty() {
+            return String::new();
+        }
+        let mut text = form_urlencoded::Serializer::for_suffix("?".to_owned(), 1);
+        for (key, value) in &self.pairs {
+            text.append_pair(key, value);
+        }
+        text.finish()
+    }
+
+    /// Which steps are meant, as far as this visitor sees them.
+    pub(super) fn filter(&self, access: &Access) -> Result<Filter, Problem> {
+        self.form(access)
+            .map_err(|why| Problem::new(Kind::InvalidQuery, why))?
+            .filter()
+            .map_err(|why| Problem::new(Kind::InvalidQuery, why))
+    }
+
+    fn form(&self, access: &Access) -> Result<FilterForm, String> {
+        let text = |key: &str| Some(self.get(key)).filter(|text| !text.is_empty()).map(str::to_owned);
+        let time = |key: &str| {
+            let parsed = text(key).map(|text| holdoff_policy::parse_duration(&text));
+            let wrong = |why| format!("{key}: expected a time such as \"5m\" or \"2h\": {why}");
+            parsed.transpose().map(|time| time.map(Wait)).map_err(wrong)
+        };
+        let mut states = Vec::new();
+        for word in self.all("state").flat_map(|words| words.split(',')) {
+            states.push(word.trim().parse::<StepState>().map_err(|why| format!("state: {why}"))?);
+        }
+        let failures = text("min_failures").map(|text| text.parse());
+        Ok(FilterForm {
+            state: Some(States(states)).filter(|States(states)| !states.is_empty()),
+            task: text("task"),
+            step: None,
+            namespace: access.only(text("namespace")).map_err(|problem| problem.detail().to_owned())?,
+            queue: text("queue"),
+            operation: text("operation"),
+            destination: text("destination"),
+            class: text("class"),
+            min_failures: failures.transpose().map_err(|_| "min_failures: expected a number".to_owned())?,
+            older_than: time("older_than")?,
+            newer_than: time("newer_than")?,
+            stale_after: time("stale_after")?,
+            text: text("text"),
+        })
+    }
+
+    /// After which step the page begins.
+    pub(super) fn after(&self) -> Result<Option<StepId>, Problem> {
+        let wrong =
+            |_| Problem::new(Kind::InvalidQuery, "after: expected a step, as the page before links to");
+        Some(self.get("after")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(wrong)
+    }
+
+    /// Before which task the page begins.
+    pub(super) fn before(&self) -> Result<Option<TaskId>, Problem> {
+        let wrong =
+            |_| Problem::new(Kind::InvalidQuery, "before: expected a task, as the page before links to");
+        Some(self.get("before")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_written_as_it_was_read() {
+        let query = Query::read("state=failed&text=a%26b+c&queue=&state=ready");
+        assert_eq!(query.link(), "?state=failed&text=a%26b+c&state=ready");
+        assert_eq!(Query::read(&query.link()[1..]), query);
+        assert_eq!(query.without("state").link(), "?text=a%26b+c");
+        assert_eq!(query.with("text", "\"<x>").link(), "?state=failed&state=ready&text=%22%3Cx%3E");
+        assert_eq!(Query::default().link(), "");
+    }
+
+    #[test]
+    fn a_filter_says_what_is_wrong_with_it() {
+        let filter = |text: &str| Query::read(text).filter(&Access::Loopback);
+        let good = filter("state=failed,conflicted&min_failures=3&older_than=2h").unwrap();
+        assert_eq!((good.states.len(), good.min_failures), (2, Some(3)));
+        for (bad, said) in [
+            ("state=broken", "state:"),
+            ("min_failures=many", "min_failures: expected a number"),
+            ("older_than=long", "older_than: expected a time"),
+            ("task=7", "task: expected a UUID"),
+        ] {
+            assert!(filter(bad).unwrap_err().detail().contains(said), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Signals: what was told how often, and the one task that deals with it.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use holdoff_work::SignalRecord;
+
+use super::chrome::{Chrome, Visitor, render};
+use crate::app::App;
+use crate::problem::Problem;
+
+const MOST: u32 = 100;
+
+#[derive(Template)]
+#[template(path = "signals.html")]
+struct Signals {
+    chrome: Chrome,
+    signals: Vec<SignalRecord>,
+}
+
+/// Signals, the latest first.
+#[utoipa::path(get, path = "/signals", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn signals(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
+    let signals = app.work.signals(visitor.access.own(), MOST).await?;
+    render(&Signals { chrome: visitor.page("/signals", "Signals"), signals })
+}

@@ -1,0 +1,169 @@
+//! Steps, as many filters as one likes, and what can be done to all of them.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use holdoff_policy::Class;
+use holdoff_work::{Count, Page, StepRecord, StepState};
+
+use super::chrome::{Chrome, Visitor, render};
+use super::query::Query;
+use super::words;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How many stand on a page.
+const ON_A_PAGE: u32 = 50;
+/// They are counted no further.
+const COUNTED: u64 = 10_000;
+
+#[derive(Template)]
+#[template(path = "steps.html")]
+struct Steps {
+    chrome: Chrome,
+    /// What is here if there is nothing.
+    nothing: &'static str,
+    at: &'static str,
+    query: Query,
+    states: Vec<(StepState, bool)>,
+    classes: Vec<(&'static str, bool)>,
+    namespaces: Vec<String>,
+    queues: Vec<String>,
+    operations: Vec<String>,
+    /// Every filter that is set: name, value, and the address without it.
+    set: Vec<(String, String, String)>,
+    wrong: Option<String>,
+    count: String,
+    steps: Vec<StepRecord>,
+    is_first: bool,
+    first: String,
+    next: Option<String>,
+    /// What can be done to those that match: the word, and what it says.
+    actions: Vec<(&'static str, &'static str)>,
+    acting: String,
+}
+
+/// Steps, newest first.
+#[utoipa::path(get, path = "/steps", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn steps(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
+    list(&app, &visitor, "/steps", "Steps", None).await
+}
+
+/// Steps that were given up.
+#[utoipa::path(get, path = "/failed", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn failed(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
+    list(&app, &visitor, "/failed", "Failed", Some(StepState::Failed)).await
+}
+
+/// Steps about which somebody must decide.
+#[utoipa::path(get, path = "/conflicts", tag = "pages", security(("token" = ["read", "namespace"])),
+    responses((status = 200, description = "The page.")))]
+pub(super) async fn in_conflict(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
+    list(&app, &visitor, "/conflicts", "Conflicts", Some(StepState::Conflicted)).await
+}
+
+async fn list(
+    app: &App,
+    visitor: &Visitor,
+    at: &'static str,
+    title: &'static str,
+    only: Option<StepState>,
+) -> Result<Response, Problem> {
+    let query = match only {
+        Some(state) => visitor.query.with("state", state.name()),
+        None => visitor.query.clone(),
+    };
+    let lanes = app.work.stats().await?;
+    let lanes = lanes.iter().filter(|lane| visitor.access.sees(&lane.namespace));
+    let mut names: [Vec<String>; 3] = Default::default();
+    for lane in lanes {
+        for (names, name) in names.iter_mut().zip([&lane.namespace, &lane.queue, &lane.operation]) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names.iter_mut().for_each(|names| names.sort_unstable());
+    let [namespaces, queues, operations] = names;
+    let filters = query.filters();
+    let mut page = Steps {
+        chrome: visitor.page(at, title),
+        nothing: nothing(only, filters.pairs().is_empty()),
+        at,
+        states: StepState::ALL.into_iter().map(|state| (state, query.has("state", state.name()))).collect(),
+        classes: Class::ALL
+            .into_iter()
+            .map(|class| (class.name(), query.has("class", class.name())))
+            .collect(),
+        namespaces,
+        queues,
+        operations,
+        set: set(&filters, at, only.is_some()),
+        wrong: None,
+        count: String::new(),
+        steps: Vec::new(),
+        is_first: query.get("after").is_empty(),
+        first: format!("{at}{}", visitor.query.filters().link()),
+        next: None,
+        actions: actions(only),
+        acting: filters.link(),
+        query: query.clone(),
+    };
+    let asked = filters.filter(&visitor.access).and_then(|filter| Ok((filter, query.after()?)));
+    let (filter, after) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => {
+            page.wrong = Some(wrong.detail().to_owned());
+            return Ok((axum::http::StatusCode::BAD_REQUEST, render(&page)?).into_response());
+        }
+    };
+    let paging = Page::first(ON_A_PAGE);
+    let paging = after.into_iter().fold(paging, Page::after);
+    let (found, count) = tokio::try_join!(app.work.look(&filter, &paging), app.work.count(&filter, COUNTED))?;
+    page.count = match count {
+        Count::Exactly(count) => words::many(count, "step", "steps"),
+        Count::AtLeast(count) => format!("{} or more", words::many(count, "step", "steps")),
+        _ => String::new(),
+    };
+    let next = found.next.map(|step| visitor.query.filters().with("after", &step.to_string()).link());
+    page.next = next.map(|link| format!("{at}{link}"));
+    page.steps = found.steps;
+    render(&page)
+}
+
+/// Every filter that is set, with the address of the page without it.
+fn set(filters: &Query, at: &str, has_state: bool) -> Vec<(String, String, String)> {
+    let is_shown = |(key, _): &&(String, String)| !(has_state && key == "state");
+    let one = |(key, value): &(String, String)| {
+        (key.replace('_', " "), value.clone(), format!("{at}{}", filters.without(key).link()))
+    };
+    filters.pairs().iter().filter(is_shown).map(one).collect()
+}
+
+/// What can be done to steps in this state, or to any.
+fn actions(only: Option<StepState>) -> Vec<(&'static str, &'static str)> {
+    let retry = ("retry", "Retry");
+    match only {
+        Some(StepState::Failed | StepState::Conflicted) => {
+            vec![retry, ("discard", "Discard"), ("cancel", "Cancel tasks")]
+        }
+        _ => vec![retry, ("cancel", "Cancel tasks"), ("discard", "Discard")],
+    }
+}
+
+fn nothing(only: Option<StepState>, is_bare: bool) -> &'static str {
+    match only {
+        _ if !is_bare && only.is_none() => "No step matches. Take a filter away, or look at another state.",
+        Some(StepState::Failed) => {
+            "Nothing has been given up. A step comes here when its policy grants no further try, or when trying again \
+             cannot help; from here it can be retried with all its tries before it."
+        }
+        Some(StepState::Conflicted) => {
+            "Nothing waits for a decision. A step comes here when the other side says that it knows better (409, 412): \
+             look at it, change what is sent, and resolve it."
+        }
+        _ => "No work yet. Submit some: POST /v1/tasks, or `holdoff work submit`.",
+    }
+}

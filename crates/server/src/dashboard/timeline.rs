@@ -1,0 +1,157 @@
+//! A step's tries on one line of time, over the windows that its policy allowed. Pure: places in per cent.
+
+use std::time::Duration;
+
+use holdoff_policy::{Explanation, Policy};
+use holdoff_work::{AttemptRecord, Moment, Outcome, StepRecord, StepState};
+
+use super::words;
+
+/// A step's tries on one line.
+pub(super) struct Timeline {
+    pub(super) tries: Vec<Try>,
+    pub(super) windows: Vec<Span>,
+    pub(super) now: Option<String>,
+    pub(super) next: Option<Next>,
+    pub(super) ticks: Vec<Tick>,
+}
+
+/// Where something begins and how long it is, in per cent of the line.
+pub(super) struct Span {
+    pub(super) x: String,
+    pub(super) width: String,
+    pub(super) about: String,
+}
+
+/// A try.
+pub(super) struct Try {
+    pub(super) span: Span,
+    pub(super) outcome: &'static str,
+}
+
+/// The moment of the next try, or of the end of a lease.
+pub(super) struct Next {
+    pub(super) x: String,
+    pub(super) about: String,
+}
+
+pub(super) struct Tick {
+    pub(super) x: String,
+    pub(super) label: String,
+    /// `start`, `middle` or `end`: so that no label leaves the picture.
+    pub(super) anchor: &'static str,
+}
+
+/// The least that is drawn of a try, in per cent, so that it is seen.
+const LEAST: f64 = 0.6;
+
+/// Draws the tries of a step whose policy is this one now, if it still has that name.
+pub(super) fn draw(
+    step: &StepRecord,
+    attempts: &[&AttemptRecord],
+    policy: Option<&Policy>,
+    now: Moment,
+) -> Option<Timeline> {
+    let start = attempts.iter().map(|attempt| attempt.started_at).chain(step.last_attempted_at).min()?;
+    let is_over = step.ended_at.is_some();
+    let due = step.due_at.filter(|_| matches!(step.state, StepState::Ready | StepState::Running));
+    let end_of = |attempt: &&AttemptRecord| later(attempt.started_at, attempt.took);
+    let last = attempts.iter().map(end_of).chain(step.ended_at).chain(due);
+    let last = last.chain((!is_over).then_some(now)).max()?;
+    let line = Line { start, micros: last.since(start).as_micros().max(1_000) };
+    let mut tries: Vec<Try> = attempts.iter().map(|attempt| line.attempt(attempt)).collect();
+    tries.extend(line.current(step, attempts, now));
+    let windows = policy.map(|policy| line.windows(attempts, &policy.explain())).unwrap_or_default();
+    let next = due.map(|due| Next {
+        x: line.at(due),
+        about: match step.state {
+            StepState::Running => format!("its worker has it for {}", words::coarse(due.since(now))),
+            _ if due <= now => "due now".to_owned(),
+            _ => format!("the next try {}", words::relative(now, due)),
+        },
+    });
+    let now = (!is_over && now > start).then(|| line.at(now));
+    Some(Timeline { tries, windows, now, next, ticks: line.ticks() })
+}
+
+struct Line {
+    start: Moment,
+    micros: u128,
+}
+
+impl Line {
+    fn share(&self, at: Moment) -> f64 {
+        ratio(at.since(self.start).as_micros(), self.micros)
+    }
+
+    fn at(&self, at: Moment) -> String {
+        percent(self.share(at))
+    }
+
+    fn span(&self, from: Moment, to: Moment, about: String) -> Span {
+        let x = self.share(from).min(100.0 - LEAST);
+        let width = (self.share(to) - x).max(LEAST).min(100.0 - x);
+        Span { x: percent(x), width: percent(width), about }
+    }
+
+    fn attempt(&self, attempt: &AttemptRecord) -> Try {
+        let end = later(attempt.started_at, attempt.took);
+        let class = attempt.class.as_deref().map_or_else(String::new, |class| format!(", {class}"));
+        let about = format!("{}{class}, took {}", attempt.outcome.name(), words::time(attempt.took));
+        Try { span: self.span(attempt.started_at, end, about), outcome: attempt.outcome.name() }
+    }
+
+    /// The try that is under way, or that succeeded: it is not among those that were written down.
+    fn current(&self, step: &StepRecord, attempts: &[&AttemptRecord], now: Moment) -> Option<Try> {
+        let began = step.last_attempted_at?;
+        let is_known = attempts.iter().any(|attempt| attempt.started_at >= began);
+        let (end, outcome) = match step.state {
+            StepState::Running => (now, "running"),
+            StepState::Succeeded if !is_known => (step.ended_at?, Outcome::Succeeded.name()),
+            _ => return None,
+        };
+        Some(Try { span: self.span(began, end, outcome.to_owned()), outcome })
+    }
+
+    /// Where the next try could begin after each that was retried.
+    fn windows(&self, attempts: &[&AttemptRecord], explained: &Explanation) -> Vec<Span> {
+        let window = |attempt: &&&AttemptRecord| {
+            let place = usize::try_from(attempt.attempt).ok()?.checked_sub(1)?;
+            let wait = explained.waits.get(place).or(explained.waits.last().filter(|_| explained.more))?;
+            let end = later(attempt.started_at, attempt.took);
+            let (low, high) = (later(end, wait.window.low()), later(end, wait.window.high()));
+            let [from, to] = [wait.window.low(), wait.window.high()].map(words::time);
+            Some(self.span(low, high, format!("after try {}: a wait from {from} to {to}", attempt.attempt)))
+        };
+        let is_retried = |attempt: &&&AttemptRecord| attempt.outcome == Outcome::Retried;
+        attempts.iter().filter(is_retried).filter_map(|attempt| window(&attempt)).collect()
+    }
+
+    fn ticks(&self) -> Vec<Tick> {
+        let tick = |(quarter, anchor): (u32, &'static str)| {
+            let micros = u64::try_from(self.micros * u128::from(quarter) / 4).unwrap_or(u64::MAX);
+            let label = match quarter {
+                0 => "first try".to_owned(),
+                _ => format!("+{}", words::time(Duration::from_micros(micros))),
+            };
+            Tick { x: percent(f64::from(quarter) * 25.0), label, anchor }
+        };
+        [(0, "start"), (1, "middle"), (2, "middle"), (3, "middle"), (4, "end")]
+            .map(tick)
+            .into_iter()
+            .collect()
+    }
+}
+
+fn later(moment: Moment, by: Duration) -> Moment {
+    Moment::from_micros(moment.as_micros().saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a picture has fewer points than 2^52")]
+fn ratio(part: u128, whole: u128) -> f64 {
+    (part as f64 / whole as f64 * 100.0).clamp(0.0, 100.0)
+}
+
+fn percent(share: f64) -> String {
+    format!("{share:.2}")
+}

@@ -1,0 +1,98 @@
+//! Times and numbers as people read them.
+
+use std::time::Duration;
+
+use holdoff_work::Moment;
+
+/// A time in its two largest units, such as `2m 5s`; short ones to the millisecond.
+pub(super) fn time(time: Duration) -> String {
+    let two = |large: u64, small: u64, [larger, smaller]: [&str; 2]| match small {
+        0 => format!("{large}{larger}"),
+        _ => format!("{large}{larger} {small}{smaller}"),
+    };
+    let seconds = time.as_secs();
+    match seconds {
+        0 if time.subsec_millis() == 0 && !time.is_zero() => "<1ms".to_owned(),
+        0 if time.is_zero() => "0s".to_owned(),
+        0 => format!("{}ms", time.subsec_millis()),
+        1..10 => format!("{:.1}s", time.as_secs_f64()).replace(".0s", "s"),
+        10..60 => format!("{seconds}s"),
+        60..3600 => two(seconds / 60, seconds % 60, ["m", "s"]),
+        3600..86_400 => two(seconds / 3600, seconds % 3600 / 60, ["h", "m"]),
+        _ => two(seconds / 86_400, seconds % 86_400 / 3600, ["d", "h"]),
+    }
+}
+
+/// A time in whole seconds, for what changes while it is looked at.
+pub(super) fn coarse(span: Duration) -> String {
+    time(Duration::from_secs(span.as_secs()))
+}
+
+/// How long ago, or how soon.
+pub(super) fn relative(now: Moment, then: Moment) -> String {
+    let (past, future) = (now.since(then), then.since(now));
+    if past < Duration::from_secs(1) && future < Duration::from_secs(1) {
+        return "now".to_owned();
+    }
+    if future > past { format!("in {}", coarse(future)) } else { format!("{} ago", coarse(past)) }
+}
+
+/// A number with a thin space between thousands.
+pub(super) fn number(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() * 2);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number and what it counts.
+pub(super) fn many(count: u64, one: &str, more: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { more })
+}
+
+/// A share of the largest, in per cent, for bars: what is there is seen.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0".to_owned();
+    }
+    let tenths = (u128::from(part) * 1000 / u128::from(whole)).clamp(10, 1000);
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_well() {
+        let shown = [0, 7, 900, 1500, 9000, 59_000, 60_000, 125_000, 7_200_000, 90_000_000]
+            .map(|ms| time(Duration::from_millis(ms)));
+        assert_eq!(shown, ["0s", "7ms", "900ms", "1.5s", "9s", "59s", "1m", "2m 5s", "2h", "1d 1h"]);
+        assert_eq!(time(Duration::from_micros(20)), "<1ms");
+    }
+
+    #[test]
+    fn the_past_and_the_future_are_told_apart() {
+        let at = |second: i64| Moment::from_micros(second * 1_000_000);
+        assert_eq!(relative(at(100), at(100)), "now");
+        assert_eq!(relative(at(100), at(40)), "1m ago");
+        assert_eq!(relative(at(100), at(105)), "in 5s");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(number(7), "7");
+        assert_eq!(number(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(many(1, "step", "steps"), "1 step");
+        assert_eq!(many(1000, "step", "steps"), "1\u{202f}000 steps");
+        assert_eq!(
+            ["0", "1.0", "33.3", "100.0"],
+            [percent(0, 9), percent(1, 5000), percent(1, 3), percent(9, 9)]
+        );
+    }
+}
