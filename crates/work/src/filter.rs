@@ -26,6 +26,8 @@ pub struct Filter {
     pub class: Option<String>,
     /// That have failed at least so often.
     pub min_failures: Option<u32>,
+    /// That have failed at most so often.
+    pub max_failures: Option<u32>,
     /// Submitted at least so long ago.
     pub older_than: Option<Duration>,
     /// Submitted at most so long ago.
@@ -52,11 +54,6 @@ impl Filter {
     /// Steps in one of these states.
     pub fn states(states: impl IntoIterator<Item = StepState>) -> Self {
         Self { states: states.into_iter().collect(), ..Self::default() }
-    }
-
-    /// Whether steps in this state can be meant.
-    pub(crate) fn admits(&self, state: StepState) -> bool {
-        self.states.is_empty() || self.states.contains(&state)
     }
 }
 

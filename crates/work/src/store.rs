@@ -10,9 +10,10 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
+use crate::look::{Count, StepPage, TasksSeen};
+use crate::record::{QueueStats, TaskRecord};
 use crate::version::VersionRecord;
-use crate::{Error, Fingerprint, Lane, Payload, Signalled, StepId, StepState, TaskId};
+use crate::{Error, Fingerprint, Lane, Payload, SignalRecord, Signalled, StepId, StepState, TaskId};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -384,18 +385,24 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// A task with its steps, if it is known.
     async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>>;
 
-    /// Steps that match, newest first.
-    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>>;
+    /// Steps that match, newest first, among so many of the newest after the page before.
+    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage>;
 
-    /// At most so many tasks of which a step matches, newest first, before this one.
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>>;
+    /// How many steps match, counted no further than this, among so many of the newest.
+    async fn count(&self, filter: &Filter, most: u64) -> Result<Count>;
+
+    /// At most so many tasks of which a step matches, newest first, before this one, among so many of the newest.
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen>;
+
+    /// Signals, those first that came last.
+    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>>;
 
     /// A step that is held under this lease, and for how long it has been; nothing if the lease is over. Payload and
     /// whereabouts are not read.
     async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>>;
 
     /// To how many steps something would be done.
-    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64>;
+    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64>;
 
     /// Does something to every step that matches, in one transaction; answers to how many.
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;

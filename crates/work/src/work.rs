@@ -2,6 +2,7 @@
 
 mod depth;
 mod intake;
+mod look;
 mod operators;
 mod prepare;
 mod pull;

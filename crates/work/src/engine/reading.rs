@@ -105,7 +105,7 @@ use std::time::Duration;
 use sqlx::types::Uuid;
 
 use crate::record::{self, Moment, QueueStats, TaskSummary};
-use crate::{StepState, TaskId, TaskState};
+use crate::{SignalRecord, StepState, TaskId, TaskState};
 
 pub(crate) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
@@ -146,6 +146,29 @@ pub(crate) fn tasks(rows: Vec<TaskRow>) -> Vec<TaskSummary> {
         task.ended_at = task.ended_at.filter(|_| task.state != TaskState::Running);
     }
     tasks.into_values().rev().collect()
+}
+
+/// A signal: namespace, fingerprint, task, occurrences, the first and the last.
+pub(crate) type SignalRow = (String, Vec<u8>, Uuid, i64, i64, i64);
+
+/// Signals, with what is known of their tasks.
+pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<SignalRecord> {
+    let tasks: BTreeMap<TaskId, TaskSummary> = tasks.into_iter().map(|task| (task.id, task)).collect();
+    let record = |(namespace, fingerprint, task, occurrences, first_at, last_at): SignalRow| {
+        let task = TaskId::from_uuid(task);
+        let known = tasks.get(&task);
+        SignalRecord {
+            namespace,
+            fingerprint: fingerprint.iter().map(|byte| format!("{byte:02x}")).collect(),
+            task,
+            state: known.map_or(TaskState::Succeeded, |known| known.state),
+            operation: known.map(|known| known.operation.clone()).unwrap_or_default(),
+            occurrences: u64::try_from(occurrences).unwrap_or(0),
+            first_at: Moment(first_at),
+            last_at: Moment(last_at),
+        }
+    };
+    rows.into_iter().map(record).collect()
 }
 
 /// What is known of every lane in which there is something.

@@ -127,7 +127,7 @@ impl Work {
     }
 
     /// Counts what was taken in.
-    pub(crate) fn count(&self, tasks: &[NewTask], submitted: &[Submitted]) {
+    pub(crate) fn count_in(&self, tasks: &[NewTask], submitted: &[Submitted]) {
         for (task, fate) in tasks.iter().zip(submitted) {
             let is_new = matches!(fate, Submitted::Created(_));
             for lane in task.steps.iter().filter_map(|step| self.shared.names.seen_lane(step.lane)) {
