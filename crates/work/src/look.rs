@@ -4,9 +4,6 @@
 use crate::record::{StepRecord, TaskSummary};
 use crate::{Filter, StepId, TaskId};
 
-/// The most rows of each table that one look at a list goes through.
-pub(crate) const MOST_LOOKED_AT: u32 = 20_000;
-
 /// The most rows of each table that one count goes through.
 pub(crate) const MOST_COUNTED: u32 = 50_000;
 

@@ -27,3 +27,23 @@ pub struct NodeRecord {
     /// Whether it was heard of not long ago.
     pub is_alive: bool,
 }
+
+/// What a node says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeRow {
+    pub(crate) id: uuid::Uuid,
+    pub(crate) name: String,
+    pub(crate) version: &'static str,
+    pub(crate) policies: String,
+    pub(crate) drift: Option<String>,
+    pub(crate) running: u64,
+    pub(crate) places: u64,
+    pub(crate) finished: u64,
+}
+
+impl NodeRecord {
+    /// Whoever says nothing for so long is not alive. Nodes with nothing to tell say so every ten seconds.
+    pub(crate) const ALIVE: std::time::Duration = std::time::Duration::from_secs(30);
+    /// Whoever says nothing for so long is forgotten.
+    pub(crate) const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+}

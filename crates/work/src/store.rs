@@ -11,6 +11,8 @@ use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
 use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::version::VersionRecord;
 use crate::{Error, Fingerprint, Lane, Payload, SignalRecord, Signalled, StepId, StepState, TaskId};
@@ -112,6 +114,8 @@ pub(crate) struct Claimed {
     pub(crate) payload: Payload,
     /// Where the store keeps it, if that helps to find it again; it may have moved since.
     pub(crate) whereabouts: Option<Box<str>>,
+    /// The host it calls.
+    pub(crate) destination: Option<Box<str>>,
 }
 
 /// How a step leaves `running`.
@@ -123,6 +127,9 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
     /// As it was when the step was claimed.
     pub(crate) whereabouts: Option<Box<str>>,
+    /// Which attempt it was; the first is 1.
+    pub(crate) attempt: i32,
+    pub(crate) destination: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 
@@ -143,6 +150,19 @@ pub(crate) enum Exit {
     },
     Failed(Why),
     Conflicted(Why),
+}
+
+impl Exit {
+    /// How the attempt is recorded.
+    pub(crate) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Succeeded(_) => Outcome::Succeeded,
+            Self::Retry { .. } => Outcome::Retried,
+            Self::Requeued { reason, .. } => reason.outcome(),
+            Self::Failed(_) => Outcome::Failed,
+            Self::Conflicted(_) => Outcome::Conflicted,
+        }
+    }
 }
 
 /// What is kept of a failed attempt.
@@ -248,10 +268,12 @@ pub(crate) struct Ended {
 pub(crate) type Tell<'a> = &'a (dyn Fn(&Ended) -> Option<NewTask> + Send + Sync);
 
 /// What a rescue did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
     pub(crate) failed: u64,
+    /// The lane of each step, and whether it was given up.
+    pub(crate) lanes: Vec<(LaneId, bool)>,
 }
 
 /// How a rescue treats what it finds.
@@ -415,6 +437,21 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
 
     /// How old the oldest snapshot is that keeps dead rows from being removed.
     async fn oldest_snapshot(&self) -> Result<Duration>;
+
+    /// Adds what a node has counted, and keeps what it says of itself.
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()>;
+
+    /// Takes a node off the list.
+    async fn leave(&self, node: uuid::Uuid) -> Result<()>;
+
+    /// Forgets counts and nodes that are too old.
+    async fn forget(&self) -> Result<()>;
+
+    /// What nodes have counted.
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept>;
+
+    /// The nodes there are, those that live first.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>>;
 
     /// Changes whenever steps may have become due. It may miss some: look again now and then.
     fn wakes(&self) -> watch::Receiver<()>;

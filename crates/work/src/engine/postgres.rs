@@ -10,6 +10,7 @@ mod look;
 mod migrate;
 mod names;
 mod operate;
+mod pulse;
 mod read;
 mod rescue;
 mod select;
@@ -31,6 +32,8 @@ use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
 use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
     Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
@@ -201,6 +204,32 @@ impl Store for Postgres {
 
     async fn oldest_snapshot(&self) -> Result<Duration> {
         history::oldest_snapshot(&self.pool).await
+    }
+
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
+        if !rows.is_empty() {
+            pulse::add(&self.pool, rows).await?;
+        }
+        match node {
+            Some(node) => pulse::tell(&self.pool, node).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn leave(&self, node: uuid::Uuid) -> Result<()> {
+        pulse::leave(&self.pool, node).await
+    }
+
+    async fn forget(&self) -> Result<()> {
+        pulse::forget(&self.pool).await
+    }
+
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {
+        pulse::pulse(&self.pool, asked).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        pulse::nodes(&self.pool).await
     }
 
     fn policies_told(&self) -> watch::Receiver<()> {

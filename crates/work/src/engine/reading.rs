@@ -22,6 +22,7 @@ macro_rules! read_claim {
             trace: row.try_get_unchecked(11)?,
             payload: crate::Payload { format, bytes: bytes.unwrap_or_default().into() },
             whereabouts: row.try_get_unchecked::<Option<String>, _>(14)?.map(Into::into),
+            destination: row.try_get_unchecked::<Option<String>, _>(15)?.map(Into::into),
         }
     }};
 }
@@ -31,7 +32,7 @@ macro_rules! read_held {
     ($row:expr) => {{
         let row = $row;
         let claimed = crate::engine::reading::read_claim!(row);
-        (claimed, crate::engine::reading::duration(row.try_get_unchecked(15)?))
+        (claimed, crate::engine::reading::duration(row.try_get_unchecked(16)?))
     }};
 }
 
@@ -104,6 +105,7 @@ use std::time::Duration;
 
 use sqlx::types::Uuid;
 
+use crate::node::NodeRecord;
 use crate::record::{self, Moment, QueueStats, TaskSummary};
 use crate::{SignalRecord, StepState, TaskId, TaskState};
 
@@ -169,6 +171,28 @@ pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<Sign
         }
     };
     rows.into_iter().map(record).collect()
+}
+
+/// A node: name, version, begun, seen, policies, drift, running, places, finished, and whether it lives.
+pub(crate) type NodeRecordRow = (String, String, i64, i64, String, Option<String>, i64, i64, i64, bool);
+
+pub(crate) fn node(row: NodeRecordRow) -> NodeRecord {
+    let (name, version, started_at, seen_at, policies, drift, running, places, finished, is_alive) = row;
+    let count = |count: i64| u64::try_from(count).unwrap_or(0);
+    // Whoever says nothing any more does nothing either.
+    let now = |value: i64| if is_alive { count(value) } else { 0 };
+    NodeRecord {
+        name,
+        version,
+        started_at: Moment(started_at),
+        seen_at: Moment(seen_at),
+        policies,
+        drift,
+        running: now(running),
+        places: count(places),
+        finished_last_minute: now(finished),
+        is_alive,
+    }
 }
 
 /// What is known of every lane in which there is something.

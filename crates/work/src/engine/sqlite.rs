@@ -12,6 +12,7 @@ mod names;
 mod operate;
 #[cfg(test)]
 mod plans;
+mod pulse;
 mod read;
 mod rescue;
 mod rows;
@@ -36,6 +37,8 @@ use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
 use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
     Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
@@ -216,6 +219,26 @@ impl Store for Sqlite {
     /// A reader keeps the log from being folded back, but only as long as it reads.
     async fn oldest_snapshot(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
+    }
+
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
+        pulse::beat(self.file.write().await?, rows, node).await
+    }
+
+    async fn leave(&self, node: uuid::Uuid) -> Result<()> {
+        pulse::leave(self.file.write().await?, node).await
+    }
+
+    async fn forget(&self) -> Result<()> {
+        pulse::forget(self.file.write().await?).await
+    }
+
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {
+        pulse::pulse(self.file.readers(), self.file.now(), asked).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        pulse::nodes(self.file.readers(), self.file.now()).await
     }
 
     fn policies_told(&self) -> watch::Receiver<()> {

@@ -7,7 +7,7 @@ use crate::filter::{Filter, Page};
 use crate::look::{Count, StepPage};
 use crate::node::NodeRecord;
 use crate::patience::patiently;
-use crate::pulse::Pulse;
+use crate::pulse::{Asked, Level, Pulse};
 use crate::record::StepRecord;
 use crate::signal::SignalRecord;
 use crate::store::Result;
@@ -46,14 +46,18 @@ impl Work {
         patiently(&self.shared.callers, |_| self.shared.store.signals(namespace, limit)).await
     }
 
-    /// What happened within this time until now, over all nodes.
+    /// What happened within this time until now, at most a day, over all nodes: as they counted it, a few seconds ago. Beats
+    /// are of five seconds, or of a minute if it is more than a quarter of an hour; the rest goes by whole minutes, or
+    /// by ten of them.
     pub async fn pulse(&self, namespace: Option<&str>, window: Duration) -> Result<Pulse> {
-        let _ = (namespace, window);
-        Ok(Pulse::default())
+        let level = Level::reaching(window);
+        let asked = Asked { namespace, level, window: window.min(level.kept) };
+        let kept = patiently(&self.shared.callers, |_| self.shared.store.pulse(&asked)).await?;
+        Ok(Pulse::of(&asked, kept))
     }
 
-    /// The processes that run workers, or daemons, on this store; those that have begun last first.
+    /// The processes that run workers, or daemons, on this store; those that live first.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
-        Ok(Vec::new())
+        patiently(&self.shared.callers, |_| self.shared.store.nodes()).await
     }
 }

@@ -9,7 +9,7 @@ use super::select::{name, push_where};
 use crate::StepId;
 use crate::engine::{Table, reading};
 use crate::filter::{Filter, Page};
-use crate::look::{Count, MOST_COUNTED, MOST_LOOKED_AT, Part, Seen, StepPage};
+use crate::look::{Count, MOST_COUNTED, Part, Seen, StepPage};
 use crate::record::StepRecord;
 use crate::store::Result;
 
@@ -68,7 +68,7 @@ pub(super) async fn look(pool: &PgPool, filter: &Filter, page: &Page) -> Result<
     for table in Table::of(filter) {
         let mut floor_of_table = None;
         if filter.passes_over() {
-            floor_of_table = floor(&mut tx, table, page.after, MOST_LOOKED_AT).await?;
+            floor_of_table = floor(&mut tx, table, page.after, page.looked_at).await?;
         }
         let steps = select(&mut tx, filter, &wanted, table, floor_of_table).await?;
         parts.push(Part::new(steps, wanted.limit, floor_of_table, |step| step.id));

@@ -8,8 +8,8 @@ use super::select::{name, push_where};
 use crate::TaskId;
 use crate::engine::Table;
 use crate::engine::reading::{self, TaskRow};
-use crate::filter::Filter;
-use crate::look::{MOST_LOOKED_AT, Part, Seen, TasksSeen};
+use crate::filter::{Filter, Page};
+use crate::look::{Part, Seen, TasksSeen};
 use crate::record::TaskSummary;
 use crate::store::Result;
 
@@ -27,7 +27,7 @@ pub(super) async fn tasks(
         if filter.passes_over() {
             // Of the last task everything is looked at.
             let below = before.map(|task| task.step(0));
-            floor_of_table = floor(&mut tx, table, below, MOST_LOOKED_AT).await?.map(|step| step.task);
+            floor_of_table = floor(&mut tx, table, below, Page::MOST_LOOKED_AT).await?.map(|step| step.task);
         }
         let mut query = QueryBuilder::<Postgres>::new("select distinct s.task from ");
         query.push(name(table)).push(" s");
