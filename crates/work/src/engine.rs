@@ -7,10 +7,12 @@ pub(crate) mod postgres;
 mod reading;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+mod table;
 
 use std::sync::Arc;
 
 use holdoff_sql::without_password;
+use table::Table;
 
 use crate::store::Store;
 use crate::{Error, store};

@@ -26,6 +26,8 @@ pub struct Filter {
     pub class: Option<String>,
     /// That have failed at least so often.
     pub min_failures: Option<u32>,
+    /// That have failed at most so often.
+    pub max_failures: Option<u32>,
     /// Submitted at least so long ago.
     pub older_than: Option<Duration>,
     /// Submitted at most so long ago.
@@ -53,11 +55,6 @@ impl Filter {
     pub fn states(states: impl IntoIterator<Item = StepState>) -> Self {
         Self { states: states.into_iter().collect(), ..Self::default() }
     }
-
-    /// Whether steps in this state can be meant.
-    pub(crate) fn admits(&self, state: StepState) -> bool {
-        self.states.is_empty() || self.states.contains(&state)
-    }
 }
 
 /// One page of a list.
@@ -70,21 +67,39 @@ pub struct Page {
     pub after: Option<StepId>,
     /// Whether payloads and outputs are read.
     pub with_payloads: bool,
+    /// The most steps that [a look](crate::Work::look) goes through in search of those that match, of those that are over and
+    /// of those that are not.
+    pub looked_at: u32,
 }
 
 impl Page {
     /// The most steps on one page.
     pub const MOST: u32 = 1000;
 
+    /// The most steps that are gone through for it.
+    pub const MOST_LOOKED_AT: u32 = 20_000;
+
     /// The first page of so many steps.
     pub fn first(limit: u32) -> Self {
-        Self { limit: limit.clamp(1, Self::MOST), after: None, with_payloads: false }
+        Self {
+            limit: limit.clamp(1, Self::MOST),
+            after: None,
+            with_payloads: false,
+            looked_at: Self::MOST_LOOKED_AT,
+        }
     }
 
     /// The page after this step.
     #[must_use]
     pub fn after(mut self, step: StepId) -> Self {
         self.after = Some(step);
+        self
+    }
+
+    /// The same, going through so many steps at most.
+    #[must_use]
+    pub fn looking_at(mut self, steps: u32) -> Self {
+        self.looked_at = steps.clamp(1, Self::MOST_LOOKED_AT);
         self
     }
 

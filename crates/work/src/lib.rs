@@ -27,13 +27,16 @@ mod filter;
 #[cfg(feature = "http")]
 mod http;
 mod id;
+mod look;
 pub mod metrics;
 mod names;
 mod next_due;
+mod node;
 mod notify;
 mod own;
 mod patience;
 mod payload;
+mod pulse;
 mod record;
 mod scrub;
 mod settings;
@@ -53,18 +56,21 @@ pub use filter::{Action, Filter, Page};
 #[cfg(feature = "http")]
 pub use http::{HttpRunner, HttpStep, InvalidHttpSettings, InvalidRequest, Statuses};
 pub use id::{NotAnId, StepId, TaskId};
+pub use look::{Count, StepPage};
+pub use node::NodeRecord;
 pub use own::Holding;
 #[cfg(feature = "postgres")]
 pub use own::postgres;
 #[cfg(feature = "sqlite")]
 pub use own::sqlite;
 pub use payload::{Format, Payload};
+pub use pulse::{Beat, Failing, Pulse};
 pub use record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskPage, TaskRecord, TaskSummary};
 pub use settings::{
     Credential, Destination, History, HttpSettings, LongWait, LongWaits, Notify, Requeue, Secret, Settings,
     Signals,
 };
-pub use signal::{Fingerprint, Signalled};
+pub use signal::{Fingerprint, SignalRecord, Signalled};
 pub use state::{StepState, TaskState, UnknownState};
 pub use store::{Outcome, Pausable, Receipt, Submitted};
 pub use task::{InvalidTask, Step, Task};

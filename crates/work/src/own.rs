@@ -28,6 +28,8 @@ impl Holding {
             has_children: self.has_children,
             took: clock::now().saturating_sub(self.since),
             whereabouts: None,
+            attempt: 0,
+            destination: None,
             exit: Exit::Succeeded(output),
         }
     }

@@ -8,7 +8,7 @@ use crate::store::Outcome;
 use crate::{Payload, StepId, StepState, TaskId, TaskState};
 
 /// A moment by the store's clock, in microseconds since 1970.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Moment(pub(crate) i64);
 
 impl Moment {

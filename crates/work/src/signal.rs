@@ -10,7 +10,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::TaskId;
+use crate::{Moment, TaskId, TaskState};
 
 /// What makes two signals the same: 32 bytes, within a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +45,28 @@ impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// A signal, and the task that deals with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SignalRecord {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its fingerprint, as 64 hexadecimal digits.
+    pub fingerprint: String,
+    /// The task.
+    pub task: TaskId,
+    /// What the task is doing; it has succeeded if it is forgotten by now.
+    pub state: TaskState,
+    /// The operation of the task's first step; empty if it is forgotten by now.
+    pub operation: String,
+    /// How many signals the task stands for.
+    pub occurrences: u64,
+    /// When the first of them came.
+    pub first_at: Moment,
+    /// When the last of them came.
+    pub last_at: Moment,
 }
 
 /// What became of a signal.

@@ -10,9 +10,12 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
+use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
+use crate::record::{QueueStats, TaskRecord};
 use crate::version::VersionRecord;
-use crate::{Error, Fingerprint, Lane, Payload, Signalled, StepId, StepState, TaskId};
+use crate::{Error, Fingerprint, Lane, Payload, SignalRecord, Signalled, StepId, StepState, TaskId};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -111,6 +114,8 @@ pub(crate) struct Claimed {
     pub(crate) payload: Payload,
     /// Where the store keeps it, if that helps to find it again; it may have moved since.
     pub(crate) whereabouts: Option<Box<str>>,
+    /// The host it calls.
+    pub(crate) destination: Option<Box<str>>,
 }
 
 /// How a step leaves `running`.
@@ -122,6 +127,9 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
     /// As it was when the step was claimed.
     pub(crate) whereabouts: Option<Box<str>>,
+    /// Which attempt it was; the first is 1.
+    pub(crate) attempt: i32,
+    pub(crate) destination: Option<Box<str>>,
     pub(crate) exit: Exit,
 }
 
@@ -142,6 +150,19 @@ pub(crate) enum Exit {
     },
     Failed(Why),
     Conflicted(Why),
+}
+
+impl Exit {
+    /// How the attempt is recorded.
+    pub(crate) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Succeeded(_) => Outcome::Succeeded,
+            Self::Retry { .. } => Outcome::Retried,
+            Self::Requeued { reason, .. } => reason.outcome(),
+            Self::Failed(_) => Outcome::Failed,
+            Self::Conflicted(_) => Outcome::Conflicted,
+        }
+    }
 }
 
 /// What is kept of a failed attempt.
@@ -247,10 +268,12 @@ pub(crate) struct Ended {
 pub(crate) type Tell<'a> = &'a (dyn Fn(&Ended) -> Option<NewTask> + Send + Sync);
 
 /// What a rescue did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
     pub(crate) failed: u64,
+    /// The lane of each step, and whether it was given up.
+    pub(crate) lanes: Vec<(LaneId, bool)>,
 }
 
 /// How a rescue treats what it finds.
@@ -384,18 +407,24 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// A task with its steps, if it is known.
     async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>>;
 
-    /// Steps that match, newest first.
-    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>>;
+    /// Steps that match, newest first, among so many of the newest after the page before.
+    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage>;
 
-    /// At most so many tasks of which a step matches, newest first, before this one.
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>>;
+    /// How many steps match, counted no further than this, among so many of the newest.
+    async fn count(&self, filter: &Filter, most: u64) -> Result<Count>;
+
+    /// At most so many tasks of which a step matches, newest first, before this one, among so many of the newest.
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen>;
+
+    /// Signals, those first that came last.
+    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>>;
 
     /// A step that is held under this lease, and for how long it has been; nothing if the lease is over. Payload and
     /// whereabouts are not read.
     async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>>;
 
     /// To how many steps something would be done.
-    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64>;
+    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64>;
 
     /// Does something to every step that matches, in one transaction; answers to how many.
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;
@@ -408,6 +437,21 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
 
     /// How old the oldest snapshot is that keeps dead rows from being removed.
     async fn oldest_snapshot(&self) -> Result<Duration>;
+
+    /// Adds what a node has counted, and keeps what it says of itself.
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()>;
+
+    /// Takes a node off the list.
+    async fn leave(&self, node: uuid::Uuid) -> Result<()>;
+
+    /// Forgets counts and nodes that are too old.
+    async fn forget(&self) -> Result<()>;
+
+    /// What nodes have counted.
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept>;
+
+    /// The nodes there are, those that live first.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>>;
 
     /// Changes whenever steps may have become due. It may miss some: look again now and then.
     fn wakes(&self) -> watch::Receiver<()>;

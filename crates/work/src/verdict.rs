@@ -93,6 +93,7 @@ mod tests {
             trace: None,
             payload: Payload::empty(),
             whereabouts: None,
+            destination: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The door to durable work.
 
+mod beat;
 mod depth;
 mod intake;
+mod look;
 mod operators;
 mod prepare;
 mod pull;
@@ -19,6 +21,7 @@ pub use wakes::Wakes;
 
 use crate::names::Names;
 use crate::patience::{self, patiently};
+use crate::pulse::Heart;
 use crate::store::{Result, Store, Submitted};
 use crate::version::Policies;
 use crate::worker::WorkerBuilder;
@@ -60,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) reports: Policy,
     depth: depth::Depth,
     intake: intake::Intake,
+    pub(crate) heart: Heart,
 }
 
 impl Work {
@@ -93,6 +97,7 @@ impl Work {
             reports: patience::for_reports(),
             depth: depth::Depth::default(),
             intake: intake::Intake::default(),
+            heart: Heart::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -31,7 +31,8 @@ pub(crate) use hold::Hold;
 use crate::metrics::LaneMetrics;
 use crate::notify::Herald;
 use crate::patience::patiently;
-use crate::store::{Exit, Outcome, Report, Result, Wants, WorkerId};
+use crate::pulse::Busy;
+use crate::store::{Exit, Report, Result, Wants, WorkerId};
 use crate::work::Work;
 use crate::{Context, Fault};
 
@@ -79,6 +80,16 @@ struct Shared {
     /// What still runs is stopped.
     stopped: CancellationToken,
     running: TaskTracker,
+}
+
+impl Busy for Shared {
+    fn running(&self) -> usize {
+        self.held.len()
+    }
+
+    fn places(&self) -> usize {
+        self.concurrency
+    }
 }
 
 impl WorkerBuilder {
@@ -164,6 +175,8 @@ impl WorkerBuilder {
             running: TaskTracker::new(),
             work,
         });
+        let busy: std::sync::Weak<dyn Busy> = Arc::<Shared>::downgrade(&shared);
+        shared.work.employ(busy);
         let (reports, inbox) = finish::channel(concurrency);
         let mut tasks = vec![
             tokio::spawn(finish::finish(Arc::clone(&shared), inbox)),
@@ -229,6 +242,9 @@ impl Worker {
         for task in std::mem::take(&mut self.tasks) {
             let _ = task.await;
         }
+        let work = self.shared.work.clone();
+        drop(self);
+        work.rest().await;
     }
 
     /// How many steps it has at the moment.
@@ -251,14 +267,7 @@ impl Drop for Worker {
 /// Counts accepted reports of one lane.
 pub(crate) fn count(metrics: &LaneMetrics, reports: &[Report]) {
     for report in reports {
-        let outcome = match &report.exit {
-            Exit::Succeeded(_) => Outcome::Succeeded,
-            Exit::Retry { .. } => Outcome::Retried,
-            Exit::Requeued { reason, .. } => reason.outcome(),
-            Exit::Failed(_) => Outcome::Failed,
-            Exit::Conflicted(_) => Outcome::Conflicted,
-        };
-        metrics.finished(outcome, report.took);
+        metrics.finished(report.exit.outcome(), report.took);
         if let Exit::Retry { delay, .. } = &report.exit {
             metrics.delayed(*delay);
         }

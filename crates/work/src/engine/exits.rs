@@ -91,7 +91,8 @@ pub(crate) fn tell_of_rescue(back: &[Back], tell: Tell<'_>) -> (Vec<NewTask>, Re
     };
     let failed = poisonous.len() as u64;
     let messages = poisonous.iter().filter_map(ended).collect();
-    (messages, Rescued { requeued: back.len() as u64 - failed, failed })
+    let lanes = back.iter().map(|(_, lane, code, _)| (*lane, *code == state.code())).collect();
+    (messages, Rescued { requeued: back.len() as u64 - failed, failed, lanes })
 }
 
 fn change(report: &Report) -> Option<Change<'_>> {
@@ -145,6 +146,8 @@ mod tests {
             has_children: true,
             took: Duration::ZERO,
             whereabouts: None,
+            attempt: 1,
+            destination: None,
             exit: Exit::Succeeded(Payload::empty()),
         };
         let reports = [report(3), report(1)];

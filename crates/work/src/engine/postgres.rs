@@ -6,9 +6,11 @@
 mod claim;
 mod finish;
 mod history;
+mod look;
 mod migrate;
 mod names;
 mod operate;
+mod pulse;
 mod read;
 mod rescue;
 mod select;
@@ -29,13 +31,16 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
+use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
+use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
     Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
     Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
 use crate::version::VersionRecord;
-use crate::{Lane, Payload, Signalled, StepId, TaskId};
+use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
 
 /// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
 /// minutes, so that statistics are always wrong: rows are found through their index, whatever the planner thinks.
@@ -161,20 +166,28 @@ impl Store for Postgres {
         read::task(&self.pool, id).await
     }
 
-    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
-        read::list(&self.pool, filter, page).await
+    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {
+        look::look(&self.pool, filter, page).await
     }
 
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>> {
+    async fn count(&self, filter: &Filter, most: u64) -> Result<Count> {
+        look::count(&self.pool, filter, most).await
+    }
+
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen> {
         tasks::tasks(&self.pool, filter, before, limit).await
+    }
+
+    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
+        signal::signals(&self.pool, namespace, limit).await
     }
 
     async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
         claim::held(&self.pool, step, lease).await
     }
 
-    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64> {
-        operate::count(&self.pool, filter, action).await
+    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        operate::affected(&self.pool, filter, action).await
     }
 
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
@@ -191,6 +204,32 @@ impl Store for Postgres {
 
     async fn oldest_snapshot(&self) -> Result<Duration> {
         history::oldest_snapshot(&self.pool).await
+    }
+
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
+        if !rows.is_empty() {
+            pulse::add(&self.pool, rows).await?;
+        }
+        match node {
+            Some(node) => pulse::tell(&self.pool, node).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn leave(&self, node: uuid::Uuid) -> Result<()> {
+        pulse::leave(&self.pool, node).await
+    }
+
+    async fn forget(&self) -> Result<()> {
+        pulse::forget(&self.pool).await
+    }
+
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {
+        pulse::pulse(&self.pool, asked).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        pulse::nodes(&self.pool).await
     }
 
     fn policies_told(&self) -> watch::Receiver<()> {

@@ -22,6 +22,7 @@ macro_rules! read_claim {
             trace: row.try_get_unchecked(11)?,
             payload: crate::Payload { format, bytes: bytes.unwrap_or_default().into() },
             whereabouts: row.try_get_unchecked::<Option<String>, _>(14)?.map(Into::into),
+            destination: row.try_get_unchecked::<Option<String>, _>(15)?.map(Into::into),
         }
     }};
 }
@@ -31,7 +32,7 @@ macro_rules! read_held {
     ($row:expr) => {{
         let row = $row;
         let claimed = crate::engine::reading::read_claim!(row);
-        (claimed, crate::engine::reading::duration(row.try_get_unchecked(15)?))
+        (claimed, crate::engine::reading::duration(row.try_get_unchecked(16)?))
     }};
 }
 
@@ -104,8 +105,9 @@ use std::time::Duration;
 
 use sqlx::types::Uuid;
 
+use crate::node::NodeRecord;
 use crate::record::{self, Moment, QueueStats, TaskSummary};
-use crate::{StepState, TaskId, TaskState};
+use crate::{SignalRecord, StepState, TaskId, TaskState};
 
 pub(crate) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
@@ -146,6 +148,51 @@ pub(crate) fn tasks(rows: Vec<TaskRow>) -> Vec<TaskSummary> {
         task.ended_at = task.ended_at.filter(|_| task.state != TaskState::Running);
     }
     tasks.into_values().rev().collect()
+}
+
+/// A signal: namespace, fingerprint, task, occurrences, the first and the last.
+pub(crate) type SignalRow = (String, Vec<u8>, Uuid, i64, i64, i64);
+
+/// Signals, with what is known of their tasks.
+pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<SignalRecord> {
+    let tasks: BTreeMap<TaskId, TaskSummary> = tasks.into_iter().map(|task| (task.id, task)).collect();
+    let record = |(namespace, fingerprint, task, occurrences, first_at, last_at): SignalRow| {
+        let task = TaskId::from_uuid(task);
+        let known = tasks.get(&task);
+        SignalRecord {
+            namespace,
+            fingerprint: fingerprint.iter().map(|byte| format!("{byte:02x}")).collect(),
+            task,
+            state: known.map_or(TaskState::Succeeded, |known| known.state),
+            operation: known.map(|known| known.operation.clone()).unwrap_or_default(),
+            occurrences: u64::try_from(occurrences).unwrap_or(0),
+            first_at: Moment(first_at),
+            last_at: Moment(last_at),
+        }
+    };
+    rows.into_iter().map(record).collect()
+}
+
+/// A node: name, version, begun, seen, policies, drift, running, places, finished, and whether it lives.
+pub(crate) type NodeRecordRow = (String, String, i64, i64, String, Option<String>, i64, i64, i64, bool);
+
+pub(crate) fn node(row: NodeRecordRow) -> NodeRecord {
+    let (name, version, started_at, seen_at, policies, drift, running, places, finished, is_alive) = row;
+    let count = |count: i64| u64::try_from(count).unwrap_or(0);
+    // Whoever says nothing any more does nothing either.
+    let now = |value: i64| if is_alive { count(value) } else { 0 };
+    NodeRecord {
+        name,
+        version,
+        started_at: Moment(started_at),
+        seen_at: Moment(seen_at),
+        policies,
+        drift,
+        running: now(running),
+        places: count(places),
+        finished_last_minute: now(finished),
+        is_alive,
+    }
 }
 
 /// What is known of every lane in which there is something.

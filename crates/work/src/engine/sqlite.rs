@@ -6,11 +6,13 @@
 mod claim;
 mod finish;
 mod history;
+mod look;
 mod migrate;
 mod names;
 mod operate;
 #[cfg(test)]
 mod plans;
+mod pulse;
 mod read;
 mod rescue;
 mod rows;
@@ -34,13 +36,16 @@ use holdoff_sql::sqlite::File;
 use tokio::sync::watch;
 
 use crate::filter::{Action, Filter, Page};
-use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
+use crate::look::{Count, StepPage, TasksSeen};
+use crate::node::{NodeRecord, NodeRow};
+use crate::pulse::{Asked, Kept, PulseRow};
+use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
     Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
     Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
 use crate::version::VersionRecord;
-use crate::{Lane, Payload, Signalled, StepId, TaskId};
+use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
 
 #[derive(Debug)]
 pub(crate) struct Sqlite {
@@ -171,20 +176,28 @@ impl Store for Sqlite {
         read::task(self.file.readers(), self.file.now(), id).await
     }
 
-    async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
-        read::list(self.file.readers(), self.file.now(), filter, page).await
+    async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {
+        look::look(self.file.readers(), self.file.now(), filter, page).await
     }
 
-    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<Vec<TaskSummary>> {
+    async fn count(&self, filter: &Filter, most: u64) -> Result<Count> {
+        look::count(self.file.readers(), self.file.now(), filter, most).await
+    }
+
+    async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen> {
         tasks::tasks(self.file.readers(), self.file.now(), filter, before, limit).await
+    }
+
+    async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
+        signal::signals(self.file.readers(), namespace, limit).await
     }
 
     async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
         claim::held(self.file.readers(), self.file.now(), step, lease).await
     }
 
-    async fn count(&self, filter: &Filter, action: &Action) -> Result<u64> {
-        operate::count(self.file.readers(), self.file.now(), filter, action).await
+    async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
+        operate::affected(self.file.readers(), self.file.now(), filter, action).await
     }
 
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
@@ -206,6 +219,26 @@ impl Store for Sqlite {
     /// A reader keeps the log from being folded back, but only as long as it reads.
     async fn oldest_snapshot(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
+    }
+
+    async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
+        pulse::beat(self.file.write().await?, rows, node).await
+    }
+
+    async fn leave(&self, node: uuid::Uuid) -> Result<()> {
+        pulse::leave(self.file.write().await?, node).await
+    }
+
+    async fn forget(&self) -> Result<()> {
+        pulse::forget(self.file.write().await?).await
+    }
+
+    async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {
+        pulse::pulse(self.file.readers(), self.file.now(), asked).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>> {
+        pulse::nodes(self.file.readers(), self.file.now()).await
     }
 
     fn policies_told(&self) -> watch::Receiver<()> {

@@ -27,7 +27,7 @@ pub async fn submit_in(
     prepared: &Prepared,
 ) -> Result<Vec<Submitted>> {
     let submitted = submit(connection, &prepared.tasks, false).await?;
-    work.count(&prepared.tasks, &submitted);
+    work.count_in(&prepared.tasks, &submitted);
     Ok(submitted)
 }
 

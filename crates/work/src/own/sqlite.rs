@@ -30,7 +30,7 @@ pub async fn submit_in(
 ) -> Result<Vec<Submitted>> {
     let now = now_in(connection).await?;
     let submitted = submit(connection, now, &prepared.tasks, false).await?;
-    work.count(&prepared.tasks, &submitted);
+    work.count_in(&prepared.tasks, &submitted);
     Ok(submitted)
 }
 

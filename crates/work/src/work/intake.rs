@@ -87,7 +87,7 @@ impl Work {
     async fn write(&self, tasks: &[NewTask]) -> Answer {
         let Shared { store, callers, .. } = &*self.shared;
         let submitted = patiently(callers, |again| store.submit(tasks, again)).await?;
-        self.count(tasks, &submitted);
+        self.count_in(tasks, &submitted);
         Ok(submitted)
     }
 
@@ -95,7 +95,7 @@ impl Work {
     async fn write_again(&self, tasks: &[NewTask]) -> Answer {
         let Shared { store, callers, .. } = &*self.shared;
         let submitted = patiently(callers, |_| store.submit(tasks, true)).await?;
-        self.count(tasks, &submitted);
+        self.count_in(tasks, &submitted);
         Ok(submitted)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Work;
 use crate::filter::{Action, Filter, Page};
 use crate::patience::patiently;
-use crate::record::{QueueStats, StepRecord, TaskPage, TaskRecord};
+use crate::record::{QueueStats, TaskPage, TaskRecord};
 use crate::store::{Pausable, PruneRule, Result};
 use crate::{Error, TaskId, TaskState, metrics};
 
@@ -35,11 +35,6 @@ impl Work {
         }
     }
 
-    /// Steps that match, newest first.
-    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
-        patiently(&self.shared.callers, |_| self.shared.store.list(filter, page)).await
-    }
-
     /// Tasks of which a step matches, newest first: a page of at most `limit`, beginning before `before`. Those in
     /// another state than `state` are passed over, and so many of them at once that a page may be short before the end.
     pub async fn tasks(
@@ -61,8 +56,7 @@ impl Work {
             let before = page.next;
             let found =
                 patiently(&self.shared.callers, |_| self.shared.store.tasks(filter, before, look)).await?;
-            let is_end = found.len() < look as usize;
-            for task in found {
+            for task in found.tasks {
                 if page.tasks.len() >= wanted as usize {
                     return Ok(page);
                 }
@@ -71,8 +65,8 @@ impl Work {
                     page.tasks.push(task);
                 }
             }
-            if is_end {
-                page.next = None;
+            page.next = found.next;
+            if found.is_cut || page.next.is_none() {
                 return Ok(page);
             }
         }
@@ -81,7 +75,7 @@ impl Work {
 
     /// To how many steps [`act`](Self::act) would do something now.
     pub async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
-        patiently(&self.shared.callers, |_| self.shared.store.count(filter, action)).await
+        patiently(&self.shared.callers, |_| self.shared.store.affected(filter, action)).await
     }
 
     /// Does something to every step that matches, in one transaction; answers to how many.

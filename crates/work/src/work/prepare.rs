@@ -127,18 +127,22 @@ impl Work {
     }
 
     /// Counts what was taken in.
-    pub(crate) fn count(&self, tasks: &[NewTask], submitted: &[Submitted]) {
+    pub(crate) fn count_in(&self, tasks: &[NewTask], submitted: &[Submitted]) {
+        let mut taken_in = Vec::new();
         for (task, fate) in tasks.iter().zip(submitted) {
             let is_new = matches!(fate, Submitted::Created(_));
             for lane in task.steps.iter().filter_map(|step| self.shared.names.seen_lane(step.lane)) {
                 if is_new {
                     lane.metrics.submitted();
                     self.shared.depth.add(&lane.lane.namespace, &lane.lane.queue);
+                    taken_in.push(lane);
                 } else {
                     lane.metrics.duplicate();
                 }
             }
         }
+        self.shared.heart.submitted(taken_in.iter().map(|lane| &lane.lane));
+        self.keep_beating();
     }
 }
 

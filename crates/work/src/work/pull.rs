@@ -183,6 +183,8 @@ impl Claimer {
             has_children: claim.claimed.has_children,
             took: claim.ran(),
             whereabouts: None,
+            attempt: claim.claimed.failures.saturating_add(1),
+            destination: claim.claimed.destination.clone(),
             exit,
         };
         let reports = [report];
@@ -191,7 +193,10 @@ impl Claimer {
         let receipt = receipts.first().copied().unwrap_or(Receipt::Fenced);
         if let Some(lane) = shared.names.seen_lane(claim.claimed.lane) {
             match receipt {
-                Receipt::Accepted => crate::worker::count(&lane.metrics, &reports),
+                Receipt::Accepted => {
+                    crate::worker::count(&lane.metrics, &reports);
+                    self.work.note_finished(reports.iter().map(|report| (&lane.lane, report)));
+                }
                 _ => lane.metrics.fenced(),
             }
         }
@@ -215,6 +220,7 @@ impl Claim {
             trace: None,
             payload: Payload::empty(),
             whereabouts: None,
+            destination: None,
         };
         let (operation, inputs) = (String::new(), Vec::new());
         Self { claimed, namespace: None, operation, inputs, since, before: Duration::ZERO }

@@ -27,7 +27,7 @@ impl Work {
             Signalled::Created(task) => Submitted::Created(task),
             Signalled::Duplicate { task, .. } => Submitted::Duplicate(task),
         };
-        self.count(&prepared, &[fate]);
+        self.count_in(&prepared, &[fate]);
         Ok(signalled)
     }
 

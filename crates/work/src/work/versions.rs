@@ -32,6 +32,7 @@ impl Work {
         work.introduce(who).await?;
         work.shared.policies.own(&work.policies());
         work.look_at_policies().await?;
+        work.show();
         Ok(work)
     }
 

@@ -58,7 +58,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
     if !reports.is_empty() {
         let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
         match patiently(&work.reports, |_| work.store.finish(&reports, &tell)).await {
-            Ok(receipts) => count(&reports, &lanes, &receipts),
+            Ok(receipts) => count(shared, &reports, &lanes, &receipts),
             // Not a matter of waiting: the steps come back when their leases are over.
             Err(error) => tracing::error!(%error, "reports could not be written"),
         }
@@ -67,7 +67,10 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
     drop(places);
 }
 
-fn count(reports: &[Report], lanes: &[Arc<KnownLane>], receipts: &[Receipt]) {
+fn count(shared: &Shared, reports: &[Report], lanes: &[Arc<KnownLane>], receipts: &[Receipt]) {
+    let all = reports.iter().zip(lanes).zip(receipts);
+    let accepted = all.filter(|(_, receipt)| **receipt == Receipt::Accepted);
+    shared.work.note_finished(accepted.map(|((report, lane), _)| (&lane.lane, report)));
     for ((report, lane), receipt) in reports.iter().zip(lanes).zip(receipts) {
         if *receipt == Receipt::Accepted {
             super::count(&lane.metrics, std::slice::from_ref(report));

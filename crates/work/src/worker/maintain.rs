@@ -73,6 +73,10 @@ async fn rescue(shared: &Shared) -> Result<()> {
         let count = rescued.requeued + rescued.failed;
         if count > 0 {
             metrics::rescued(rescued.requeued, rescued.failed);
+            if rescued.lanes.iter().any(|(lane, _)| work.names.seen_lane(*lane).is_none()) {
+                work.names.learn_lanes(&*work.store).await?;
+            }
+            shared.work.note_rescued(&rescued.lanes);
             tracing::warn!(
                 requeued = rescued.requeued,
                 failed = rescued.failed,

@@ -65,6 +65,8 @@ pub(super) fn start(
             has_children: claimed.has_children,
             took,
             whereabouts: claimed.whereabouts.take().filter(|_| is_young),
+            attempt: claimed.failures.saturating_add(1),
+            destination: claimed.destination.take(),
             exit,
         });
         // Nobody listens only when the whole worker is gone; then the lease runs out.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdoff_work::{Action, Fault, Filter, Fingerprint, Payload, Signalled, Task, TaskId, Work};
+use holdoff_work::{Action, Fault, Filter, Fingerprint, Payload, Signalled, Task, TaskId, TaskState, Work};
 
 use crate::place::{
     HOUR, Place, claim, claimer, eventually, filter, list, on_every_store, on_shared_stores, settings,
@@ -81,6 +81,31 @@ async fn signals_are_forgotten_with_the_history(place: Place) {
     created(&work).await;
 }
 
+async fn signals_are_listed_with_what_became_of_them(place: Place) {
+    let work = place.open().await;
+    let other = Fingerprint::of(["disk", "gone"]);
+    let task = created(&work).await;
+    let next = work.signal(other, Task::new("page").namespace("eu")).await.unwrap().task();
+    signal(&work).await;
+    let all = work.signals(None, 10).await.unwrap();
+    assert_eq!(
+        all.iter().map(|signal| signal.task).collect::<Vec<_>>(),
+        [task, next],
+        "what came last is first"
+    );
+    let first = &all[0];
+    assert_eq!((first.namespace.as_str(), &first.fingerprint), ("default", &disk_full().to_string()));
+    assert_eq!((first.state, first.operation.as_str()), (TaskState::Running, "page"));
+    assert_eq!((first.occurrences, first.first_at < first.last_at), (2, true));
+    assert_eq!(work.signals(None, 1).await.unwrap(), all[..1]);
+    assert_eq!(work.signals(Some("eu"), 10).await.unwrap(), all[1..]);
+    let claimer = claimer(&work, &["page"]).await;
+    for _ in 0..2 {
+        claimer.fail(&claim(&claimer).await, Fault::permanent("no such pager")).await.unwrap();
+    }
+    assert!(work.signals(None, 10).await.unwrap().iter().all(|signal| signal.state == TaskState::Failed));
+}
+
 /// Nothing but the store keeps them apart here.
 async fn a_hundred_at_once_make_one_task(place: Place) {
     let nodes = [place.open().await, place.open().await, place.open().await];
@@ -105,6 +130,7 @@ on_every_store!(
     a_task_that_lives_is_counted_and_one_that_is_over_is_not,
     a_discarded_task_ends_the_suppression_at_once,
     signals_are_forgotten_with_the_history,
+    signals_are_listed_with_what_became_of_them,
 );
 
 mod shared {

@@ -43,7 +43,8 @@ macro_rules! claim {
     ))
     returning s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
         case when s.failures = 0 then 0 else holdoff.micros(clock_timestamp()) - holdoff.micros(s.first_at) end,
-        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload, s.ctid::text")
+        s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, s.payload, s.ctid::text,
+        s.destination")
     };
 }
 
@@ -125,6 +126,7 @@ pub(super) async fn held(pool: &PgPool, step: StepId, lease: i64) -> Result<Opti
     let query = "select s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
             case when s.failures = 0 then 0 else holdoff.micros(s.claimed_at) - holdoff.micros(s.first_at) end,
             s.refreshed, s.parents > 0, s.children > 0, s.trace, s.format, null::bytea, null::text,
+            s.destination,
             holdoff.micros(clock_timestamp()) - holdoff.micros(s.claimed_at)
         from holdoff.steps s where s.task = $1 and s.step = $2 and s.lease = $3 and s.state = 2";
     let row = sqlx::query(query).bind(step.task.as_uuid()).bind(step.number).bind(lease).fetch_optional(pool);

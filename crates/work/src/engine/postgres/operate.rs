@@ -2,7 +2,8 @@
 
 use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder};
 
-use super::select::{Table, push_where};
+use super::select::push_where;
+use crate::engine::Table;
 use crate::filter::{Action, Filter};
 use crate::store::Result;
 
@@ -22,7 +23,7 @@ pub(super) async fn act(pool: &PgPool, filter: &Filter, action: &Action) -> Resu
 }
 
 /// To how many steps it would be done.
-pub(super) async fn count(pool: &PgPool, filter: &Filter, action: &Action) -> Result<u64> {
+pub(super) async fn affected(pool: &PgPool, filter: &Filter, action: &Action) -> Result<u64> {
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     super::read::think_freely(&mut tx).await?;
     let (before, condition, after) = match action {

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder, Row};
+use sqlx::{PgConnection, PgPool, Row};
 
-use super::select::{Table, push_where};
+use super::look::select;
 use super::submit::micros;
+use crate::engine::Table;
 use crate::engine::reading::{self, Group, LaneRow};
 use crate::filter::{Filter, Page};
-use crate::record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
+use crate::record::{AttemptRecord, Moment, QueueStats, TaskRecord};
 use crate::store::Result;
-use crate::{StepState, TaskId, TaskState};
+use crate::{TaskId, TaskState};
 
 /// People's questions are not the hot path: here the planner may do what it likes.
 pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
@@ -24,10 +25,10 @@ pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
 pub(super) async fn task(pool: &PgPool, id: TaskId) -> Result<Option<TaskRecord>> {
     // One moment for both tables: a step that finishes meanwhile is in one of them.
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
-    let page = Page { limit: u32::MAX, after: None, with_payloads: true };
+    let page = Page { limit: u32::MAX, ..Page::default().with_payloads() };
     let filter = Filter::task(id);
-    let mut steps = select(&mut tx, &filter, &page, Table::Steps).await?;
-    steps.extend(select(&mut tx, &filter, &page, Table::Done).await?);
+    let mut steps = select(&mut tx, &filter, &page, Table::Steps, None).await?;
+    steps.extend(select(&mut tx, &filter, &page, Table::Done, None).await?);
     if steps.is_empty() {
         return Ok(None);
     }
@@ -47,57 +48,6 @@ pub(super) async fn task(pool: &PgPool, id: TaskId) -> Result<Option<TaskRecord>
 
 fn attempt(task: TaskId, row: &PgRow) -> std::result::Result<AttemptRecord, sqlx::Error> {
     Ok(reading::read_attempt!(task, row))
-}
-
-pub(super) async fn list(pool: &PgPool, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
-    let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
-    think_freely(&mut tx).await?;
-    let mut steps = select(&mut tx, filter, page, Table::Steps).await?;
-    if StepState::OVER.into_iter().any(|state| filter.admits(state)) {
-        steps.extend(select(&mut tx, filter, page, Table::Done).await?);
-    }
-    steps.sort_by_key(|step| std::cmp::Reverse(step.id));
-    steps.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
-    Ok(steps)
-}
-
-async fn select(
-    tx: &mut PgConnection,
-    filter: &Filter,
-    page: &Page,
-    table: Table,
-) -> Result<Vec<StepRecord>> {
-    let mut query = QueryBuilder::<Postgres>::new(
-        "select s.task, s.step, s.name, s.state, l.namespace, l.queue, l.operation, p.name, l.priority, s.destination,
-            s.failures, s.rescues, s.snoozes, holdoff.micros(s.created_at), holdoff.micros(s.claimed_at),
-            holdoff.micros(s.ended_at), s.class, s.message, s.format, ",
-    );
-    query.push(match table {
-        Table::Steps => {
-            "s.waiting, holdoff.micros(case when s.state = 2 then s.leased_until else s.due_at end), "
-        }
-        Table::Done => "0, null::bigint, ",
-    });
-    query.push(match table {
-        _ if !page.with_payloads => "null::bytea",
-        Table::Steps => "s.payload",
-        Table::Done => "s.output",
-    });
-    query.push(", s.lease");
-    query.push(" from ").push(table.name()).push(" s join holdoff.lanes l on l.id = s.lane");
-    query.push(" left join holdoff.policies p on p.id = s.policy");
-    push_where(&mut query, filter, table);
-    if let Some(after) = page.after {
-        query.push(" and (s.task, s.step) < (").push_bind(after.task.as_uuid()).push(", ");
-        query.push_bind(after.number).push(")");
-    }
-    query.push(" order by s.task desc, s.step desc limit ").push_bind(i64::from(page.limit));
-    let rows = query.build().fetch_all(tx).await?;
-    rows.iter().map(|row| Ok(step(row, table, page.with_payloads)?)).collect()
-}
-
-fn step(row: &PgRow, table: Table, with_payloads: bool) -> std::result::Result<StepRecord, sqlx::Error> {
-    Ok(reading::read_step!(row, is_over: table == Table::Done, with_payload: with_payloads))
 }
 
 pub(super) async fn stats(pool: &PgPool, stale_after: Duration) -> Result<Vec<QueueStats>> {

@@ -4,29 +4,18 @@ use sqlx::{Postgres, QueryBuilder};
 
 use super::submit::micros;
 use crate::Filter;
-use crate::engine::like;
+use crate::engine::{Table, like};
 
-/// Which table is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
-    /// Steps that are not over.
-    Steps,
-    /// Steps that are.
-    Done,
-}
-
-impl Table {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Steps => "holdoff.steps",
-            Self::Done => "holdoff.done",
-        }
+pub(super) const fn name(table: Table) -> &'static str {
+    match table {
+        Table::Steps | Table::Aside => "holdoff.steps",
+        Table::Done => "holdoff.done",
     }
 }
 
 /// Adds `where …` for rows called `s`.
 pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, table: Table) {
-    query.push(" where true");
+    query.push(if table == Table::Aside { " where s.line = 2" } else { " where true" });
     if !filter.states.is_empty() {
         let codes: Vec<i16> = filter.states.iter().map(|state| state.code()).collect();
         query.push(" and s.state = any(").push_bind(codes).push(")");
@@ -48,6 +37,9 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
     if let Some(failures) = filter.min_failures {
         query.push(" and s.failures >= ").push_bind(i32::try_from(failures).unwrap_or(i32::MAX));
     }
+    if let Some(failures) = filter.max_failures {
+        query.push(" and s.failures <= ").push_bind(i32::try_from(failures).unwrap_or(i32::MAX));
+    }
     for (age, sign) in [(filter.older_than, "<="), (filter.newer_than, ">=")] {
         if let Some(age) = age {
             query.push(" and s.created_at ").push(sign).push(" clock_timestamp() - holdoff.span(");
@@ -55,7 +47,7 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
         }
     }
     if let Some(age) = filter.stale_after {
-        query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
+        query.push(if table != Table::Done { " and s.state in (1, 2)" } else { " and false" });
         query.push(" and s.created_at <= clock_timestamp() - holdoff.span(").push_bind(micros(age)).push(")");
     }
     if let Some(token) = filter.token {

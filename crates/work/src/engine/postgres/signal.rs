@@ -3,9 +3,12 @@
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
 
+use super::read::think_freely;
 use super::submit::{micros, submit};
+use super::tasks::summaries;
+use crate::engine::reading::{self, SignalRow};
 use crate::store::{NewTask, Result, SignalKey};
-use crate::{Signalled, TaskId};
+use crate::{SignalRecord, Signalled, TaskId};
 
 /// Whether the task of signal `g` lives; `$3` is how long a failed one counts. What is blocked is blocked by a step
 /// that this finds.
@@ -71,4 +74,17 @@ pub(super) async fn signal_again(pool: &PgPool, key: &SignalKey<'_>) -> Result<O
         .fetch_optional(pool)
         .await?;
     Ok(counted.map(|(task, occurrences)| Signalled::kept(TaskId::from_uuid(task), occurrences, None)))
+}
+
+pub(super) async fn signals(pool: &PgPool, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
+    let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
+    think_freely(&mut tx).await?;
+    let query =
+        "select namespace, fingerprint, task, occurrences, holdoff.micros(first_at), holdoff.micros(last_at)
+        from holdoff.signals where $1::text is null or namespace = $1
+        order by last_at desc, namespace, fingerprint limit $2";
+    let rows: Vec<SignalRow> =
+        sqlx::query_as(query).bind(namespace).bind(i64::from(limit)).fetch_all(&mut *tx).await?;
+    let tasks: Vec<TaskId> = rows.iter().map(|(_, _, task, ..)| TaskId::from_uuid(*task)).collect();
+    Ok(reading::signals(rows, summaries(&mut tx, &tasks).await?))
 }

@@ -1,13 +1,15 @@
 //! Lists of tasks: which, and then what their steps say.
 
 use sqlx::types::Uuid;
-use sqlx::{PgPool, Postgres, QueryBuilder};
+use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder};
 
-use super::read::think_freely;
-use super::select::{Table, push_where};
+use super::look::{begin, floor};
+use super::select::{name, push_where};
 use crate::TaskId;
+use crate::engine::Table;
 use crate::engine::reading::{self, TaskRow};
-use crate::filter::Filter;
+use crate::filter::{Filter, Page};
+use crate::look::{Part, Seen, TasksSeen};
 use crate::record::TaskSummary;
 use crate::store::Result;
 
@@ -16,30 +18,44 @@ pub(super) async fn tasks(
     filter: &Filter,
     before: Option<TaskId>,
     limit: u32,
-) -> Result<Vec<TaskSummary>> {
-    let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
-    think_freely(&mut tx).await?;
-    let mut ids: Vec<Uuid> = Vec::new();
-    for table in [Table::Steps, Table::Done] {
-        let mut query = QueryBuilder::<Postgres>::new("select distinct s.task from ");
-        query.push(table.name()).push(" s");
-        push_where(&mut query, filter, table);
-        if let Some(before) = before {
-            query.push(" and s.task < ").push_bind(before.as_uuid());
+) -> Result<TasksSeen> {
+    let mut tx = begin(pool).await?;
+    let wanted = limit.saturating_add(1);
+    let mut parts = Vec::new();
+    for table in Table::of(filter) {
+        let mut floor_of_table = None;
+        if filter.passes_over() {
+            // Of the last task everything is looked at.
+            let below = before.map(|task| task.step(0));
+            floor_of_table = floor(&mut tx, table, below, Page::MOST_LOOKED_AT).await?.map(|step| step.task);
         }
-        query.push(" order by s.task desc limit ").push_bind(i64::from(limit));
-        ids.extend(query.build_query_scalar::<Uuid>().fetch_all(&mut *tx).await?);
+        let mut query = QueryBuilder::<Postgres>::new("select distinct s.task from ");
+        query.push(name(table)).push(" s");
+        push_where(&mut query, filter, table);
+        for (sign, task) in [(" and s.task < ", before), (" and s.task >= ", floor_of_table)] {
+            if let Some(task) = task {
+                query.push(sign).push_bind(task.as_uuid());
+            }
+        }
+        query.push(" order by s.task desc limit ").push_bind(i64::from(wanted));
+        let found = query.build_query_scalar::<Uuid>().fetch_all(&mut *tx).await?;
+        let found = found.into_iter().map(TaskId::from_uuid).collect();
+        parts.push(Part::new(found, wanted, floor_of_table, |task: &TaskId| *task));
     }
-    ids.sort_unstable();
-    ids.dedup();
-    let ids: Vec<Uuid> = ids.into_iter().rev().take(limit as usize).collect();
+    let Seen { found, next, is_cut } = Seen::of(parts, limit, |task| *task);
+    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next, is_cut })
+}
+
+/// What the steps of these tasks say, newest first.
+pub(super) async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
+    let ids: Vec<Uuid> = tasks.iter().map(TaskId::as_uuid).collect();
     let mut rows: Vec<TaskRow> = Vec::new();
     for table in [Table::Steps, Table::Done] {
         let mut query = QueryBuilder::<Postgres>::new(
             "select s.task, s.state, count(*), holdoff.micros(min(s.created_at)), holdoff.micros(max(s.ended_at)),
                 min(l.namespace), min(case when s.step = 0 then l.operation end) from ",
         );
-        query.push(table.name()).push(" s join holdoff.lanes l on l.id = s.lane where s.task = any(");
+        query.push(name(table)).push(" s join holdoff.lanes l on l.id = s.lane where s.task = any(");
         query.push_bind(ids.clone()).push(") group by s.task, s.state");
         rows.extend(query.build_query_as::<TaskRow>().fetch_all(&mut *tx).await?);
     }

@@ -36,7 +36,7 @@ pub(super) const CLAIM: &str =
         order by c.due_at limit ?5
     )
     returning task, step, lane, policy, lease, failures, last_delay_us, ?3 - first_at, refreshed, parents > 0,
-        children > 0, trace, format, payload, null";
+        children > 0, trace, format, payload, null, destination";
 
 async fn head<'c>(connection: impl sqlx::SqliteExecutor<'c>, wants: &Wants, now: i64) -> Result<Option<i32>> {
     let list = |names: &[String]| serde_json::to_string(names).unwrap_or_else(|_| String::from("[]"));
@@ -121,7 +121,7 @@ pub(super) async fn held(
 ) -> Result<Option<(Claimed, Duration)>> {
     let query =
         "select task, step, lane, policy, lease, failures, last_delay_us, claimed_at - first_at, refreshed,
-            parents > 0, children > 0, trace, format, null, null, max(0, ?4 - claimed_at)
+            parents > 0, children > 0, trace, format, null, null, destination, max(0, ?4 - claimed_at)
         from holdoff_steps where task = ?1 and step = ?2 and lease = ?3 and state = 2";
     let row = sqlx::query(query).bind(step.task.as_uuid()).bind(step.number).bind(lease).bind(now);
     Ok(row.fetch_optional(readers).await?.as_ref().map(holder).transpose()?)

@@ -3,7 +3,8 @@
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::Write;
-use super::select::{Table, push_where};
+use super::select::push_where;
+use crate::engine::Table;
 use crate::filter::{Action, Filter};
 use crate::store::Result;
 
@@ -20,7 +21,12 @@ pub(super) async fn act(mut write: Write, filter: &Filter, action: &Action) -> R
 }
 
 /// To how many steps it would be done.
-pub(super) async fn count(readers: &SqlitePool, now: i64, filter: &Filter, action: &Action) -> Result<u64> {
+pub(super) async fn affected(
+    readers: &SqlitePool,
+    now: i64,
+    filter: &Filter,
+    action: &Action,
+) -> Result<u64> {
     let (before, condition, after) = match action {
         Action::Retry | Action::Discard => ("", " and s.state in (4, 5)", ""),
         Action::Resolve(_) => ("", " and s.state = 5", ""),

@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{Row, SqliteConnection, SqlitePool};
 
+use super::look::select;
 use super::rows::micros;
-use super::select::{Table, push_where};
+use crate::engine::Table;
 use crate::engine::reading::{self, Group, LaneRow};
 use crate::filter::{Filter, Page};
-use crate::record::{AttemptRecord, Moment, QueueStats, StepRecord, TaskRecord};
+use crate::record::{AttemptRecord, Moment, QueueStats, TaskRecord};
 use crate::store::Result;
-use crate::{StepState, TaskId, TaskState};
+use crate::{TaskId, TaskState};
 
 pub(super) async fn task(readers: &SqlitePool, now: i64, id: TaskId) -> Result<Option<TaskRecord>> {
     // One moment for both tables: a step that finishes meanwhile is in one of them.
     let mut tx = readers.begin().await?;
-    let page = Page { limit: u32::MAX, after: None, with_payloads: true };
+    let page = Page { limit: u32::MAX, ..Page::default().with_payloads() };
     let filter = Filter::task(id);
-    let mut steps = select(&mut tx, now, &filter, &page, Table::Steps).await?;
-    steps.extend(select(&mut tx, now, &filter, &page, Table::Done).await?);
+    let mut steps = select(&mut tx, now, &filter, &page, Table::Steps, None).await?;
+    steps.extend(select(&mut tx, now, &filter, &page, Table::Done, None).await?);
     if steps.is_empty() {
         return Ok(None);
     }
@@ -39,60 +40,6 @@ pub(super) async fn task(readers: &SqlitePool, now: i64, id: TaskId) -> Result<O
 
 fn attempt(task: TaskId, row: &SqliteRow) -> std::result::Result<AttemptRecord, sqlx::Error> {
     Ok(reading::read_attempt!(task, row))
-}
-
-pub(super) async fn list(
-    readers: &SqlitePool,
-    now: i64,
-    filter: &Filter,
-    page: &Page,
-) -> Result<Vec<StepRecord>> {
-    let mut tx = readers.begin().await?;
-    let mut steps = select(&mut tx, now, filter, page, Table::Steps).await?;
-    if StepState::OVER.into_iter().any(|state| filter.admits(state)) {
-        steps.extend(select(&mut tx, now, filter, page, Table::Done).await?);
-    }
-    steps.sort_by_key(|step| std::cmp::Reverse(step.id));
-    steps.truncate(usize::try_from(page.limit).unwrap_or(usize::MAX));
-    Ok(steps)
-}
-
-async fn select(
-    tx: &mut SqliteConnection,
-    now: i64,
-    filter: &Filter,
-    page: &Page,
-    table: Table,
-) -> Result<Vec<StepRecord>> {
-    let mut query = QueryBuilder::<Sqlite>::new(
-        "select s.task, s.step, s.name, s.state, l.namespace, l.queue, l.operation, p.name, l.priority, s.destination,
-            s.failures, s.rescues, s.snoozes, s.created_at, s.claimed_at, s.ended_at, s.class, s.message, s.format, ",
-    );
-    query.push(match table {
-        Table::Steps => "s.waiting, s.due_at, ",
-        Table::Done => "0, null, ",
-    });
-    query.push(match table {
-        _ if !page.with_payloads => "null",
-        Table::Steps => "s.payload",
-        Table::Done => "s.output",
-    });
-    query.push(", s.lease");
-    // The steps lead, so that their key gives the order and the page ends the search; `cross` says so.
-    query.push(" from ").push(table.name()).push(" s cross join holdoff_lanes l on l.id = s.lane");
-    query.push(" left join holdoff_policies p on p.id = s.policy");
-    push_where(&mut query, filter, table, now);
-    if let Some(after) = page.after {
-        query.push(" and (s.task, s.step) < (").push_bind(after.task.as_uuid()).push(", ");
-        query.push_bind(after.number).push(")");
-    }
-    query.push(" order by s.task desc, s.step desc limit ").push_bind(i64::from(page.limit));
-    let rows = query.build().fetch_all(tx).await?;
-    rows.iter().map(|row| Ok(step(row, table, page.with_payloads)?)).collect()
-}
-
-fn step(row: &SqliteRow, table: Table, with_payloads: bool) -> std::result::Result<StepRecord, sqlx::Error> {
-    Ok(reading::read_step!(row, is_over: table == Table::Done, with_payload: with_payloads))
 }
 
 pub(super) async fn stats(readers: &SqlitePool, now: i64, stale_after: Duration) -> Result<Vec<QueueStats>> {

@@ -3,38 +3,35 @@
 use sqlx::{QueryBuilder, Sqlite};
 
 use super::rows::micros;
-use crate::engine::like;
+use crate::engine::{Table, like};
 use crate::{Filter, StepState};
 
-/// Which table is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
-    /// Steps that are not over.
-    Steps,
-    /// Steps that are.
-    Done,
-}
-
-impl Table {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Steps => "holdoff_steps",
-            Self::Done => "holdoff_done",
-        }
+pub(super) const fn name(table: Table) -> &'static str {
+    match table {
+        Table::Steps | Table::Aside => "holdoff_steps",
+        Table::Done => "holdoff_done",
     }
 }
 
-/// Adds `where …` for rows called `s`.
+/// Adds `where …` for rows called `s`, which are found by whatever index serves best.
 pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64) {
-    query.push(" where true");
+    push(query, filter, table, now, "");
+}
+
+/// The same for rows that are gone through by their key: the plus keeps the planner from other indexes.
+pub(super) fn push_where_by_key(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64) {
+    push(query, filter, table, now, "+");
+}
+
+fn push(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64, plus: &str) {
+    query.push(if table == Table::Aside { " where s.state in (4, 5)" } else { " where true" });
     if !filter.states.is_empty() {
         let codes: Vec<String> = filter.states.iter().map(|state| state.code().to_string()).collect();
-        // Only failed and conflicted steps are few enough to be looked up by their state; lists of others go by the key,
-        // newest first, and stop when the page is full. The plus keeps the planner from the index.
+        // Only failed and conflicted steps are few enough to be looked up by their state.
         let is_rare =
             filter.states.iter().all(|state| matches!(state, StepState::Failed | StepState::Conflicted));
-        query.push(if is_rare { " and s.state in (" } else { " and +s.state in (" });
-        query.push(codes.join(", ")).push(")");
+        let plus = if is_rare { plus } else { "+" };
+        query.push(" and ").push(plus).push("s.state in (").push(codes.join(", ")).push(")");
     }
     if let Some(task) = filter.task {
         query.push(" and s.task = ").push_bind(task.as_uuid());
@@ -43,7 +40,7 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
         query.push(" and s.task = ").push_bind(step.task.as_uuid());
         query.push(" and s.step = ").push_bind(step.number);
     }
-    push_lane(query, filter);
+    push_lane(query, filter, plus);
     if let Some(destination) = &filter.destination {
         query.push(" and s.destination = ").push_bind(destination.clone());
     }
@@ -53,6 +50,9 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
     if let Some(failures) = filter.min_failures {
         query.push(" and s.failures >= ").push_bind(failures);
     }
+    if let Some(failures) = filter.max_failures {
+        query.push(" and s.failures <= ").push_bind(failures);
+    }
     for (age, sign) in [(filter.older_than, "<="), (filter.newer_than, ">=")] {
         if let Some(age) = age {
             query.push(" and s.created_at ").push(sign).push(" ");
@@ -60,7 +60,7 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
         }
     }
     if let Some(age) = filter.stale_after {
-        query.push(if table == Table::Steps { " and s.state in (1, 2)" } else { " and false" });
+        query.push(if table != Table::Done { " and s.state in (1, 2)" } else { " and false" });
         query.push(" and s.created_at <= ").push_bind(now.saturating_sub(micros(age)));
     }
     if let Some(token) = filter.token {
@@ -73,11 +73,11 @@ pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, tabl
     }
 }
 
-fn push_lane(query: &mut QueryBuilder<Sqlite>, filter: &Filter) {
+fn push_lane(query: &mut QueryBuilder<Sqlite>, filter: &Filter, plus: &str) {
     if filter.namespace.is_none() && filter.queue.is_none() && filter.operation.is_none() {
         return;
     }
-    query.push(" and s.lane in (select id from holdoff_lanes where true");
+    query.push(" and ").push(plus).push("s.lane in (select id from holdoff_lanes where true");
     if let Some(namespace) = &filter.namespace {
         query.push(" and namespace = ").push_bind(namespace.clone());
     }

@@ -6,8 +6,10 @@ use sqlx::{SqliteConnection, SqlitePool};
 use super::Write;
 use super::rows::micros;
 use super::submit::submit;
+use super::tasks::summaries;
+use crate::engine::reading::{self, SignalRow};
 use crate::store::{NewTask, Result, SignalKey};
-use crate::{Signalled, TaskId};
+use crate::{SignalRecord, Signalled, TaskId};
 
 /// Whether the task of signal `g` lives; `?3` is when a failed one must have ended, at the earliest. What is blocked
 /// is blocked by a step that this finds.
@@ -83,4 +85,19 @@ async fn count(
         .fetch_optional(tx)
         .await?;
     Ok(counted.map(|(task, occurrences)| Signalled::kept(TaskId::from_uuid(task), occurrences, mine)))
+}
+
+pub(super) async fn signals(
+    readers: &SqlitePool,
+    namespace: Option<&str>,
+    limit: u32,
+) -> Result<Vec<SignalRecord>> {
+    let mut tx = readers.begin().await?;
+    let query = "select namespace, fingerprint, task, occurrences, first_at, last_at
+        from holdoff_signals where ?1 is null or namespace = ?1
+        order by last_at desc, namespace, fingerprint limit ?2";
+    let rows: Vec<SignalRow> =
+        sqlx::query_as(query).bind(namespace).bind(i64::from(limit)).fetch_all(&mut *tx).await?;
+    let tasks: Vec<TaskId> = rows.iter().map(|(_, _, task, ..)| TaskId::from_uuid(*task)).collect();
+    Ok(reading::signals(rows, summaries(&mut tx, &tasks).await?))
 }

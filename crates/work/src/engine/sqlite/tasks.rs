@@ -1,13 +1,16 @@
 //! Lists of tasks: which, and then what their steps say.
 
 use sqlx::types::Uuid;
-use sqlx::{QueryBuilder, Sqlite, SqlitePool};
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
+use super::look::floor;
 use super::rows::Rows;
-use super::select::{Table, push_where};
+use super::select::{name, push_where_by_key};
 use crate::TaskId;
+use crate::engine::Table;
 use crate::engine::reading::{self, TaskRow};
-use crate::filter::Filter;
+use crate::filter::{Filter, Page};
+use crate::look::{Part, Seen, TasksSeen};
 use crate::record::TaskSummary;
 use crate::store::Result;
 
@@ -17,24 +20,39 @@ pub(super) async fn tasks(
     filter: &Filter,
     before: Option<TaskId>,
     limit: u32,
-) -> Result<Vec<TaskSummary>> {
+) -> Result<TasksSeen> {
     let mut tx = readers.begin().await?;
-    let mut ids: Vec<Uuid> = Vec::new();
-    for table in [Table::Steps, Table::Done] {
-        let mut query = QueryBuilder::<Sqlite>::new("select distinct s.task from ");
-        query.push(table.name()).push(" s");
-        push_where(&mut query, filter, table, now);
-        if let Some(before) = before {
-            query.push(" and s.task < ").push_bind(before.as_uuid());
+    let wanted = limit.saturating_add(1);
+    let mut parts = Vec::new();
+    for table in Table::of(filter) {
+        let mut floor_of_table = None;
+        if filter.passes_over() {
+            // Of the last task everything is looked at.
+            let below = before.map(|task| task.step(0));
+            floor_of_table = floor(&mut tx, table, below, Page::MOST_LOOKED_AT).await?.map(|step| step.task);
         }
-        query.push(" order by s.task desc limit ").push_bind(i64::from(limit));
-        ids.extend(query.build_query_scalar::<Uuid>().fetch_all(&mut *tx).await?);
+        let mut query = QueryBuilder::<Sqlite>::new("select distinct s.task from ");
+        query.push(name(table)).push(" s");
+        push_where_by_key(&mut query, filter, table, now);
+        for (sign, task) in [(" and s.task < ", before), (" and s.task >= ", floor_of_table)] {
+            if let Some(task) = task {
+                query.push(sign).push_bind(task.as_uuid());
+            }
+        }
+        query.push(" order by s.task desc limit ").push_bind(i64::from(wanted));
+        let found = query.build_query_scalar::<Uuid>().fetch_all(&mut *tx).await?;
+        let found = found.into_iter().map(TaskId::from_uuid).collect();
+        parts.push(Part::new(found, wanted, floor_of_table, |task: &TaskId| *task));
     }
-    ids.sort_unstable();
-    ids.dedup();
+    let Seen { found, next, is_cut } = Seen::of(parts, limit, |task| *task);
+    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next, is_cut })
+}
+
+/// What the steps of these tasks say, newest first.
+pub(super) async fn summaries(tx: &mut SqliteConnection, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
     let mut wanted = Rows::new();
-    for id in ids.iter().rev().take(limit as usize) {
-        wanted.step(TaskId::from_uuid(*id).step(0));
+    for task in tasks {
+        wanted.step(task.step(0));
     }
     let wanted = wanted.finish();
     let mut rows: Vec<TaskRow> = Vec::new();
@@ -44,7 +62,7 @@ pub(super) async fn tasks(
                 min(case when s.step = 0 then l.operation end)
             from (select unhex(value ->> 0) as task from json_each(",
         );
-        query.push_bind(wanted.clone()).push(")) x cross join ").push(table.name());
+        query.push_bind(wanted.clone()).push(")) x cross join ").push(name(table));
         query.push(" s on s.task = x.task join holdoff_lanes l on l.id = s.lane group by s.task, s.state");
         rows.extend(query.build_query_as::<TaskRow>().fetch_all(&mut *tx).await?);
     }
