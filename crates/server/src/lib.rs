@@ -67,3 +67,28 @@ pub use server::Server;
 pub use settings::{LogFormat, Running, Settings, TlsFiles};
 pub use show::{ShownHolder, ShownLock, ShownTask, show, show_lock};
 pub use stop::{Stopped, serve};
+
+/// What a page, or what is sent from it, asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PageRoute {
+    /// The method.
+    pub method: &'static str,
+    /// The path, with names in braces.
+    pub route: &'static str,
+    /// What a token must be good for; nothing if anybody may look.
+    pub scope: Option<Scope>,
+    /// Whether a token of one namespace will do.
+    pub narrowed: bool,
+}
+
+/// The pages there are, for whoever writes down what each needs. The API's operations stand in its document.
+pub fn pages() -> Vec<PageRoute> {
+    let page = |(method, route, need)| match need {
+        access::Need::Nothing => PageRoute { method, route, scope: None, narrowed: false },
+        access::Need::Scope { scope, narrowed } => PageRoute { method, route, scope: Some(scope), narrowed },
+    };
+    let mut pages: Vec<_> = api::pages().map(page).collect();
+    pages.sort_by_key(|page| (page.route, page.method));
+    pages
+}

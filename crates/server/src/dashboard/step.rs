@@ -60,7 +60,7 @@ pub(super) async fn step(
         payload: step.payload.as_ref().filter(|_| shows_payload).map(text),
         output: step.output.as_ref().filter(|_| shows_payload).map(text),
         can_retry: matches!(step.state, StepState::Failed | StepState::Conflicted),
-        is_over: step.state.is_over(),
+        is_over: StepState::OVER.contains(&step.state),
         shows_payload,
         attempts,
         timeline,
