@@ -68,14 +68,9 @@ pub(crate) fn run(command: &DemoArgs, args: &Args) -> Result<ExitCode, Failure> 
     let ended = runtime.block_on(Box::pin(perform(command, args.json, scratch.path(), &data)));
     // Nobody may write there any more when it is removed.
     runtime.shutdown_timeout(LAST_WORDS);
-    let ended = match ended {
-        Ok(ended) => ended,
-        // What could be removed was; why it failed is worth more than what could not.
-        Err(failure) => return Err(failure),
-    };
-    let code = match &ended {
+    let code = match ended? {
         Ended::Played(summary) => {
-            show::summarise(summary, args.json)?;
+            show::summarise(&summary, args.json)?;
             if summary.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Ended::Early if command.once => ExitCode::from(INTERRUPTED),

@@ -44,6 +44,6 @@ pub(crate) struct DemoWorkerArgs {
 }
 
 fn run_time(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map_err(|why| why.to_string())?;
+    let time = parse_duration(text)?;
     if RUNS.contains(&time) { Ok(time) } else { Err("expected 5s to 10m".to_owned()) }
 }

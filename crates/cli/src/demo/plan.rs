@@ -122,6 +122,6 @@ mod tests {
         let storms: Vec<_> = storms().take(8).collect();
         assert_eq!(storms[0].at, FIRST_STORM);
         assert_eq!(storms.iter().map(|storm| storm.machine).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 0, 1]);
-        assert_eq!(storms[6].at - storms[0].at, ROUND);
+        assert_eq!(storms[6].at, storms[0].at + ROUND);
     }
 }

@@ -114,12 +114,15 @@ async fn finish(cast: Cast, rest: Rest, seed: u64) -> Result<Summary, Failure> {
     // The killed worker's steps are under way too, and somebody must be there to have them.
     let successor = victim.await.unwrap_or_default();
     drain(rest.server.work()).await?;
-    if let Some(successor) = successor {
-        successor.stop().await;
-    }
     let grants = rivals.stop().await;
     let work = rest.server.work().clone();
-    rest.server.shutdown().await;
+    let last = async {
+        if let Some(successor) = successor {
+            successor.stop().await;
+        }
+    };
+    // Together: a worker that waits for more hears of it from the daemon.
+    tokio::join!(last, rest.server.shutdown());
     let stored = count(&work, &rest.locks).await.map_err(Failure::Failed)?;
     let ledger = rest.target.ledger();
     let seen = Seen { totals: ledger.totals(), done: ledger.done() };

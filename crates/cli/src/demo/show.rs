@@ -77,7 +77,7 @@ pub(super) fn summarise(summary: &Summary, is_json: bool) -> Result<()> {
     let Summary { submitted, steps, attempts, signals, locks, target, .. } = summary;
     let mut table = Table::new(["what", "how many", ""]);
     let mut row = |what: &str, count: u64, about: &str| {
-        table.row([what.to_owned(), count.to_string(), about.to_owned()])
+        table.row([what.to_owned(), count.to_string(), about.to_owned()]);
     };
     row("tasks submitted", submitted.tasks, "");
     row("steps of them", submitted.steps, "= all that follow");

@@ -71,17 +71,17 @@ const FIRST: [Wish; 18] = [
 
 /// How often each is wanted after that.
 const SHARES: [(Wish, u32); 11] = [
-    (Wish::Charge, 20),
-    (Wish::Mail, 24),
+    (Wish::Charge, 18),
+    (Wish::Mail, 20),
     (Wish::Sync { is_stale: false }, 8),
     (Wish::Sync { is_stale: true }, 3),
     (Wish::Index, 14),
     (Wish::Report, 8),
     (Wish::Export, 2),
     (Wish::Order, 7),
-    (Wish::Photo, 7),
+    (Wish::Photo, 10),
     (Wish::Invoice, 6),
-    (Wish::Newsletter, 1),
+    (Wish::Newsletter, 4),
 ];
 
 /// The shortest and the longest pause between two, in milliseconds: about six a second.

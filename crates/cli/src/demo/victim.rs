@@ -33,7 +33,8 @@ pub(super) async fn suffer(
         }
         match live_and_die(url, since + begin + plan.kill_at).await {
             Ok(held) => {
-                voice.say(&format!("a worker was killed over {held} photos; another will have them soon"))
+                let photos = if held == 1 { "photo" } else { "photos" };
+                voice.say(&format!("a worker was killed over {held} {photos}; another will have them soon"));
             }
             Err(error) => voice.say(&format!("no worker could be started: {error}")),
         }

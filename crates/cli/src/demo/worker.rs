@@ -15,8 +15,8 @@ use crate::failure::Failure;
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
 /// How long a photo takes the worker that will be killed: long enough to be killed over it.
-const SLOW: Duration = Duration::from_secs(4);
-const SLOW_PLACES: usize = 3;
+const SLOW: Duration = Duration::from_secs(6);
+const SLOW_PLACES: usize = 4;
 
 const QUICK: Duration = Duration::from_millis(300);
 const QUICK_PLACES: usize = 4;
