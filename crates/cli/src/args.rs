@@ -2,6 +2,7 @@
 
 mod admin;
 mod audit;
+mod demo;
 mod lock;
 mod place;
 mod serve;
@@ -10,6 +11,7 @@ mod work;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use audit::{AuditArgs, AuditCommand};
+pub(crate) use demo::{DemoArgs, DemoWorkerArgs};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
 pub(crate) use serve::ServeArgs;
@@ -47,6 +49,13 @@ pub(crate) enum Command {
 
     /// Serve durable work over HTTP, and do it
     Serve(ServeArgs),
+
+    /// See all of it alive: a daemon, traffic, and a target that misbehaves; leaves nothing behind
+    Demo(DemoArgs),
+
+    /// The worker that the demo kills
+    #[command(hide = true)]
+    DemoWorker(DemoWorkerArgs),
 
     /// Submit durable work, look at it, and put right what went wrong
     Work(WorkArgs),

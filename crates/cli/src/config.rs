@@ -52,7 +52,7 @@ pub(crate) fn load_whole(named: Option<&Path>) -> Result<Whole, Failure> {
 }
 
 /// Every section of the file is read, so that every problem is reported at once.
-fn read_whole(text: &str) -> Result<Whole, Problems> {
+pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
     let mut found: Option<Problems> = None;
     let mut note = |problems: Problems| {
         found = Some(match found.take() {

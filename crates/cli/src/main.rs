@@ -7,6 +7,7 @@ mod admin;
 mod args;
 mod audit;
 mod config;
+mod demo;
 mod failure;
 mod lock;
 mod output;
@@ -39,6 +40,8 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Policy(command) => policy::run(command, args),
         Command::Serve(command) => serve::run(command, args),
+        Command::Demo(command) => demo::run(command, args),
+        Command::DemoWorker(command) => demo::work(command),
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
         Command::Admin(command) => admin::run(command, args),

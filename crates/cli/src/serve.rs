@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use holdoff_server::{Options, Reload, Server, Stopped};
 
+pub(crate) use log::start as start_log;
 pub(crate) use place::place;
 
 use crate::args::{Args, ServeArgs};

@@ -13,7 +13,7 @@ use crate::config::{Config, Origin};
 use crate::failure::Failure;
 
 /// Logs to stderr from now on. Colours are for terminals only.
-pub(super) fn start(config: &Config) -> Result<(), Failure> {
+pub(crate) fn start(config: &Config) -> Result<(), Failure> {
     let named = config.whole.server.running.log.as_deref();
     let is_from_file = matches!(config.origin("server.log"), Origin::File(_));
     let variable = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());

@@ -1,0 +1,152 @@
+//! Signals: storms of the same, of which each makes one task.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::daemon::Daemon;
+use super::plan::{Storm, storms};
+use super::service::{Addresses, Service};
+use super::voice::Voice;
+
+/// What is done about a signal.
+pub(super) const ALERT: &str = "alert.page";
+/// How long an alert waits for more of the same.
+const GATHERS: &str = "5s";
+
+/// Who sends, how many each, and how long between two.
+const SENDERS: usize = 8;
+const SIGNALS_EACH: usize = 6;
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// How many tasks are told apart; of older ones only the sum is kept.
+const MOST_TASKS: usize = 100;
+
+/// What became of all signals.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    pub(super) sent: u64,
+    /// Those whose answer was lost: each may have been counted.
+    pub(super) unsure: u64,
+    /// How many tasks they made.
+    pub(super) made: u64,
+    /// For how many signals each task stands, as it was last told.
+    tasks: BTreeMap<String, u64>,
+    settled: u64,
+}
+
+impl Signals {
+    /// Notes what was answered.
+    pub(super) fn note(&mut self, answer: Result<(String, bool, u64), String>) {
+        let Ok((task, is_new, occurrences)) = answer else {
+            self.unsure += 1;
+            return;
+        };
+        self.sent += 1;
+        self.made += u64::from(is_new);
+        let known = self.tasks.entry(task).or_default();
+        *known = occurrences.max(*known);
+        while self.tasks.len() > MOST_TASKS
+            && let Some((_, occurrences)) = self.tasks.pop_first()
+        {
+            self.settled += occurrences;
+        }
+    }
+
+    /// How many signals the tasks stand for.
+    pub(super) fn counted(&self) -> u64 {
+        self.settled + self.tasks.values().sum::<u64>()
+    }
+}
+
+/// Sends signals until it is dropped; a storm that has begun ends.
+#[derive(Clone)]
+pub(super) struct Storms {
+    daemon: Daemon,
+    addresses: Addresses,
+    signals: Arc<Mutex<Signals>>,
+    voice: Voice,
+}
+
+impl Storms {
+    pub(super) fn new(daemon: Daemon, addresses: Addresses, voice: Voice) -> Self {
+        Self { daemon, addresses, signals: Arc::default(), voice }
+    }
+
+    pub(super) fn signals(&self) -> MutexGuard<'_, Signals> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Storms that begin before `until`, all of them to their end.
+    pub(super) async fn rage(self, since: Instant, until: Option<Duration>) {
+        for storm in storms().take_while(|storm| until.is_none_or(|until| storm.at < until)) {
+            tokio::time::sleep_until(since + storm.at).await;
+            self.break_out(storm).await;
+        }
+    }
+
+    async fn break_out(&self, storm: Storm) {
+        let before = self.signals().sent;
+        let mut senders = JoinSet::new();
+        for _ in 0..SENDERS {
+            let (storms, signal) = (self.clone(), self.signal(storm));
+            senders.spawn(async move {
+                for _ in 0..SIGNALS_EACH {
+                    let answer =
+                        storms.daemon.post("/v1/signals", &signal).await.and_then(|taken| read(&taken));
+                    storms.signals().note(answer);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
+        }
+        senders.join_all().await;
+        let sent = self.signals().sent - before;
+        self.voice.say(&format!("{sent} alarms about db-{} came, and make one task", storm.machine));
+    }
+
+    fn signal(&self, storm: Storm) -> Value {
+        let machine = format!("db-{}", storm.machine);
+        let body = json!({ "alert": "disk full", "machine": machine });
+        json!({
+            "fields": ["alert", "machine"],
+            "data": body,
+            "task": {
+                "operation": ALERT,
+                "http": { "url": self.addresses.url(Service::Pager, "pages"), "body": body },
+                "delay": GATHERS,
+            },
+        })
+    }
+}
+
+/// The task, whether it is new, and for how many signals it stands.
+fn read(taken: &Value) -> Result<(String, bool, u64), String> {
+    let read = || {
+        let task = taken.get("task")?.as_str()?.to_owned();
+        Some((task, taken.get("created")?.as_bool()?, taken.get("occurrences")?.as_u64()?))
+    };
+    read().ok_or_else(|| format!("not understood: {taken}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tasks_stand_for_is_summed_up_also_when_they_are_forgotten() {
+        let mut signals = Signals::default();
+        for task in 0..MOST_TASKS + 50 {
+            // Answers need not come in order.
+            for occurrences in [1, 3, 2] {
+                signals.note(Ok((format!("{task:04}"), occurrences == 1, occurrences)));
+            }
+        }
+        signals.note(Err("no answer".to_owned()));
+        assert_eq!((signals.sent, signals.counted(), signals.made, signals.unsure), (450, 450, 150, 1));
+        assert_eq!(signals.tasks.len(), MOST_TASKS);
+    }
+}
