@@ -10,6 +10,11 @@
   const draw = (element) => {
     const data = JSON.parse(element.dataset.plot);
     const axis = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+    const clock = (_, values) => {
+      const short = values.length > 1 && values[1] - values[0] < 60;
+      const shape = { hour: "2-digit", minute: "2-digit", hour12: false, ...(short && { second: "2-digit" }) };
+      return values.map((value) => new Date(value * 1000).toLocaleTimeString([], shape));
+    };
     const elapsed = (_, values) => values.map((value) => `${+value.toFixed(2)} s`);
     const whole = (_, values) => values.map((value) => (Number.isInteger(value) ? value : ""));
     const options = {
@@ -19,13 +24,14 @@
       legend: { live: true },
       scales: { x: { time: !data.elapsed }, y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
       axes: [
-        data.elapsed ? { ...axis, values: elapsed } : axis,
+        { ...axis, values: data.elapsed ? elapsed : clock, space: 70 },
         { ...axis, values: whole, size: 46 },
       ],
       series: [
-        { label: data.elapsed ? "after" : "at" },
+        { label: data.elapsed ? "after" : "at", value: (_, at) => (at == null ? "–" : data.elapsed ? `${at.toFixed(2)} s` : new Date(at * 1000).toLocaleTimeString()) },
         ...data.series.map((one) => ({
           label: one.name,
+          value: (_, count) => (count == null ? "–" : count),
           stroke: colour(COLOURS[one.name] || "accent"),
           fill: colour(`${COLOURS[one.name] || "accent"}-soft`) || undefined,
           width: 2,

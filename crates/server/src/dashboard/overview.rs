@@ -5,7 +5,7 @@ use std::time::Duration;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use holdoff_work::{Failing, Moment, Pulse, QueueStats};
+use holdoff_work::{Beat, Failing, Moment, Pulse, QueueStats};
 
 use super::bars::{Bar, bars};
 use super::chrome::{Chrome, Visitor, render};
@@ -60,6 +60,7 @@ struct Total {
 struct Alarm {
     text: String,
     link: String,
+    is_bad: bool,
 }
 
 /// What happened in the window, in all.
@@ -133,7 +134,7 @@ fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], see
         let since = words::coarse(lane.oldest_due);
         let text = format!("{} has been due for {since}: nobody takes it, or too few do.", lane.operation);
         let query = Query::default().with("operation", &lane.operation).with("state", "ready");
-        alarms.push(Alarm { text, link: format!("/steps{}", query.link()) });
+        alarms.push(Alarm { text, link: format!("/steps{}", query.link()), is_bad: true });
     }
     let failed: u64 = pulse.buckets.iter().map(|beat| beat.failed).sum();
     if failed > 0 {
@@ -143,32 +144,34 @@ fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], see
             "{} for good within the last {since}.",
             words::many(failed, "step failed", "steps failed")
         );
-        alarms.push(Alarm { text, link: "/failed".to_owned() });
+        alarms.push(Alarm { text, link: "/failed".to_owned(), is_bad: true });
     }
     if !broken.is_empty() {
         let text = format!(
             "{} left alone because requests to them fail.",
             words::many(broken.len() as u64, "destination is", "destinations are")
         );
-        alarms.push(Alarm { text, link: "#destinations".to_owned() });
+        alarms.push(Alarm { text, link: "#destinations".to_owned(), is_bad: false });
     }
     let paused = lanes.iter().filter(|lane| lane.paused).count();
     if paused > 0 {
         let text = format!("{} paused.", words::many(paused as u64, "lane is", "lanes are"));
-        alarms.push(Alarm { text, link: "/queues".to_owned() });
+        alarms.push(Alarm { text, link: "/queues".to_owned(), is_bad: false });
     }
-    if sees_all && let Some(drift) = app.work.drift() {
-        alarms.push(Alarm { text: format!("Policy drift on this node: {drift}"), link: "/nodes".to_owned() });
+    if sees_all && app.work.drift().is_some() {
+        let text = "Policy drift: this node's own file is not what is in force.".to_owned();
+        alarms.push(Alarm { text, link: "/nodes".to_owned(), is_bad: false });
     }
     alarms
 }
 
 /// The series as the plot's script reads them: times in seconds, and counts.
 fn plot(pulse: &Pulse) -> String {
-    let column = |count: fn(&holdoff_work::Beat) -> u64| pulse.buckets.iter().map(count).collect::<Vec<_>>();
+    let beats = worth_drawing(&pulse.buckets);
+    let column = |count: fn(&Beat) -> u64| beats.iter().map(count).collect::<Vec<_>>();
     let seconds = |at: Moment| at.as_micros() / 1_000_000;
     serde_json::json!({
-        "times": pulse.buckets.iter().map(|beat| seconds(beat.at)).collect::<Vec<_>>(),
+        "times": beats.iter().map(|beat| seconds(beat.at)).collect::<Vec<_>>(),
         "width": pulse.width.as_secs(),
         "series": [
             { "name": "succeeded", "values": column(|beat| beat.succeeded) },
@@ -179,8 +182,17 @@ fn plot(pulse: &Pulse) -> String {
     .to_string()
 }
 
+/// Without the last bucket, which is not full yet, and without what came long before anything happened.
+fn worth_drawing(beats: &[Beat]) -> &[Beat] {
+    const LEAST: usize = 24;
+    let full = beats.split_last().map_or(beats, |(_, full)| full);
+    let is_busy = |beat: &Beat| beat.submitted + beat.succeeded + beat.retried + beat.failed > 0;
+    let first = full.iter().position(is_busy).unwrap_or(0).saturating_sub(1);
+    full.get(first.min(full.len().saturating_sub(LEAST))..).unwrap_or(full)
+}
+
 fn rates(pulse: &Pulse, span: Duration) -> Rates {
-    let sum = |count: fn(&holdoff_work::Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
     let ended = sum(|beat| beat.succeeded + beat.failed);
     let tenths = ended * 10 / span.as_secs().max(1);
     Rates {

@@ -16,6 +16,8 @@ use crate::problem::Problem;
 const ON_A_PAGE: u32 = 50;
 /// They are counted no further.
 const COUNTED: u64 = 10_000;
+/// Filters that are out of the way unless they are set.
+const SELDOM: [&str; 6] = ["queue", "namespace", "destination", "min_failures", "older_than", "newer_than"];
 
 #[derive(Template)]
 #[template(path = "steps.html")]
@@ -30,6 +32,8 @@ struct Steps {
     namespaces: Vec<String>,
     queues: Vec<String>,
     operations: Vec<String>,
+    /// Whether a filter is set that seldom is.
+    has_more: bool,
     /// Every filter that is set: name, value, and the address without it.
     set: Vec<(String, String, String)>,
     wrong: Option<String>,
@@ -100,6 +104,7 @@ async fn list(
         namespaces,
         queues,
         operations,
+        has_more: SELDOM.iter().any(|key| !query.get(key).is_empty()),
         set: set(&filters, at, only.is_some()),
         wrong: None,
         count: String::new(),
