@@ -20,7 +20,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 fn demo(arguments: &[&str], temporary: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
-    command.arg("demo").args(arguments).env("TMPDIR", temporary).env_remove("RUST_LOG").env("NO_COLOR", "1");
+    command.arg("demo").args(arguments).env("TMPDIR", temporary).env("NO_COLOR", "1");
+    for variable in ["RUST_LOG", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env_remove(variable);
+    }
     command
 }
 
@@ -138,6 +141,25 @@ fn nothing_is_left_and_a_port_that_is_taken_is_no_trouble() {
     assert!(status.success() && said.contains("It adds up"), "{said}\n{told}");
     assert!(told.contains("Port 7070 is taken") && !told.contains("at http://127.0.0.1:7070,"), "{told}");
     assert!(told.contains("removed ") && is_empty(temporary.path()), "{told}");
+}
+
+#[test]
+fn a_proxy_that_would_swallow_everything_is_named() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Nobody listens there.
+    let mut command = demo(&["--listen", "127.0.0.1:0"], temporary.path());
+    let output = command
+        .env("HTTP_PROXY", "http://127.0.0.1:9")
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .output();
+    let output = output.unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("HTTP_PROXY") && told.contains("NO_PROXY=") && is_empty(temporary.path()),
+        "{told}"
+    );
 }
 
 /// A demo without end, with the worker that it is going to kill.

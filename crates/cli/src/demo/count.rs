@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use holdoff_lock::Locks;
-use holdoff_work::{Filter, Outcome, Page, StepState, Work};
+use holdoff_work::{Filter, Outcome, Page, StepState, TaskRecord, Work};
 
 use super::rivals::DEPLOY;
 use super::storm::ALERT;
@@ -13,40 +13,49 @@ use super::summary::{Attempts, Stored};
 pub(super) async fn count(work: &Work, locks: &Locks) -> Result<Stored, String> {
     let said = |error: holdoff_work::Error| error.to_string();
     let lanes = work.stats().await.map_err(said)?;
-    let paused: HashSet<_> = lanes
+    let paused: HashSet<Lane> = lanes
         .into_iter()
         .filter(|lane| lane.paused)
         .map(|lane| (lane.namespace, lane.queue, lane.operation))
         .collect();
-    let (mut stored, mut tasks) = (Stored::default(), HashSet::new());
-    let mut page = Page::first(Page::MOST);
+    let (mut stored, mut before) = (Stored::default(), None);
     loop {
-        let steps = work.list(&Filter::default(), &page).await.map_err(said)?;
-        let Some(last) = steps.last().map(|step| step.id) else { break };
-        for step in steps {
-            let is_new = tasks.insert(step.id.task);
-            stored.alerts += u64::from(is_new && step.operation == ALERT);
-            if step.destination.is_some() {
-                stored.requests.insert(step.id.to_string(), step.state);
-            }
-            let lane = (step.namespace, step.queue, step.operation);
-            if step.state == StepState::Ready && paused.contains(&lane) {
-                stored.steps.left.paused += 1;
-            } else {
-                stored.steps.count(step.state);
-            }
+        let page = work.tasks(&Filter::default(), None, before, Page::MOST).await.map_err(said)?;
+        for task in &page.tasks {
+            let Some(task) = work.task(task.id).await.map_err(said)? else { continue };
+            stored.add(&task, &paused);
         }
-        page = page.after(last);
-    }
-    stored.tasks = tasks.len() as u64;
-    stored.attempts.made = stored.steps.succeeded;
-    for task in tasks {
-        let Some(task) = work.task(task).await.map_err(said)? else { continue };
-        task.attempts.iter().for_each(|attempt| stored.attempts.count(attempt.outcome));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
     }
     let lock = locks.inspect(DEPLOY).await.map_err(|error| error.to_string())?;
     stored.token = lock.map_or(0, |lock| lock.token.get());
     Ok(stored)
+}
+
+/// A namespace, a queue and an operation.
+type Lane = (String, String, String);
+
+impl Stored {
+    fn add(&mut self, task: &TaskRecord, paused: &HashSet<Lane>) {
+        self.tasks += 1;
+        self.alerts += u64::from(task.steps.iter().any(|step| step.operation == ALERT));
+        for step in &task.steps {
+            if step.destination.is_some() {
+                self.requests.insert(step.id.to_string(), step.state);
+            }
+            let lane = (step.namespace.clone(), step.queue.clone(), step.operation.clone());
+            if step.state == StepState::Ready && paused.contains(&lane) {
+                self.steps.left.paused += 1;
+            } else {
+                self.steps.count(step.state);
+            }
+            self.attempts.made += u64::from(step.state == StepState::Succeeded);
+        }
+        task.attempts.iter().for_each(|attempt| self.attempts.count(attempt.outcome));
+    }
 }
 
 impl Attempts {

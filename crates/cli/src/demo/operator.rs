@@ -1,5 +1,7 @@
 //! Somebody who looks after it all, so that there is an audit log to look at.
 
+use std::time::Duration;
+
 use holdoff_policy::PolicySet;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,9 +25,9 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Works until this is dropped.
-    pub(super) async fn work(&self, since: Instant) {
-        for (at, deed) in shifts() {
+    /// Does everything that is to be done before `until`.
+    pub(super) async fn work(self, since: Instant, until: Option<Duration>) {
+        for (at, deed) in shifts().take_while(|(at, _)| until.is_none_or(|until| *at < until)) {
             tokio::time::sleep_until(since + at).await;
             match self.act(deed).await {
                 Ok(Some(what)) => self.voice.say(&what),

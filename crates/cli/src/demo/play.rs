@@ -35,9 +35,8 @@ pub(super) enum Ended {
 
 /// Everybody on the stage. Dropped, they stop where they are.
 struct Cast {
+    /// Whoever sends something: tasks, signals, what the operator does.
     traffic: JoinSet<()>,
-    /// Ended in the middle of whatever is being done: the daemon does it to its end.
-    operator: JoinSet<()>,
     victim: JoinHandle<Option<Successor>>,
     rivals: Rivals,
     sent: Arc<Mutex<Sent>>,
@@ -83,11 +82,10 @@ impl Cast {
             sent: Arc::clone(&sent),
         };
         traffic.spawn(submitting.run(seed, since, plan.lasts));
-        let mut operating = JoinSet::new();
-        operating.spawn(async move { operator.work(since).await });
+        traffic.spawn(operator.work(since, plan.lasts));
         let (url, stopping) = (server.url(), stop.clone());
         let victim = tokio::spawn(async move { suffer(&url, client, plan, (since, voice), stopping).await });
-        let cast = Self { traffic, operator: operating, victim, rivals, sent, storms, stop };
+        let cast = Self { traffic, victim, rivals, sent, storms, stop };
         Ok((cast, Rest { server, target, locks }))
     }
 }
@@ -108,8 +106,7 @@ async fn leave(mut cast: Cast, rest: Rest, ending: &mut Ending) {
 
 /// Waits for what is under way, stops everything, and counts.
 async fn finish(cast: Cast, rest: Rest, seed: u64) -> Result<Summary, Failure> {
-    let Cast { mut operator, victim, rivals, sent, storms, stop, .. } = cast;
-    operator.shutdown().await;
+    let Cast { victim, rivals, sent, storms, stop, .. } = cast;
     stop.cancel();
     // The killed worker's steps are under way too, and somebody must be there to have them.
     let successor = victim.await.unwrap_or_default();

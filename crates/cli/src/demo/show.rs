@@ -10,16 +10,17 @@ use crate::output::Table;
 use crate::output::style::{FAINT, HEADING, NOTE, WARNING};
 
 /// Pages, and what is to be seen there.
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 10] = [
     ("/", "the whole: rates, backlog, what fails and where, open breakers"),
     ("/tasks", "orders of five steps: charge and pack go side by side"),
     ("/steps?operation=payments.charge", "told to come back later (429), they do"),
-    ("/steps?state=failed", "legacy.export: refused for good (400), given up at once"),
+    ("/failed", "legacy.export: refused for good (400), given up at once"),
     ("/conflicts", "crm.sync: correct the revision, resolve, and it goes on"),
     ("/signals", "dozens of alarms about a full disk, one task"),
     ("/locks", "deploy/production: who has it, its token, how many wait"),
+    ("/queues", "newsletters wait: their queue is paused, and let go once a minute"),
     ("/policies", "a second version comes into force; see what changed"),
-    ("/audit", "what the operator did; /nodes, /settings: who works here, and how"),
+    ("/audit", "what the operator did; /nodes and /settings: who works here, and how"),
 ];
 
 /// What happens when.

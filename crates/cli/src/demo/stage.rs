@@ -58,6 +58,7 @@ impl Stage {
         let voice = Voice::new(since);
         let target = Target::start(Temper { seed: args.seed, outage: plan.outage }, since).await;
         let target = target.map_err(|error| failed(&format!("the demo's target cannot listen: {error}")))?;
+        target.check_reach().await.map_err(|why| failed(&why))?;
         let secret = scratch.join("secret");
         std::fs::write(&secret, SECRET)?;
         let file = file(&target, &secret);

@@ -32,6 +32,13 @@ const LATE: Duration = Duration::from_secs(1);
 /// What is shown to whoever wants a token. It opens nothing but the demo's own target.
 pub(super) const SECRET: &str = "let me build reports";
 
+/// What is said to whoever names no key, by which it is known to be the target that answers.
+const KEYLESS: &str = "name what you want by an Idempotency-Key";
+
+/// Variables that may have requests go somewhere else.
+const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The target, as long as this lives.
 pub(super) struct Target {
     pub(super) addresses: Addresses,
@@ -66,6 +73,26 @@ impl Target {
         Ok(Self { addresses: Addresses::new(addresses), ledger, _servers: servers })
     }
 
+    /// Whether those who go by the environment reach it; if not, what to do.
+    pub(super) async fn check_reach(&self) -> Result<(), String> {
+        let Some(proxy) = PROXIES.into_iter().find(|name| std::env::var_os(name).is_some()) else {
+            return Ok(());
+        };
+        let url = self.addresses.url(Service::Legacy, "");
+        let answer = reqwest::Client::new().post(url).timeout(PROBE_PATIENCE).send().await;
+        let text = match answer {
+            Ok(answer) => answer.text().await.unwrap_or_default(),
+            Err(_) => String::new(),
+        };
+        if text == KEYLESS {
+            return Ok(());
+        }
+        Err(format!(
+            "{proxy} has requests to this machine go through a proxy, which does not lead back here; \
+             set NO_PROXY=localhost,127.0.0.1 as well"
+        ))
+    }
+
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
     }
@@ -95,7 +122,7 @@ async fn give_token(State(desk): State<Desk>, headers: HeaderMap) -> Response {
 
 async fn serve(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> Response {
     let Some(key) = headers.get("idempotency-key").and_then(|key| key.to_str().ok()) else {
-        return StatusCode::BAD_REQUEST.into_response();
+        return (StatusCode::BAD_REQUEST, KEYLESS).into_response();
     };
     let Arrival::Undone { time } = lock(&desk.ledger).arrive(key) else {
         return respond(StatusCode::OK, &json!({ "done": true, "again": true }));
