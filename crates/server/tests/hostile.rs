@@ -137,7 +137,7 @@ async fn paths_lead_nowhere_they_should_not() {
         ("//v1//tasks", 404),
         ("/v1/tasks/", 404),
         ("/V1/TASKS", 404),
-        ("/style.css/../v1/tasks", 404),
+        ("/assets/style.css/../v1/tasks", 404),
         (&long, 400),
     ];
     for (path, expected) in tricks {

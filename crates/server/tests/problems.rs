@@ -165,16 +165,18 @@ async fn the_page_shows_counts_and_failures_and_runs_nothing() {
     let failed = daemon.submit(&failing).await;
     daemon.until_over(&failed).await;
 
-    let answer = daemon.get("/").await;
+    let answer = daemon.get("/steps").await;
     let policy = answer.headers()["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(policy.starts_with("default-src 'none'; style-src 'self'"), "{policy}");
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'; script-src 'self'"), "{policy}");
     let page = answer.text().await.unwrap();
     assert!(page.contains("&#60;b&#62;") && !page.contains("<b>"), "{page}");
-    assert!(!page.contains("<script") && !page.contains("a secret"), "{page}");
-    assert!(page.contains(r#"<div class="waiting"><dt>waiting</dt><dd>1</dd></div>"#), "{page}");
-    assert!(page.contains(r#"<div class="failed"><dt>failed</dt><dd>1</dd></div>"#), "{page}");
-    assert!(page.contains(&format!(r#"href="/v1/tasks/{failed}""#)), "{page}");
-    assert!(page.contains("404"), "{page}");
-    let style = daemon.get("/style.css").await;
+    assert!(!page.contains("<script>") && !page.contains("a secret"), "{page}");
+    assert!(page.contains(&format!(r#"href="/steps/{failed}/0""#)) && page.contains("404"), "{page}");
+    let page = daemon.get("/").await.text().await.unwrap();
+    for (count, word) in [(1, "waiting"), (1, "failed"), (0, "conflicted")] {
+        let figure = format!(r#"<span class="figure">{count}</span> <span class="word">{word}</span>"#);
+        assert!(page.contains(&figure), "{page}");
+    }
+    let style = daemon.get("/assets/style.css").await;
     assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
 }
