@@ -122,6 +122,21 @@ async fn a_full_queue_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn names_beyond_the_limit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(Place::directory(folder.path()));
+    options.settings.max_namespace_lanes = 2;
+    let daemon = Daemon::start_with(options).await;
+    for operation in ["a", "b", "a"] {
+        daemon.submit(&json!({ "operation": operation })).await;
+    }
+    problem(daemon.post(&json!({ "operation": "c" })).await, 422, "too-many-lanes").await;
+    let signal = json!({ "fingerprint": "f", "task": { "operation": "c" } });
+    let signalled = daemon.client.post(format!("{}/v1/signals", daemon.url)).json(&signal).send().await;
+    problem(signalled.unwrap(), 422, "too-many-lanes").await;
+}
+
+#[tokio::test]
 async fn a_name_of_somebody_elses_is_not_answered_to() {
     let (_folder, daemon) = daemon().await;
     let rebound = daemon.client.get(&daemon.url).header("host", "evil.example").send().await.unwrap();

@@ -34,6 +34,7 @@ mod notify;
 mod own;
 mod patience;
 mod payload;
+mod presence;
 mod record;
 mod scrub;
 mod settings;

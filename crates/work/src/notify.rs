@@ -37,10 +37,9 @@ impl Herald {
             kind: Kind::Http,
             priority: Step::NORMAL,
         };
-        let lanes = shared.names.lane_ids(&*shared.store, &[lane]).await?;
+        let lane = shared.names.own_lane(&*shared.store, lane).await?;
         let policy = shared.policies.current().number(&*shared.store, POLICY).await?;
         let rules = shared.settings.notify.clone();
-        let lane = lanes.first().copied().unwrap_or_default();
         Ok(Self { rules, lane, policy, work: Some(work.clone()) })
     }
 

@@ -30,8 +30,8 @@ pub(crate) use hold::Hold;
 
 use crate::metrics::LaneMetrics;
 use crate::notify::Herald;
-use crate::patience::patiently;
-use crate::store::{Exit, Outcome, Report, Result, Wants, WorkerId};
+use crate::presence::Presence;
+use crate::store::{Exit, Outcome, Report, Result, Wants};
 use crate::work::Work;
 use crate::{Context, Fault};
 
@@ -66,7 +66,7 @@ pub struct Worker {
 #[derive(Debug)]
 struct Shared {
     work: Work,
-    id: WorkerId,
+    presence: Presence,
     wants: Wants,
     handlers: HashMap<String, Handler>,
     #[cfg(feature = "http")]
@@ -148,10 +148,10 @@ impl WorkerBuilder {
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
         let name = name.unwrap_or_else(this_process);
-        let id = patiently(&work.shared.callers, |_| work.shared.store.register(&name)).await?;
+        let presence = Presence::new(&*work.shared.store, &work.shared.callers, &name).await?;
         let operations = handlers.keys().cloned().collect();
         let shared = Arc::new(Shared {
-            id,
+            presence,
             wants: Wants { namespaces, queues, operations, http },
             handlers,
             #[cfg(feature = "http")]

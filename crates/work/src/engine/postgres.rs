@@ -17,6 +17,7 @@ mod submit;
 mod tasks;
 mod versions;
 mod wake;
+mod workers;
 
 pub(crate) use finish::{succeed, unblock};
 pub(crate) use submit::submit;
@@ -31,8 +32,8 @@ use tokio::sync::watch;
 use crate::filter::{Action, Filter, Page};
 use crate::record::{QueueStats, StepRecord, TaskRecord, TaskSummary};
 use crate::store::{
-    Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
-    Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
+    Activate, Claimed, LaneId, LaneLimits, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule,
+    Receipt, Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
 use crate::version::VersionRecord;
 use crate::{Lane, Payload, Signalled, StepId, TaskId};
@@ -95,8 +96,8 @@ impl Store for Postgres {
         versions::list(&self.pool, limit).await
     }
 
-    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
-        names::lanes(&self.pool, lanes).await
+    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
+        names::lanes(&self.pool, lanes, limits).await
     }
 
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
@@ -104,7 +105,15 @@ impl Store for Postgres {
     }
 
     async fn register(&self, name: &str) -> Result<WorkerId> {
-        names::register(&self.pool, name).await
+        workers::register(&self.pool, name).await
+    }
+
+    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()> {
+        workers::seen(&self.pool, worker, name).await
+    }
+
+    async fn forget_workers(&self) -> Result<u64> {
+        workers::forget(&self.pool).await
     }
 
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {

@@ -125,6 +125,7 @@ impl Work {
             // Whoever works goes first.
             tokio::task::yield_now().await;
         }
+        self.shared.store.forget_workers().await?;
         if forgotten > 0 {
             self.shared.store.compact().await?;
         }

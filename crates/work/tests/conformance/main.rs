@@ -24,6 +24,7 @@ mod limits;
 mod lists;
 mod locks;
 mod migrations;
+mod names;
 mod notifications;
 mod operators;
 mod races;
