@@ -66,6 +66,19 @@ impl Claimer {
 
     /// Claims due steps of one lane, as [`claim`](Self::claim) does, waiting so long for there to be any.
     pub async fn claim_within(&self, limit: u32, lease: Duration, wait: Duration) -> Result<Vec<Claim>> {
+        self.claim_until(limit, lease, wait, std::future::pending()).await
+    }
+
+    /// The same, waiting no longer than until there is `enough`. That ends the waiting, never a look: what a look claims
+    /// is answered, where dropping this would leave it with nobody until its lease is over.
+    pub async fn claim_until(
+        &self,
+        limit: u32,
+        lease: Duration,
+        wait: Duration,
+        enough: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<Claim>> {
+        tokio::pin!(enough);
         let mut wakes = self.work.shared.store.wakes();
         let until = clock::now().saturating_add(wait);
         loop {
@@ -76,6 +89,7 @@ impl Claimer {
                 return Ok(claims);
             }
             tokio::select! {
+                () = &mut enough => return Ok(claims),
                 _ = wakes.changed() => {}
                 () = tokio::time::sleep(left.min(self.work.shared.settings.poll)) => {}
             }
