@@ -3,6 +3,7 @@
 mod known;
 mod need;
 mod refusal;
+mod turns;
 mod who;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use tracing::Instrument;
 use known::Known;
 pub(crate) use need::Need;
 use refusal::Refusal;
+use turns::Turns;
 pub(crate) use who::Access;
 
 use crate::keep::{Deed, Keep, Presented, Scope};
@@ -46,6 +48,7 @@ pub(crate) struct Door {
     pub(crate) hosts: Hosts,
     rates: Option<Buckets<String>>,
     wrong: Buckets<IpAddr>,
+    turns: Turns,
 }
 
 /// The names that are answered to, as a request's Host.
@@ -68,6 +71,7 @@ impl Door {
             hosts,
             rates: settings.rate.map(Buckets::new),
             wrong: Buckets::new(WRONG_TOKENS),
+            turns: Turns::default(),
         }
     }
 
@@ -103,10 +107,16 @@ impl Door {
         peer: Option<Peer>,
     ) -> Result<Arc<crate::TokenRecord>, Refusal> {
         let from = peer.map_or(IpAddr::from([0; 16]), |Peer(address)| network(address));
-        let wrong = || {
-            metrics::unauthenticated("refused");
-            let _ = self.wrong.take(&from, clock::now());
-            Refusal::NoToken(scope)
+        let throttled = |wait| {
+            metrics::unauthenticated("throttled");
+            Refusal::TooManyWrong(wait)
+        };
+        let wrong = || match self.wrong.take(&from, clock::now()) {
+            Ok(()) => {
+                metrics::unauthenticated("refused");
+                Refusal::NoToken(scope)
+            }
+            Err(wait) => throttled(wait),
         };
         let presented = Presented::read(text).ok_or_else(wrong)?;
         let was_right = match self.known.remembered(&presented) {
@@ -114,9 +124,13 @@ impl Door {
             known::Memory::Stale => true,
             known::Memory::Nothing => false,
         };
-        if !was_right && let Some(wait) = self.wrong.wait(&from, clock::now()) {
-            metrics::unauthenticated("throttled");
-            return Err(Refusal::TooManyWrong(wait));
+        if was_right {
+            return self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong);
+        }
+        // One after the other, so that those who come at once are not all looked up before any is counted.
+        let _turn = self.turns.of(&from).lock().await;
+        if let Some(wait) = self.wrong.wait(&from, clock::now()) {
+            return Err(throttled(wait));
         }
         self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
     }

@@ -195,6 +195,34 @@ async fn what_an_operator_did_is_written_down() {
     assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
+/// What is no token at all counts like one that is wrong, however many come at once.
+#[tokio::test]
+async fn wrong_and_malformed_tokens_share_one_limit() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let nobodys = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let token = if number % 2 == 0 { nobodys.clone() } else { format!("nonsense{number}") };
+        let request = daemon.client.get(format!("{}{NOBODYS}", daemon.url)).bearer_auth(token);
+        asking.spawn(async move { request.send().await.unwrap().status() });
+    }
+    let statuses = asking.join_all().await;
+    let refused = statuses.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
+    let slowed = statuses.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!(refused + slowed, 60, "{statuses:?}");
+    // Ten at once, and one more a second while they come.
+    assert!((10..30).contains(&refused), "{refused} of 60 were listened to");
+    for token in [nobodys.as_str(), "nonsense"] {
+        let caller = Caller { daemon: &daemon, token: token.to_owned() };
+        let mut answers = Vec::new();
+        for _ in 0..5 {
+            answers.push(caller.get(NOBODYS).await.status());
+        }
+        assert!(answers.contains(&StatusCode::TOO_MANY_REQUESTS), "{token}: {answers:?}");
+    }
+}
+
 /// A wrong secret, an id that nobody has, and no token at all get the same answer.
 #[tokio::test]
 async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
