@@ -195,6 +195,36 @@ async fn what_an_operator_did_is_written_down() {
     assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
+/// Notifications tell of every namespace, so that no other namespace's tokens see them.
+#[tokio::test]
+async fn what_is_told_of_failures_is_seen_by_nobody_else() {
+    let (_folder, [place, _]) = places();
+    let mut options = closed(&place);
+    let unheard = "http://127.0.0.1:9/hook".to_owned();
+    options.settings.notify = vec![holdoff_work::Notify { url: unheard, ..Default::default() }];
+    let daemon = Daemon::start_with(options).await;
+    let mut new = NewToken::new("default", Scope::Admin);
+    new.namespace = Some("default".to_owned());
+    let ours = Caller::new(&daemon, new).await;
+    let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
+    all.post("/v1/tasks", &json!({ "operation": "a", "namespace": "secret" })).await;
+    let wish = json!({ "worker": "w", "operations": ["a"], "namespace": "secret", "wait": "20s" });
+    let (_, claimed) = all.post("/v1/workers/claim", &wish).await;
+    let step = &claimed["items"][0];
+    let failed =
+        json!({ "step": step["step"], "token": step["token"], "class": "permanent", "message": "no" });
+    assert_eq!(all.post("/v1/workers/fail", &failed).await.0, 200);
+    let seen = async |caller: &Caller<'_>| -> Value {
+        caller.get("/v1/steps?operation=holdoff.notification").await.json().await.unwrap()
+    };
+    let told = seen(&all).await;
+    assert_eq!(told["items"][0]["namespace"], "holdoff.notifications", "{told}");
+    assert_eq!(seen(&ours).await["items"], json!([]));
+    let intruding = json!({ "operation": "a", "namespace": "holdoff.notifications" });
+    let (status, problem) = all.post("/v1/tasks", &intruding).await;
+    assert_eq!((status, &problem["type"]), (400, &json!("/problems/invalid-task")));
+}
+
 /// What is no token at all counts like one that is wrong, however many come at once.
 #[tokio::test]
 async fn wrong_and_malformed_tokens_share_one_limit() {

@@ -43,6 +43,12 @@ pub enum InvalidTask {
         /// The name.
         name: String,
     },
+    /// A namespace in which nobody submits.
+    #[error("namespace `{namespace}` is for notifications alone: submit to another")]
+    Reserved {
+        /// The namespace.
+        namespace: String,
+    },
     /// Two steps of one name.
     #[error("two steps are called `{name}`: each needs a name of its own")]
     SameName {
