@@ -32,7 +32,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<String, Problem> {
         return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
     }
     let nobodys = TaskId::from_uuid(Uuid::nil());
-    match tokio::time::timeout(PATIENCE, app.work.task(nobodys)).await {
+    match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {
         Ok(Ok(_)) => {
             let drift = app.work.drift().map(|drift| format!("policy drift: {drift}\n"));
             Ok(format!("ready\n{}", drift.unwrap_or_default()))

@@ -149,8 +149,11 @@ async fn a_token_of_one_namespace_stays_in_it() {
             StatusCode::FORBIDDEN
         );
         let locks = |list: Value| -> Vec<String> {
-            let names =
-                list.as_array().unwrap().iter().map(|lock| lock["namespace"].as_str().unwrap().to_owned());
+            let names = list["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|lock| lock["namespace"].as_str().unwrap().to_owned());
             names.collect()
         };
         // The gateway's own locks, for the signals, are there too.

@@ -421,8 +421,8 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Gives room back that pruning has freed, a little at a time.
     async fn compact(&self) -> Result<()>;
 
-    /// A task with its steps, if it is known.
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>>;
+    /// A task with its steps, if it is known; payloads and outputs only if they are asked for.
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>>;
 
     /// Steps that match, newest first.
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>>;

@@ -79,7 +79,7 @@ pub(crate) async fn submit(
     for fate in submitted {
         let (id, duplicate) = (fate.task(), matches!(fate, Submitted::Duplicate(_)));
         let state = if duplicate {
-            app.work.task(id).await?.map(|task| task.state)
+            app.work.task_outline(id).await?.map(|task| task.state)
         } else {
             Some(TaskState::Running)
         };

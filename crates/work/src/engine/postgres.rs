@@ -166,8 +166,8 @@ impl Store for Postgres {
         Ok(())
     }
 
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
-        read::task(&self.pool, id).await
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
+        read::task(&self.pool, id, with_payloads).await
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {

@@ -179,8 +179,8 @@ impl Store for Sqlite {
         history::compact(self.file.writer()).await
     }
 
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
-        read::task(self.file.readers(), self.file.now(), id).await
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
+        read::task(self.file.readers(), self.file.now(), id, with_payloads).await
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
