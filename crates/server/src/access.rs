@@ -31,6 +31,9 @@ use crate::{Settings, api, clock, metrics};
 /// How many wrong tokens one address may present.
 const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
 
+/// How long a token is looked up where none is needed.
+const WELCOME: Duration = Duration::from_secs(1);
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
@@ -77,10 +80,12 @@ impl Door {
 
     /// Lets somebody in who may do what is needed.
     async fn admit(&self, need: Need, headers: &HeaderMap, peer: Option<Peer>) -> Result<Access, Refusal> {
-        let Need::Scope { scope, narrowed } = need else { return Ok(Access::Nobody) };
-        if self.is_open {
-            return Ok(Access::Loopback);
-        }
+        let (scope, narrowed) = match need {
+            Need::Nothing => return Ok(Access::Nobody),
+            _ if self.is_open => return Ok(Access::Loopback),
+            Need::Offered => return Ok(self.welcome(headers, peer).await),
+            Need::Scope { scope, narrowed } => (scope, narrowed),
+        };
         let Some(text) = bearer(headers) else {
             metrics::unauthenticated("missing");
             return Err(Refusal::NoToken(scope));
@@ -96,6 +101,13 @@ impl Door {
             return Err(Refusal::OneNamespace(scope));
         }
         Ok(Access::Token(token))
+    }
+
+    /// Somebody who needs no token, and may have shown one. Nobody is refused for that, or kept waiting.
+    async fn welcome(&self, headers: &HeaderMap, peer: Option<Peer>) -> Access {
+        let Some(text) = bearer(headers) else { return Access::Nobody };
+        let recognised = tokio::time::timeout(WELCOME, self.recognise(text, Scope::Read, peer)).await;
+        recognised.ok().and_then(Result::ok).map_or(Access::Nobody, Access::Token)
     }
 
     /// The token that is presented, if it opens anything. An address that presents too many wrong ones is not listened

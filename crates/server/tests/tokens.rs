@@ -198,6 +198,29 @@ async fn what_an_operator_did_is_written_down() {
     assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
+/// What the policies of a node are is nobody's business who has no token.
+#[tokio::test]
+async fn only_who_shows_a_token_is_told_of_drift() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let admin = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+    let mut new = NewToken::new("probe", Scope::Read);
+    new.namespace = Some("default".to_owned());
+    let probe = Caller::new(&daemon, new).await;
+    let file = "[policies.other]\nextends = \"standard\"";
+    assert_eq!(admin.post("/v1/policies", &json!({ "file": file })).await.0, 200);
+    while daemon.server.work().drift().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ready = daemon.get("/readyz").await;
+    assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
+    let wrong = Caller { daemon: &daemon, token: "nonsense".to_owned() };
+    let ready = wrong.get("/readyz").await;
+    assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
+    let told = probe.get("/readyz").await.text().await.unwrap();
+    assert!(told.starts_with("ready\npolicy drift: "), "{told}");
+}
+
 /// Notifications tell of every namespace, so that no other namespace's tokens see them.
 #[tokio::test]
 async fn what_is_told_of_failures_is_seen_by_nobody_else() {
