@@ -143,6 +143,22 @@ async fn a_name_of_somebody_elses_is_not_answered_to() {
     problem(rebound, 421, "wrong-host").await;
 }
 
+/// A page from elsewhere can have a browser ask loopback, under loopback's own name; it says where the page is from.
+#[tokio::test]
+async fn a_page_from_elsewhere_is_not_answered_where_no_token_is_needed() {
+    let (_folder, daemon) = daemon().await;
+    let with = async |origin: &str| {
+        let request = daemon.client.post(format!("{}/v1/tasks", daemon.url)).header("origin", origin);
+        request.json(&json!({ "operation": "a" })).send().await.unwrap()
+    };
+    for origin in ["http://evil.example", "https://localhost.evil.example", "null"] {
+        problem(with(origin).await, 421, "wrong-host").await;
+    }
+    for origin in [daemon.url.as_str(), "http://localhost:3000"] {
+        assert_eq!(with(origin).await.status(), 201, "{origin}");
+    }
+}
+
 #[tokio::test]
 async fn watchers_find_what_they_look_for() {
     let (_folder, daemon) = daemon().await;

@@ -10,6 +10,7 @@ use bed::{Daemon, options};
 use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
 fn places() -> (tempfile::TempDir, [Place; 2]) {
@@ -169,6 +170,59 @@ async fn a_token_of_one_namespace_stays_in_it() {
         assert_eq!(audit(theirs.get("/v1/audit").await.json().await.unwrap()), 0);
         assert_eq!(theirs.get("/v1/audit?namespace=ours").await.status(), StatusCode::FORBIDDEN);
     }
+}
+
+/// Nobody acts and is not written down, also not who goes away before it is done.
+#[tokio::test]
+async fn what_is_done_for_somebody_who_went_away_is_written_down() {
+    let url = holdoff_testbed::Postgres::shared().create_database("server");
+    let daemon = Daemon::start_with(closed(&Place::store(url.clone()))).await;
+    let caller = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+    let (_, task) = caller.post("/v1/tasks", &json!({ "operation": "a", "delay": "1h" })).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.steps in exclusive mode").await.unwrap();
+    let request = daemon.client.post(format!("{}/v1/steps/cancel", daemon.url)).bearer_auth(&caller.token);
+    let asking = tokio::spawn(request.json(&json!({ "filter": { "operation": "a" } })).send());
+    let blocked = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like '%holdoff.steps%'";
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut *lock).await.unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    // The daemon has seen that the connection is gone when it has answered somebody who came later.
+    assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    lock.rollback().await.unwrap();
+    let since = Instant::now();
+    let audit = loop {
+        let audit: Value = caller.get("/v1/audit").await.json().await.unwrap();
+        if !audit.as_array().unwrap().is_empty() {
+            break audit;
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "it was never written down");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("ops"), &json!(1)), "{audit}");
+    let id = task["id"].as_str().unwrap();
+    let shown: Value = caller.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap();
+    assert_eq!(shown["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn who_only_looks_at_what_would_happen_is_not_written_down() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;
+    let audit = async || -> Value { daemon.get("/v1/audit").await.json().await.unwrap() };
+    let wish = json!({ "filter": { "operation": "a" }, "dry_run": true });
+    let policies = json!({ "file": "[policies.x]\nextends = \"standard\"", "dry_run": true });
+    for (path, wish) in [("/v1/steps/cancel", &wish), ("/v1/policies", &policies)] {
+        assert_eq!(daemon.send(path, wish).await.status(), StatusCode::OK, "{path}");
+    }
+    assert_eq!(audit().await, json!([]));
+    let wish = json!({ "filter": { "operation": "a" } });
+    assert_eq!(daemon.send("/v1/steps/cancel", &wish).await.status(), StatusCode::OK);
+    assert_eq!(audit().await.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]

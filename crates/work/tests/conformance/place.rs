@@ -140,10 +140,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// Looks until there is something; what cannot be awaited is asked for.
-pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
