@@ -2,6 +2,7 @@
 
 mod log;
 mod place;
+mod sections;
 mod traces;
 
 use std::io::Write;
@@ -11,6 +12,7 @@ use holdoff_server::{Options, Reload, Server, Stopped};
 
 pub(crate) use log::start as start_log;
 pub(crate) use place::place;
+use sections::Sections;
 
 use crate::args::{Args, ServeArgs};
 use crate::config::{Config, load_layers};
@@ -28,10 +30,11 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
     options.server = whole.server;
     options.reload = file.clone().map(|file| {
+        let since_start = Sections::of(&file);
         Reload::new(move || {
-            load_layers(Some(&file), Vec::new())
-                .map(|config| config.whole.policies)
-                .map_err(|failure| failure.to_string())
+            let config = load_layers(Some(&file), Vec::new()).map_err(|failure| failure.to_string())?;
+            since_start.tell_changes(&file);
+            Ok(config.whole.policies)
         })
     });
     let file = file.map(|file| file.display().to_string());

@@ -3,13 +3,16 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod process;
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use process::Process;
 use serde_json::Value;
 
 /// Longer than anything here takes, however busy the machine.
@@ -17,26 +20,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon that does not outlive its test.
 struct Daemon {
-    process: Child,
+    process: Process,
     /// Host and port.
     address: String,
 }
 
 impl Daemon {
     fn start(folder: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_holdoff"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "warn"])
-            .current_dir(folder)
-            .env_remove("RUST_LOG")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut next = || lines.next().expect("it says where it serves").unwrap();
-        let (greeting, place, file) = (next(), next(), next());
-        assert_eq!(place, "work is kept in data/holdoff.db (SQLite)");
-        assert_eq!(file, "policies are those of holdoff.toml");
-        let address = greeting.split("http://").nth(1).expect(&greeting).to_owned();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "warn"]);
+        let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
+        let said = process.greeting(3);
+        assert_eq!(said[1], "work is kept in data/holdoff.db (SQLite)");
+        assert_eq!(said[2], "policies are those of holdoff.toml");
+        let greeting = &said[0];
+        let address = greeting.split("http://").nth(1).expect(greeting).to_owned();
         Self { process, address }
     }
 
@@ -54,21 +52,11 @@ impl Daemon {
     }
 
     fn kill(mut self) {
-        // SIGKILL: it has no chance to say goodbye.
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.process.kill();
     }
 
-    fn terminate(mut self) -> Option<i32> {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-        self.process.wait().unwrap().code()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
+    fn terminate(self) -> Option<i32> {
+        self.process.terminate()
     }
 }
 

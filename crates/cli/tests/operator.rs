@@ -3,11 +3,16 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod process;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use process::Process;
 
 const FILE: &str = "[policies.mine]\nextends = \"standard\"\nattempts = 3\n[operations]\n\"*\" = \"mine\"\n";
 
@@ -50,20 +55,24 @@ fn policies_are_applied_when_it_is_meant() {
     assert_eq!(listed.lines().count(), 4, "a heading, a line, and two versions: {listed}");
 }
 
-/// Runs a daemon, publishes policies by a request with an id, and answers with what it logged.
-fn logged(folder: &Path, format: &str) -> String {
-    let log = folder.join(format!("{format}.log"));
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_holdoff"))
+/// A daemon in this folder that logs into a file, and where it serves.
+fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+    command
         .args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "info", "--grace", "0s"])
         .env("HOLDOFF_LOG_FORMAT", format)
         .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let mut greeting = String::new();
-    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+        .stderr(File::create(log).unwrap());
+    let mut daemon = Process::start(&mut command);
+    let greeting = daemon.greeting(1).remove(0);
     let address = greeting.trim().split("http://").nth(1).expect("it says where it serves").to_owned();
+    (daemon, address)
+}
+
+/// Runs a daemon, publishes policies by a request with an id, and answers with what it logged.
+fn logged(folder: &Path, format: &str) -> String {
+    let log = folder.join(format!("{format}.log"));
+    let (daemon, address) = serve(folder, format, &log);
     let policies = format!("[policies.{format}]\nextends = \"standard\"");
     let body = serde_json::json!({ "file": policies }).to_string();
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -73,8 +82,7 @@ fn logged(folder: &Path, format: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("x-request-id: mine-17"), "{answer}");
-    assert!(Command::new("kill").args(["-TERM", &daemon.id().to_string()]).status().unwrap().success());
-    assert!(daemon.wait().unwrap().success());
+    assert_eq!(daemon.terminate(), Some(0));
     std::fs::read_to_string(log).unwrap()
 }
 
@@ -92,4 +100,31 @@ fn the_log_is_for_programs_unless_it_is_for_people_and_has_no_colours_in_files()
     let log = logged(folder.path(), "pretty");
     assert!(log.contains("request{id=mine-17") && log.contains("replace others"), "{log}");
     assert!(!log.contains('\u{1b}'), "{log}");
+}
+
+#[test]
+fn a_hangup_says_what_it_does_not_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("holdoff.toml");
+    std::fs::write(&file, FILE).unwrap();
+    let log = folder.path().join("log");
+    let (daemon, _) = serve(folder.path(), "json", &log);
+    let after_hangup = |text: &str, expected: &str| {
+        std::fs::write(&file, text).unwrap();
+        daemon.signal("-HUP");
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let said = std::fs::read_to_string(&log).unwrap();
+            if said.contains(expected) {
+                return said;
+            }
+            assert!(Instant::now() < end, "{said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let said = after_hangup(&FILE.replace('3', "4"), "was read again and is in force");
+    assert!(!said.contains("from the next start on"), "policies need none: {said}");
+    let changed = format!("{FILE}[work]\nlease = \"2m\"\n[lock]\nlease = \"10s\"\n");
+    after_hangup(&changed, "holdoff.toml has changed in [work], [lock] too");
+    assert_eq!(daemon.terminate(), Some(0));
 }

@@ -4,32 +4,30 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test may sleep between two looks")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod process;
+
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
+use process::Process;
 use serde_json::Value;
 
 struct Daemon {
-    process: Child,
+    _process: Process,
     address: String,
 }
 
 impl Daemon {
     fn start(folder: &Path, flags: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_holdoff"))
-            .args(["serve", "--data", "data", "--log", "warn"])
-            .args(flags)
-            .current_dir(folder)
-            .env_remove("RUST_LOG")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let greeting = BufReader::new(process.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+        command.args(["serve", "--data", "data", "--log", "warn"]).args(flags);
+        let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
+        let greeting = process.greeting(1).remove(0);
         let address = greeting.split("http://").nth(1).expect(&greeting).replace("0.0.0.0", "127.0.0.1");
-        Self { process, address }
+        Self { _process: process, address }
     }
 
     /// The status that is answered to whoever presents this.
@@ -44,13 +42,6 @@ impl Daemon {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer.split(' ').nth(1).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

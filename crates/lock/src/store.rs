@@ -83,7 +83,25 @@ pub(crate) struct Listing {
     pub(crate) held: bool,
     /// Only those whose readable key begins so.
     pub(crate) prefix: String,
+    /// Only those behind this one.
+    pub(crate) after: Option<Mark>,
     pub(crate) limit: u32,
+}
+
+/// Where a lock stands in a list.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Mark {
+    pub(crate) namespace: String,
+    pub(crate) key: String,
+    /// In hexadecimal digits, which are in the order of the bytes.
+    pub(crate) digest: String,
+}
+
+impl LockRecord {
+    /// Whether it stands behind this one.
+    pub(crate) fn is_after(&self, mark: &Mark) -> bool {
+        (&self.namespace, &self.key, &self.digest) > (&mark.namespace, &mark.key, &mark.digest)
+    }
 }
 
 /// Keeps leases.

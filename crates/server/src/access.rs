@@ -3,6 +3,7 @@
 mod known;
 mod need;
 mod refusal;
+mod turns;
 mod who;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use tracing::Instrument;
 use known::Known;
 pub(crate) use need::Need;
 pub(crate) use refusal::Refusal;
+use turns::Turns;
 pub(crate) use who::Access;
 
 use crate::keep::{Deed, Keep, Presented, Scope};
@@ -28,6 +30,9 @@ use crate::{Settings, api, clock, dashboard, metrics};
 
 /// How many wrong tokens one address may present.
 const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
+
+/// How long a token is looked up where none is needed.
+const WELCOME: Duration = Duration::from_secs(1);
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,7 @@ pub(crate) struct Door {
     pub(crate) hosts: Hosts,
     rates: Option<Buckets<String>>,
     wrong: Buckets<IpAddr>,
+    turns: Turns,
 }
 
 /// The names that are answered to, as a request's Host.
@@ -68,6 +74,7 @@ impl Door {
             hosts,
             rates: settings.rate.map(Buckets::new),
             wrong: Buckets::new(WRONG_TOKENS),
+            turns: Turns::default(),
         }
     }
 
@@ -93,10 +100,12 @@ impl Door {
         session: Option<&str>,
         peer: Option<Peer>,
     ) -> Result<Access, Refusal> {
-        let Need::Scope { scope, narrowed } = need else { return Ok(Access::Nobody) };
-        if self.is_open {
-            return Ok(Access::Loopback);
-        }
+        let (scope, narrowed) = match need {
+            Need::Nothing => return Ok(Access::Nobody),
+            _ if self.is_open => return Ok(Access::Loopback),
+            Need::Offered => return Ok(self.welcome(headers, peer).await),
+            Need::Scope { scope, narrowed } => (scope, narrowed),
+        };
         let Some(text) = bearer(headers).or(session) else {
             metrics::unauthenticated("missing");
             return Err(Refusal::NoToken(scope));
@@ -114,6 +123,13 @@ impl Door {
         Ok(Access::Token(token))
     }
 
+    /// Somebody who needs no token, and may have shown one. Nobody is refused for that, or kept waiting.
+    async fn welcome(&self, headers: &HeaderMap, peer: Option<Peer>) -> Access {
+        let Some(text) = bearer(headers) else { return Access::Nobody };
+        let recognised = tokio::time::timeout(WELCOME, self.recognise(text, Scope::Read, peer)).await;
+        recognised.ok().and_then(Result::ok).map_or(Access::Nobody, Access::Token)
+    }
+
     /// The token that is presented, if it opens anything. An address that presents too many wrong ones is not listened
     /// to for a while; one that was right before still is, so that nobody locks out others who come the same way.
     async fn recognise(
@@ -123,10 +139,16 @@ impl Door {
         peer: Option<Peer>,
     ) -> Result<Arc<crate::TokenRecord>, Refusal> {
         let from = peer.map_or(IpAddr::from([0; 16]), |Peer(address)| network(address));
-        let wrong = || {
-            metrics::unauthenticated("refused");
-            let _ = self.wrong.take(&from, clock::now());
-            Refusal::NoToken(scope)
+        let throttled = |wait| {
+            metrics::unauthenticated("throttled");
+            Refusal::TooManyWrong(wait)
+        };
+        let wrong = || match self.wrong.take(&from, clock::now()) {
+            Ok(()) => {
+                metrics::unauthenticated("refused");
+                Refusal::NoToken(scope)
+            }
+            Err(wait) => throttled(wait),
         };
         let presented = Presented::read(text).ok_or_else(wrong)?;
         let was_right = match self.known.remembered(&presented) {
@@ -134,9 +156,13 @@ impl Door {
             known::Memory::Stale => true,
             known::Memory::Nothing => false,
         };
-        if !was_right && let Some(wait) = self.wrong.wait(&from, clock::now()) {
-            metrics::unauthenticated("throttled");
-            return Err(Refusal::TooManyWrong(wait));
+        if was_right {
+            return self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong);
+        }
+        // One after the other, so that those who come at once are not all looked up before any is counted.
+        let _turn = self.turns.of(&from).lock().await;
+        if let Some(wait) = self.wrong.wait(&from, clock::now()) {
+            return Err(throttled(wait));
         }
         self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
     }

@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
-use tokio::sync::{Notify, Semaphore, broadcast};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
 use crate::app::App;
 use crate::clock;
@@ -37,6 +37,9 @@ pub(crate) struct Events {
     seats: Arc<Semaphore>,
     /// Somebody began to listen.
     came: Notify,
+    /// Whether it is known what was, so that a change is found. Whoever begins to listen does so while it is borrowed,
+    /// so that it is not forgotten in the same moment.
+    knows: watch::Sender<bool>,
     count: AtomicU64,
 }
 
@@ -47,6 +50,12 @@ pub(crate) enum Telling {
     Everything,
     /// That something changed, and of what kind it is: so much anybody may know.
     Names,
+}
+
+/// Somebody who listens.
+struct Listening {
+    events: broadcast::Receiver<Arc<Event>>,
+    knows: watch::Receiver<bool>,
 }
 
 /// Something changed.
@@ -64,12 +73,34 @@ impl Default for Events {
             sender: broadcast::Sender::new(BUFFER),
             seats: Arc::new(Semaphore::new(MOST_LISTENERS)),
             came: Notify::new(),
+            knows: watch::Sender::new(false),
             count: AtomicU64::new(0),
         }
     }
 }
 
 impl Events {
+    /// Begins to listen; what changes after the daemon `knows` is told.
+    fn subscribe(&self) -> Listening {
+        let knows = self.knows.subscribe();
+        let events = {
+            let _not_forgotten = self.knows.borrow();
+            self.sender.subscribe()
+        };
+        self.came.notify_one();
+        Listening { events, knows }
+    }
+
+    /// Whether nobody listens; then what was seen is not known any more.
+    fn forget(&self) -> bool {
+        let mut is_alone = false;
+        self.knows.send_if_modified(|knows| {
+            is_alone = self.sender.receiver_count() == 0;
+            is_alone && std::mem::replace(knows, false)
+        });
+        is_alone
+    }
+
     /// Tells everybody who listens.
     fn tell<T: Serialize>(&self, name: &'static str, changed: &[T]) {
         if changed.is_empty() {
@@ -104,9 +135,7 @@ pub(crate) fn seat(app: &App, headers: &HeaderMap, telling: Telling) -> Result<R
         return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
     };
     let came_back = headers.contains_key("last-event-id");
-    let receiver = app.events.sender.subscribe();
-    app.events.came.notify_one();
-    Ok(stream::answer(receiver, seat, came_back, telling, app.stopping.clone()))
+    Ok(stream::answer(app.events.subscribe(), seat, came_back, telling, app.stopping.clone()))
 }
 
 /// Looks for changes as long as somebody listens, until the daemon stops.
@@ -120,7 +149,7 @@ async fn looking(app: &App) {
     let mut wakes = app.work.wakes();
     let mut seen: Option<Seen> = None;
     loop {
-        if events.sender.receiver_count() == 0 {
+        if events.forget() {
             seen = None;
             events.came.notified().await;
         }
@@ -131,6 +160,7 @@ async fn looking(app: &App) {
                 if let (Some(before), Some(now)) = (before, &seen) {
                     now.tell_since(&before, events);
                 }
+                events.knows.send_replace(true);
             }
             Err(why) => tracing::debug!(?why, "no look at what changes"),
         }

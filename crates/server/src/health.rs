@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use holdoff_work::TaskId;
 use uuid::Uuid;
 
+use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 
@@ -23,18 +24,19 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// The store answers, and the daemon is not on its way out.
 ///
-/// A task is looked for that nobody has. Policies that differ from those of the other nodes are said, and are no reason to
-/// send nobody here.
-#[utoipa::path(get, path = "/readyz", tag = "daemon", security(()),
+/// A task is looked for that nobody has. Policies that differ from those of the other nodes are said to whoever shows a
+/// token, and are no reason to send nobody here.
+#[utoipa::path(get, path = "/readyz", tag = "daemon", security((), ("token" = ["read"])),
     responses((status = 200, description = "It does.", body = String)))]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<String, Problem> {
+pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<String, Problem> {
     if app.retiring.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
     }
     let nobodys = TaskId::from_uuid(Uuid::nil());
-    match tokio::time::timeout(PATIENCE, app.work.task(nobodys)).await {
+    match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {
         Ok(Ok(_)) => {
-            let drift = app.work.drift().map(|drift| format!("policy drift: {drift}\n"));
+            let drift = app.work.drift().filter(|_| access.is_known());
+            let drift = drift.map(|drift| format!("policy drift: {drift}\n"));
             Ok(format!("ready\n{}", drift.unwrap_or_default()))
         }
         Ok(Err(error)) => {

@@ -63,6 +63,7 @@ pub(crate) enum Kind {
     Changed,
     IfMatchRequired,
     KeyReused,
+    TooManyLanes,
     InvalidQuery,
     InvalidPolicies,
     NotJson,
@@ -114,6 +115,9 @@ impl Kind {
             }
             Self::KeyReused => {
                 ("key-reused", "The key stands for something else", StatusCode::UNPROCESSABLE_ENTITY)
+            }
+            Self::TooManyLanes => {
+                ("too-many-lanes", "There are too many names already", StatusCode::UNPROCESSABLE_ENTITY)
             }
             Self::InvalidQuery => ("invalid-query", "The query is not understood", StatusCode::BAD_REQUEST),
             Self::InvalidPolicies => {
@@ -175,6 +179,9 @@ impl From<holdoff_work::Error> for Problem {
         match &error {
             Error::Invalid(InvalidTask::PayloadTooLarge { .. }) => {
                 Self::new(Kind::TooLarge, error.to_string())
+            }
+            Error::Invalid(InvalidTask::TooManyLanes { .. }) => {
+                Self::new(Kind::TooManyLanes, error.to_string())
             }
             Error::Policies(_) => Self::new(Kind::InvalidPolicies, error.to_string()),
             Error::Invalid(_) => Self::new(Kind::InvalidTask, error.to_string()),

@@ -7,8 +7,10 @@ mod bed;
 use std::time::Duration;
 
 use bed::{Daemon, Stores, answer, on_both_stores};
+use holdoff_server::Place;
 use reqwest::Response;
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,17 +64,8 @@ impl Listener {
 async fn those_who_listen_are_told(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let mut listener = Listener::new(&daemon).await;
-    // The first look says what is, and tells nothing; a change after it is told.
-    let submitting = async {
-        loop {
-            daemon.submit(&json!({ "operation": "a" })).await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::select! {
-        () = submitting => {}
-        () = listener.until("steps", |step| step["operation"] == "a" && step["state"] == "ready") => {}
-    }
+    daemon.submit(&json!({ "operation": "a" })).await;
+    listener.until("steps", |step| step["operation"] == "a" && step["state"] == "ready").await;
     listener.until("queues", |lane| lane["operation"] == "a" && lane["due"].as_u64() > Some(0)).await;
 
     let claim = json!({ "worker": "w", "operations": ["a"] });
@@ -89,6 +82,23 @@ async fn those_who_listen_are_told(stores: Stores) {
     // A daemon that stops does not wait for those who listen.
     let ends = async { while listener.next().await.is_some() {} };
     tokio::join!(daemon.server.shutdown(), ends);
+}
+
+/// Who is told `ready` misses nothing from then on: it is not said before it is known what is.
+#[tokio::test]
+async fn nobody_is_told_ready_before_the_first_look() {
+    let url = holdoff_testbed::Postgres::shared().create_database("server");
+    let daemon = Daemon::start(Place::store(url.clone())).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.steps in access exclusive mode").await.unwrap();
+    let mut listener = Listener { response: daemon.get("/v1/events").await, text: String::new() };
+    let early = tokio::time::timeout(Duration::from_millis(300), listener.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    lock.rollback().await.unwrap();
+    assert_eq!(listener.next().await.unwrap().0, "ready");
+    daemon.submit(&json!({ "operation": "a" })).await;
+    listener.until("steps", |step| step["operation"] == "a").await;
 }
 
 async fn who_comes_back_is_told_that_some_may_be_missing(stores: Stores) {

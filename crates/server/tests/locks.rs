@@ -93,12 +93,21 @@ async fn locks_are_looked_at_and_taken_by_force() {
         let key = |lock: &Value| {
             format!("{}/{}", lock["namespace"].as_str().unwrap(), lock["key"].as_str().unwrap())
         };
-        listed.as_array().unwrap().iter().map(key).collect::<Vec<_>>()
+        listed["items"].as_array().unwrap().iter().map(key).collect::<Vec<_>>()
     };
     assert_eq!(keys("").await.len(), 4);
     assert_eq!(keys("?namespace=default&prefix=a").await, ["default/a1", "default/a2"]);
     assert_eq!(keys("?namespace=default&prefix=a&held=true").await, ["default/a1"]);
-    assert_eq!(keys("?limit=1").await.len(), 1);
+    let (mut paged, mut query) = (Vec::new(), "?limit=3".to_owned());
+    loop {
+        paged.push(keys(&query).await);
+        let (_, page) = get(&daemon, &format!("/v1/locks{query}")).await;
+        let Some(next) = page["next"].as_str() else { break };
+        query = format!("?limit=3&cursor={next}");
+    }
+    assert_eq!(paged, [vec!["default/a1", "default/a2", "default/b1"], vec!["eu/a1"]]);
+    assert_eq!(get(&daemon, "/v1/locks?cursor=nonsense").await.0, 400);
+    assert_eq!(get(&daemon, "/v1/locks?limit=0").await.0, 400);
 
     let (_, forced) = post(&daemon, "force-release", &json!({ "key": "a1", "namespace": "eu" })).await;
     assert_eq!((&forced["released"], &forced["holder"]["token"]), (&json!(true), &json!(1)), "{forced}");

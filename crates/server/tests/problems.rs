@@ -122,10 +122,41 @@ async fn a_full_queue_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn names_beyond_the_limit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(Place::directory(folder.path()));
+    options.settings.max_namespace_lanes = 2;
+    let daemon = Daemon::start_with(options).await;
+    for operation in ["a", "b", "a"] {
+        daemon.submit(&json!({ "operation": operation })).await;
+    }
+    problem(daemon.post(&json!({ "operation": "c" })).await, 422, "too-many-lanes").await;
+    let signal = json!({ "fingerprint": "f", "task": { "operation": "c" } });
+    let signalled = daemon.client.post(format!("{}/v1/signals", daemon.url)).json(&signal).send().await;
+    problem(signalled.unwrap(), 422, "too-many-lanes").await;
+}
+
+#[tokio::test]
 async fn a_name_of_somebody_elses_is_not_answered_to() {
     let (_folder, daemon) = daemon().await;
     let rebound = daemon.client.get(&daemon.url).header("host", "evil.example").send().await.unwrap();
     problem(rebound, 421, "wrong-host").await;
+}
+
+/// A page from elsewhere can have a browser ask loopback, under loopback's own name; it says where the page is from.
+#[tokio::test]
+async fn a_page_from_elsewhere_is_not_answered_where_no_token_is_needed() {
+    let (_folder, daemon) = daemon().await;
+    let with = async |origin: &str| {
+        let request = daemon.client.post(format!("{}/v1/tasks", daemon.url)).header("origin", origin);
+        request.json(&json!({ "operation": "a" })).send().await.unwrap()
+    };
+    for origin in ["http://evil.example", "https://localhost.evil.example", "null"] {
+        problem(with(origin).await, 421, "wrong-host").await;
+    }
+    for origin in [daemon.url.as_str(), "http://localhost:3000"] {
+        assert_eq!(with(origin).await.status(), 201, "{origin}");
+    }
 }
 
 #[tokio::test]

@@ -106,6 +106,16 @@ async fn every_row_is_true() {
         let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
         request.send().await.unwrap()
     };
+    // What a path does not take is told from what a token may not do.
+    let (_, _, least) = &tokens[1];
+    for row in table() {
+        let wrong = Row { method: "DELETE".to_owned(), ..row };
+        let answer = ask(&wrong, Some(least)).await;
+        assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{wrong:?}");
+        assert!(answer.headers().contains_key("allow"), "{wrong:?}");
+        let expected = wrong.scope.map_or(StatusCode::METHOD_NOT_ALLOWED, |_| StatusCode::UNAUTHORIZED);
+        assert_eq!(ask(&wrong, None).await.status(), expected, "{wrong:?}");
+    }
     let mut asked = 0;
     for row in table() {
         let bare = ask(&row, None).await;

@@ -10,6 +10,7 @@ use bed::{Daemon, options};
 use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
 
 fn places() -> (tempfile::TempDir, [Place; 2]) {
@@ -149,8 +150,11 @@ async fn a_token_of_one_namespace_stays_in_it() {
             StatusCode::FORBIDDEN
         );
         let locks = |list: Value| -> Vec<String> {
-            let names =
-                list.as_array().unwrap().iter().map(|lock| lock["namespace"].as_str().unwrap().to_owned());
+            let names = list["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|lock| lock["namespace"].as_str().unwrap().to_owned());
             names.collect()
         };
         // The gateway's own locks, for the signals, are there too.
@@ -166,6 +170,59 @@ async fn a_token_of_one_namespace_stays_in_it() {
         assert_eq!(audit(theirs.get("/v1/audit").await.json().await.unwrap()), 0);
         assert_eq!(theirs.get("/v1/audit?namespace=ours").await.status(), StatusCode::FORBIDDEN);
     }
+}
+
+/// Nobody acts and is not written down, also not who goes away before it is done.
+#[tokio::test]
+async fn what_is_done_for_somebody_who_went_away_is_written_down() {
+    let url = holdoff_testbed::Postgres::shared().create_database("server");
+    let daemon = Daemon::start_with(closed(&Place::store(url.clone()))).await;
+    let caller = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+    let (_, task) = caller.post("/v1/tasks", &json!({ "operation": "a", "delay": "1h" })).await;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.steps in exclusive mode").await.unwrap();
+    let request = daemon.client.post(format!("{}/v1/steps/cancel", daemon.url)).bearer_auth(&caller.token);
+    let asking = tokio::spawn(request.json(&json!({ "filter": { "operation": "a" } })).send());
+    let blocked = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like '%holdoff.steps%'";
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut *lock).await.unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    // The daemon has seen that the connection is gone when it has answered somebody who came later.
+    assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
+    lock.rollback().await.unwrap();
+    let since = Instant::now();
+    let audit = loop {
+        let audit: Value = caller.get("/v1/audit").await.json().await.unwrap();
+        if !audit.as_array().unwrap().is_empty() {
+            break audit;
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "it was never written down");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("ops"), &json!(1)), "{audit}");
+    let id = task["id"].as_str().unwrap();
+    let shown: Value = caller.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap();
+    assert_eq!(shown["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn who_only_looks_at_what_would_happen_is_not_written_down() {
+    let daemon = Daemon::start(Place::store("sqlite::memory:")).await;
+    daemon.submit(&json!({ "operation": "a", "delay": "1h" })).await;
+    let audit = async || -> Value { daemon.get("/v1/audit").await.json().await.unwrap() };
+    let wish = json!({ "filter": { "operation": "a" }, "dry_run": true });
+    let policies = json!({ "file": "[policies.x]\nextends = \"standard\"", "dry_run": true });
+    for (path, wish) in [("/v1/steps/cancel", &wish), ("/v1/policies", &policies)] {
+        assert_eq!(daemon.send(path, wish).await.status(), StatusCode::OK, "{path}");
+    }
+    assert_eq!(audit().await, json!([]));
+    let wish = json!({ "filter": { "operation": "a" } });
+    assert_eq!(daemon.send("/v1/steps/cancel", &wish).await.status(), StatusCode::OK);
+    assert_eq!(audit().await.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -193,6 +250,87 @@ async fn what_an_operator_did_is_written_down() {
     daemon.client.post(url).json(&json!({ "key": "deploy" })).send().await.unwrap();
     let audit: Value = daemon.get("/v1/audit").await.json().await.unwrap();
     assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
+}
+
+/// What the policies of a node are is nobody's business who has no token.
+#[tokio::test]
+async fn only_who_shows_a_token_is_told_of_drift() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let admin = Caller::new(&daemon, NewToken::new("ops", Scope::Admin)).await;
+    let mut new = NewToken::new("probe", Scope::Read);
+    new.namespace = Some("default".to_owned());
+    let probe = Caller::new(&daemon, new).await;
+    let file = "[policies.other]\nextends = \"standard\"";
+    assert_eq!(admin.post("/v1/policies", &json!({ "file": file })).await.0, 200);
+    while daemon.server.work().drift().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let ready = daemon.get("/readyz").await;
+    assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
+    let wrong = Caller { daemon: &daemon, token: "nonsense".to_owned() };
+    let ready = wrong.get("/readyz").await;
+    assert_eq!((ready.status(), ready.text().await.unwrap().as_str()), (StatusCode::OK, "ready\n"));
+    let told = probe.get("/readyz").await.text().await.unwrap();
+    assert!(told.starts_with("ready\npolicy drift: "), "{told}");
+}
+
+/// Notifications tell of every namespace, so that no other namespace's tokens see them.
+#[tokio::test]
+async fn what_is_told_of_failures_is_seen_by_nobody_else() {
+    let (_folder, [place, _]) = places();
+    let mut options = closed(&place);
+    let unheard = "http://127.0.0.1:9/hook".to_owned();
+    options.settings.notify = vec![holdoff_work::Notify { url: unheard, ..Default::default() }];
+    let daemon = Daemon::start_with(options).await;
+    let mut new = NewToken::new("default", Scope::Admin);
+    new.namespace = Some("default".to_owned());
+    let ours = Caller::new(&daemon, new).await;
+    let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
+    all.post("/v1/tasks", &json!({ "operation": "a", "namespace": "secret" })).await;
+    let wish = json!({ "worker": "w", "operations": ["a"], "namespace": "secret", "wait": "20s" });
+    let (_, claimed) = all.post("/v1/workers/claim", &wish).await;
+    let step = &claimed["items"][0];
+    let failed =
+        json!({ "step": step["step"], "token": step["token"], "class": "permanent", "message": "no" });
+    assert_eq!(all.post("/v1/workers/fail", &failed).await.0, 200);
+    let seen = async |caller: &Caller<'_>| -> Value {
+        caller.get("/v1/steps?operation=holdoff.notification").await.json().await.unwrap()
+    };
+    let told = seen(&all).await;
+    assert_eq!(told["items"][0]["namespace"], "holdoff.notifications", "{told}");
+    assert_eq!(seen(&ours).await["items"], json!([]));
+    let intruding = json!({ "operation": "a", "namespace": "holdoff.notifications" });
+    let (status, problem) = all.post("/v1/tasks", &intruding).await;
+    assert_eq!((status, &problem["type"]), (400, &json!("/problems/invalid-task")));
+}
+
+/// What is no token at all counts like one that is wrong, however many come at once.
+#[tokio::test]
+async fn wrong_and_malformed_tokens_share_one_limit() {
+    let (_folder, [place, _]) = places();
+    let daemon = Daemon::start_with(closed(&place)).await;
+    let nobodys = format!("holdoff_{}_{}", "0".repeat(16), "0".repeat(64));
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let token = if number % 2 == 0 { nobodys.clone() } else { format!("nonsense{number}") };
+        let request = daemon.client.get(format!("{}{NOBODYS}", daemon.url)).bearer_auth(token);
+        asking.spawn(async move { request.send().await.unwrap().status() });
+    }
+    let statuses = asking.join_all().await;
+    let refused = statuses.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
+    let slowed = statuses.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!(refused + slowed, 60, "{statuses:?}");
+    // Ten at once, and one more a second while they come.
+    assert!((10..30).contains(&refused), "{refused} of 60 were listened to");
+    for token in [nobodys.as_str(), "nonsense"] {
+        let caller = Caller { daemon: &daemon, token: token.to_owned() };
+        let mut answers = Vec::new();
+        for _ in 0..5 {
+            answers.push(caller.get(NOBODYS).await.status());
+        }
+        assert!(answers.contains(&StatusCode::TOO_MANY_REQUESTS), "{token}: {answers:?}");
+    }
 }
 
 /// A wrong secret, an id that nobody has, and no token at all get the same answer.

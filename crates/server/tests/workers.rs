@@ -4,8 +4,12 @@
 
 mod bed;
 
+use std::time::Duration;
+
 use bed::{Daemon, Stores, answer, on_both_stores};
+use holdoff_server::Place;
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection};
 
 async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
     let mut form = json!({ "worker": "tester", "operations": ["a", "b"], "wait": "20s" });
@@ -122,6 +126,37 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
         let problem = answer(daemon.send(&format!("/v1/workers/{what}"), &body).await, 400).await;
         assert!(problem["detail"].as_str().unwrap().contains(expected), "{problem}");
     }
+}
+
+/// A look that is under way when the daemon stops is looked to its end: what it claims is answered.
+#[tokio::test]
+async fn a_stop_leaves_no_step_with_nobody() {
+    let url = holdoff_testbed::Postgres::shared().create_database("server");
+    let daemon = Daemon::start(Place::store(url.clone())).await;
+    daemon.submit(&json!({ "operation": "a" })).await;
+    // Somebody else has the table, so that the look takes until it is given back.
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.steps in access exclusive mode").await.unwrap();
+    let wish = json!({ "worker": "tester", "operations": ["a"], "wait": "20s" });
+    let request = daemon.client.post(format!("{}/v1/workers/claim", daemon.url)).json(&wish);
+    let claiming = tokio::spawn(request.send());
+    let blocked = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like '%claimed_at = clock_timestamp()%'";
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut *lock).await.unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let Daemon { server, url, client } = daemon;
+    let letting_go = async {
+        // Nobody is let in any more: it stops.
+        while client.get(&url).send().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        lock.rollback().await.unwrap();
+    };
+    let (claimed, (), ()) = tokio::join!(claiming, server.shutdown(), letting_go);
+    let claimed = answer(claimed.unwrap().unwrap(), 200).await;
+    assert_eq!(claimed["items"].as_array().unwrap().len(), 1, "{claimed}");
 }
 
 /// Texts that a database may not be able to keep, wherever one can be put.

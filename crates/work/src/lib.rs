@@ -36,6 +36,7 @@ mod notify;
 mod own;
 mod patience;
 mod payload;
+mod presence;
 mod pulse;
 mod record;
 mod scrub;

@@ -1,6 +1,7 @@
 //! Every metric of this crate: names, help, and where they are counted.
 //!
-//! Labels are namespaces, queues and operations, which people choose from a few, and words of ours.
+//! Labels are namespaces, queues and operations, as many as there may be lanes, and words of ours. What is beyond that
+//! is counted together, as `other`.
 
 use metrics::{
     Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -27,6 +28,9 @@ const NOTIFICATIONS: &str = "holdoff_work_notifications_total";
 const POLICY_DRIFT: &str = "holdoff_work_policy_drift";
 const HTTP_SECONDS: &str = "holdoff_work_http_seconds";
 const BREAKERS_OPEN: &str = "holdoff_work_breakers_open";
+
+/// The name of everything that is too much to have a name each.
+pub(crate) const OTHER: &str = "other";
 
 /// Gives every metric its help text. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -76,22 +80,31 @@ pub(crate) struct LaneMetrics {
 
 impl LaneMetrics {
     pub(crate) fn new(lane: &Lane) -> Self {
+        Self::named(&lane.namespace, &lane.queue, &lane.operation)
+    }
+
+    /// What is counted about all lanes that are too many to have a name each.
+    pub(crate) fn other() -> Self {
+        Self::named(OTHER, OTHER, OTHER)
+    }
+
+    fn named(namespace: &str, queue: &str, operation: &str) -> Self {
         let labels = [
-            ("namespace", lane.namespace.clone()),
-            ("queue", lane.queue.clone()),
-            ("operation", lane.operation.clone()),
+            ("namespace", namespace.to_owned()),
+            ("queue", queue.to_owned()),
+            ("operation", operation.to_owned()),
         ];
         let finished = Outcome::ALL.map(|outcome| {
-            counter!(FINISHED, "namespace" => lane.namespace.clone(), "queue" => lane.queue.clone(),
-                "operation" => lane.operation.clone(), "outcome" => outcome.name())
+            counter!(FINISHED, "namespace" => namespace.to_owned(), "queue" => queue.to_owned(),
+                "operation" => operation.to_owned(), "outcome" => outcome.name())
         });
         Self {
             submitted: counter!(SUBMITTED, &labels),
             duplicates: counter!(DUPLICATES, &labels),
             finished,
             fenced: counter!(FENCED, &labels),
-            run: histogram!(RUN_SECONDS, "operation" => lane.operation.clone()),
-            delay: histogram!(DELAY_SECONDS, "operation" => lane.operation.clone()),
+            run: histogram!(RUN_SECONDS, "operation" => operation.to_owned()),
+            delay: histogram!(DELAY_SECONDS, "operation" => operation.to_owned()),
         }
     }
 

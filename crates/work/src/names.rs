@@ -1,16 +1,18 @@
 //! Names and their numbers, remembered: lanes and compiled policies never change once they have a number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use holdoff_policy::Compiled;
 
 use crate::metrics::LaneMetrics;
-use crate::store::{LaneId, PolicyNumber, Result, Store};
+use crate::record::QueueStats;
+use crate::store::{LaneId, LaneLimits, PolicyNumber, Result, Store};
 use crate::{Error, Lane};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
+    limits: LaneLimits,
     lanes: RwLock<Lanes>,
     compiled: RwLock<HashMap<PolicyNumber, Arc<Compiled>>>,
 }
@@ -19,6 +21,14 @@ pub(crate) struct Names {
 struct Lanes {
     ids: HashMap<Lane, LaneId>,
     known: HashMap<LaneId, Arc<KnownLane>>,
+    counted: Labels,
+}
+
+/// What is counted under its own name: queues and operations, by namespace.
+#[derive(Debug, Default)]
+struct Labels {
+    in_all: usize,
+    namespaces: HashMap<String, HashSet<(String, String)>>,
 }
 
 /// A lane, and what is counted about it.
@@ -29,6 +39,10 @@ pub(crate) struct KnownLane {
 }
 
 impl Names {
+    pub(crate) fn within(limits: LaneLimits) -> Self {
+        Self { limits, lanes: RwLock::default(), compiled: RwLock::default() }
+    }
+
     /// The compiled policy of this number, whoever published it.
     pub(crate) async fn compiled(&self, store: &dyn Store, number: PolicyNumber) -> Result<Arc<Compiled>> {
         if let Some(compiled) = read(&self.compiled).get(&number) {
@@ -44,8 +58,23 @@ impl Names {
         Ok(compiled)
     }
 
-    /// The numbers of these lanes.
+    /// The numbers of these lanes; those that are new are made as long as there may be more.
     pub(crate) async fn lane_ids(&self, store: &dyn Store, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+        self.lane_ids_within(store, lanes, self.limits).await
+    }
+
+    /// The number of a lane that we need ourselves, however many there are.
+    pub(crate) async fn own_lane(&self, store: &dyn Store, lane: Lane) -> Result<LaneId> {
+        let numbers = self.lane_ids_within(store, &[lane], LaneLimits::NONE).await?;
+        Ok(numbers.first().copied().unwrap_or_default())
+    }
+
+    async fn lane_ids_within(
+        &self,
+        store: &dyn Store,
+        lanes: &[Lane],
+        limits: LaneLimits,
+    ) -> Result<Vec<LaneId>> {
         let known: Vec<Option<LaneId>> = {
             let cache = read(&self.lanes);
             lanes.iter().map(|lane| cache.ids.get(lane).copied()).collect()
@@ -57,10 +86,10 @@ impl Names {
         }
         missing.sort();
         missing.dedup();
-        let made = store.lanes(&missing).await?;
+        let made = store.lanes(&missing, limits).await?;
         let mut cache = write(&self.lanes);
         for (lane, id) in missing.into_iter().zip(made) {
-            cache.learn(id, lane);
+            cache.learn(id, lane, self.limits);
         }
         Ok(lanes.iter().filter_map(|lane| cache.ids.get(lane).copied()).collect())
     }
@@ -79,24 +108,51 @@ impl Names {
         self.seen_lane(id).ok_or_else(|| Error::NotPossible(format!("the store has no lane {id}")))
     }
 
+    /// Whether this is counted under its own name.
+    pub(crate) fn is_counted(&self, stats: &QueueStats) -> bool {
+        let QueueStats { namespace, queue, operation, .. } = stats;
+        write(&self.lanes).counted.takes(namespace, queue, operation, self.limits)
+    }
+
     /// Learns of every lane there is.
     pub(crate) async fn learn_lanes(&self, store: &dyn Store) -> Result<()> {
         let all = store.all_lanes().await?;
         let mut cache = write(&self.lanes);
         for (id, lane) in all {
-            cache.learn(id, lane);
+            cache.learn(id, lane, self.limits);
         }
         Ok(())
     }
 }
 
 impl Lanes {
-    fn learn(&mut self, id: LaneId, lane: Lane) {
-        self.known.entry(id).or_insert_with(|| {
-            let metrics = LaneMetrics::new(&lane);
+    /// Lanes beyond the limits, which somebody else has made, share one name among the metrics.
+    fn learn(&mut self, id: LaneId, lane: Lane, limits: LaneLimits) {
+        let Self { known, counted, .. } = self;
+        known.entry(id).or_insert_with(|| {
+            let is_counted = counted.takes(&lane.namespace, &lane.queue, &lane.operation, limits);
+            let metrics = if is_counted { LaneMetrics::new(&lane) } else { LaneMetrics::other() };
             Arc::new(KnownLane { lane: Arc::new(lane.clone()), metrics })
         });
         self.ids.insert(lane, id);
+    }
+}
+
+impl Labels {
+    /// Whether there is room for this name, or it is there already.
+    fn takes(&mut self, namespace: &str, queue: &str, operation: &str, limits: LaneLimits) -> bool {
+        let is_full = |count: usize, limit| u64::try_from(count).unwrap_or(u64::MAX) >= limit;
+        let name = (queue.to_owned(), operation.to_owned());
+        let names = self.namespaces.get(namespace);
+        if names.is_some_and(|names| names.contains(&name)) {
+            return true;
+        }
+        if is_full(self.in_all, limits.in_all) || is_full(names.map_or(0, HashSet::len), limits.in_namespace)
+        {
+            return false;
+        }
+        self.in_all += 1;
+        self.namespaces.entry(namespace.to_owned()).or_default().insert(name)
     }
 }
 
@@ -106,4 +162,20 @@ fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
 
 fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Labels, LaneLimits};
+
+    #[test]
+    fn names_beyond_the_limits_are_counted_together() {
+        let limits = LaneLimits { in_all: 3, in_namespace: 2 };
+        let mut labels = Labels::default();
+        assert!(labels.takes("a", "q", "1", limits) && labels.takes("a", "q", "2", limits));
+        assert!(!labels.takes("a", "q", "3", limits), "the namespace has two");
+        assert!(labels.takes("b", "q", "1", limits));
+        assert!(!labels.takes("b", "q", "2", limits), "there are three in all");
+        assert!(labels.takes("a", "q", "2", limits), "what has a name keeps it");
+    }
 }

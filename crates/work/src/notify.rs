@@ -10,6 +10,9 @@ use crate::{Kind, Lane, Notify, Payload, Step, TaskId, metrics};
 /// The operation of notifications. Nobody is told about these.
 pub(crate) const OPERATION: &str = "holdoff.notification";
 
+/// Their namespace. It is theirs alone: they tell of every other, so that whoever sees them sees of all.
+pub(crate) const NAMESPACE: &str = "holdoff.notifications";
+
 /// The policy they are retried by.
 const POLICY: &str = "notification";
 
@@ -31,16 +34,15 @@ impl Herald {
             return Ok(Self::default());
         }
         let lane = Lane {
-            namespace: holdoff_policy::PolicySet::DEFAULT_NAMESPACE.to_owned(),
+            namespace: NAMESPACE.to_owned(),
             queue: crate::Task::DEFAULT_QUEUE.to_owned(),
             operation: OPERATION.to_owned(),
             kind: Kind::Http,
             priority: Step::NORMAL,
         };
-        let lanes = shared.names.lane_ids(&*shared.store, &[lane]).await?;
+        let lane = shared.names.own_lane(&*shared.store, lane).await?;
         let policy = shared.policies.current().number(&*shared.store, POLICY).await?;
         let rules = shared.settings.notify.clone();
-        let lane = lanes.first().copied().unwrap_or_default();
         Ok(Self { rules, lane, policy, work: Some(work.clone()) })
     }
 
@@ -66,7 +68,7 @@ impl Herald {
             return None;
         }
         metrics::notified();
-        let namespace = holdoff_policy::PolicySet::DEFAULT_NAMESPACE.to_owned();
+        let namespace = NAMESPACE.to_owned();
         Some(NewTask { id: TaskId::fresh(), namespace, dedup: None, trace: None, steps, edges: Vec::new() })
     }
 

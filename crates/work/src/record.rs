@@ -217,6 +217,21 @@ pub struct QueueStats {
     pub oldest_due: Duration,
 }
 
+impl QueueStats {
+    /// Counts another one with this one; the names stay.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.blocked += other.blocked;
+        self.due += other.due;
+        self.waiting += other.waiting;
+        self.running += other.running;
+        self.failed += other.failed;
+        self.conflicted += other.conflicted;
+        self.succeeded += other.succeeded;
+        self.stale += other.stale;
+        self.oldest_due = self.oldest_due.max(other.oldest_due);
+    }
+}
+
 fn micros<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }

@@ -50,6 +50,11 @@ pub struct Settings {
     pub max_steps: usize,
     /// The most steps that may wait in one queue; beyond it nothing is taken in.
     pub max_depth: u64,
+    /// The most lanes that are made in the store: namespace, queue, operation, kind and priority together are one. A
+    /// task that would need another is refused.
+    pub max_lanes: u64,
+    /// The same, in one namespace.
+    pub max_namespace_lanes: u64,
     /// How long a deduplication key is remembered, at least; a live task's key is never forgotten.
     pub dedup_retention: Duration,
     /// How long a step waits that comes back without having failed.
@@ -201,6 +206,8 @@ impl Default for Settings {
             max_output: 256 * KIB,
             max_steps: 10_000,
             max_depth: 10_000_000,
+            max_lanes: 10_000,
+            max_namespace_lanes: 1000,
             dedup_retention: DAY,
             requeue: Requeue::default(),
             history: History::default(),

@@ -15,7 +15,10 @@ use crate::node::{NodeRecord, NodeRow};
 use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::version::VersionRecord;
-use crate::{Error, Fingerprint, Lane, Payload, SignalRecord, Signalled, StepId, StepState, TaskId};
+use crate::{
+    Error, Fingerprint, InvalidTask, Lane, Payload, Settings, SignalRecord, Signalled, StepId, StepState,
+    TaskId,
+};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -293,6 +296,39 @@ pub(crate) struct PruneRule {
     pub(crate) limit: i64,
 }
 
+/// The most workers forgotten at once.
+pub(crate) const WORKERS_FORGOTTEN: i64 = 10_000;
+
+/// How many lanes there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneLimits {
+    pub(crate) in_all: u64,
+    pub(crate) in_namespace: u64,
+}
+
+impl LaneLimits {
+    /// For what the store itself needs.
+    pub(crate) const NONE: Self = Self { in_all: u64::MAX, in_namespace: u64::MAX };
+
+    pub(crate) const fn of(settings: &Settings) -> Self {
+        Self { in_all: settings.max_lanes, in_namespace: settings.max_namespace_lanes }
+    }
+
+    /// Whether a lane may be made where there are so many.
+    pub(crate) fn check(self, lane: &Lane, in_all: i64, in_namespace: i64) -> Result<()> {
+        let is_full = |count: i64, limit| u64::try_from(count).unwrap_or(0) >= limit;
+        let (place, limit, setting) = if is_full(in_namespace, self.in_namespace) {
+            ("the namespace has", self.in_namespace, "work.max_namespace_lanes")
+        } else if is_full(in_all, self.in_all) {
+            ("the store has", self.in_all, "work.max_lanes")
+        } else {
+            return Ok(());
+        };
+        let Lane { namespace, queue, operation, .. } = lane.clone();
+        Err(InvalidTask::TooManyLanes { namespace, queue, operation, place, limit, setting }.into())
+    }
+}
+
 /// What can be paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -357,14 +393,21 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Changes whenever another version may have become active. It may miss some: look again now and then.
     fn policies_told(&self) -> watch::Receiver<()>;
 
-    /// The numbers of these lanes, making those that are new.
-    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>>;
+    /// The numbers of these lanes, making those that are new, within limits.
+    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>>;
 
     /// Every lane there is.
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>>;
 
-    /// A new number for a worker of this name.
+    /// The number of the worker of this name; one for all who call themselves so.
     async fn register(&self, name: &str) -> Result<WorkerId>;
+
+    /// A worker is still there. If it was forgotten meanwhile, it is known again by the same number.
+    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()>;
+
+    /// Forgets workers that have not been seen for an hour and that nothing mentions; answers how many. What mentions
+    /// them is looked through about once an hour, however often this is called.
+    async fn forget_workers(&self) -> Result<u64>;
 
     /// Takes tasks in, all or none. `again` says that they may have been taken in by an earlier call whose
     /// answer was lost.
@@ -404,8 +447,8 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Gives room back that pruning has freed, a little at a time.
     async fn compact(&self) -> Result<()>;
 
-    /// A task with its steps, if it is known.
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>>;
+    /// A task with its steps, if it is known; payloads and outputs only if they are asked for.
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>>;
 
     /// Steps that match, newest first, among so many of the newest after the page before.
     async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage>;

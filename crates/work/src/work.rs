@@ -22,7 +22,7 @@ pub use wakes::Wakes;
 use crate::names::Names;
 use crate::patience::{self, patiently};
 use crate::pulse::Heart;
-use crate::store::{Result, Store, Submitted};
+use crate::store::{LaneLimits, Result, Store, Submitted};
 use crate::version::Policies;
 use crate::worker::WorkerBuilder;
 use crate::{Error, Settings, Task, engine};
@@ -91,8 +91,8 @@ impl Work {
         let shared = Shared {
             store,
             policies: Policies::new(policies),
+            names: Names::within(LaneLimits::of(&settings)),
             settings,
-            names: Names::default(),
             callers,
             reports: patience::for_reports(),
             depth: depth::Depth::default(),

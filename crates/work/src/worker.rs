@@ -30,9 +30,9 @@ pub(crate) use hold::Hold;
 
 use crate::metrics::LaneMetrics;
 use crate::notify::Herald;
-use crate::patience::patiently;
+use crate::presence::Presence;
 use crate::pulse::Busy;
-use crate::store::{Exit, Report, Result, Wants, WorkerId};
+use crate::store::{Exit, Report, Result, Wants};
 use crate::work::Work;
 use crate::{Context, Fault};
 
@@ -67,7 +67,7 @@ pub struct Worker {
 #[derive(Debug)]
 struct Shared {
     work: Work,
-    id: WorkerId,
+    presence: Presence,
     wants: Wants,
     handlers: HashMap<String, Handler>,
     #[cfg(feature = "http")]
@@ -159,10 +159,10 @@ impl WorkerBuilder {
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
         let name = name.unwrap_or_else(this_process);
-        let id = patiently(&work.shared.callers, |_| work.shared.store.register(&name)).await?;
+        let presence = Presence::new(&*work.shared.store, &work.shared.callers, &name).await?;
         let operations = handlers.keys().cloned().collect();
         let shared = Arc::new(Shared {
-            id,
+            presence,
             wants: Wants { namespaces, queues, operations, http },
             handlers,
             #[cfg(feature = "http")]

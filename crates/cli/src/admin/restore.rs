@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use holdoff_lock::{Filter, Locks};
 use holdoff_policy::PolicySet;
 use holdoff_server::Place;
+use holdoff_sql::BackupError;
 use holdoff_sql::postgres::backup::{self as database, Contents};
 use holdoff_sql::sqlite::backup as sqlite;
 use holdoff_work::{Settings, Work};
@@ -17,6 +18,14 @@ use crate::failure::Failure;
 /// How many locks are counted one by one.
 const MOST_LOCKS: u32 = 1000;
 
+/// What there was before.
+struct Before {
+    /// What it is put aside as, if anybody has used it.
+    aside: Option<String>,
+    /// The era of its locks.
+    era: u64,
+}
+
 pub(super) async fn run(
     place: &Place,
     file: &Path,
@@ -25,15 +34,15 @@ pub(super) async fn run(
     json: bool,
 ) -> Result<(), Failure> {
     let url = place.url();
-    let aside = match url.split(':').next() {
+    let Before { aside, era: before } = match url.split(':').next() {
         Some("postgres" | "postgresql") => into_postgres(place, file, force).await?,
         Some("sqlite") if !url.contains(":memory:") => into_sqlite(place, file, force).await?,
         _ => return Err(Failure::Usage(format!("{place} is nothing that could be restored"))),
     };
-    // Whatever was given out after the backup was taken is below every token from now on.
+    // Whatever was given out after the backup was taken, also by what is put aside, is below every token from now on.
     let locks = Locks::open(url).await?;
     let mut era = locks.raise_era().await?;
-    while era < least {
+    while era <= before || era < least {
         era = locks.raise_era().await?;
     }
     let held = locks.list(&Filter::default().held().limit(MOST_LOCKS)).await?.len();
@@ -66,7 +75,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Option<String>, Failure> {
+async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Before, Failure> {
     sqlite::check(file).await?;
     place.make().map_err(|error| Failure::Failed(error.to_string()))?;
     let target = sqlite::file_of(place.url())?;
@@ -79,33 +88,39 @@ async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Option<S
     let new = beside(&target, "restoring");
     let _ = std::fs::remove_file(&new);
     private_copy(file, &new).map_err(cannot)?;
-    if target.exists()
-        && let Err(why) = sqlite::close_for_all(&target).await
-    {
+    let era = era_of(&target).await.inspect_err(|_| {
         let _ = std::fs::remove_file(&new);
-        return Err(why.into());
-    }
+    })?;
     let aside = (!is_empty).then(|| beside(&target, &format!("before-restore-{}", std::process::id())));
     if let Some(aside) = &aside {
         std::fs::rename(&target, aside).map_err(cannot)?;
     }
     std::fs::rename(&new, &target).map_err(cannot)?;
-    Ok(aside.map(|path| path.display().to_string()))
+    Ok(Before { aside: aside.map(|path| path.display().to_string()), era })
 }
 
-async fn into_postgres(place: &Place, file: &Path, force: bool) -> Result<Option<String>, Failure> {
+/// The era of the locks in a file that nobody has open; nothing has begun where there is none.
+async fn era_of(file: &Path) -> Result<u64, BackupError> {
+    if !file.exists() {
+        return Ok(0);
+    }
+    sqlite::close_for_all(file).await?;
+    sqlite::era(file).await
+}
+
+async fn into_postgres(place: &Place, file: &Path, force: bool) -> Result<Before, Failure> {
     postgres::check(file)?;
     if database::contents(place.url()).await? == Contents::Used && !force {
         return Err(not_empty(place));
     }
-    let aside = database::make_room(place.url()).await?;
-    postgres::restore(place.url(), file).map_err(|failure| match &aside {
+    let room = database::make_room(place.url()).await?;
+    postgres::restore(place.url(), file).map_err(|failure| match &room.aside {
         Some(aside) => Failure::Failed(format!(
             "{failure}\nwhat was there is in the schema {aside}: `alter schema {aside} rename to holdoff` brings it back"
         )),
         None => failure,
     })?;
-    Ok(aside.map(|schema| format!("the schema {schema}")))
+    Ok(Before { aside: room.aside.map(|schema| format!("the schema {schema}")), era: room.era })
 }
 
 fn not_empty(place: &Place) -> Failure {

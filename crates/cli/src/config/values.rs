@@ -56,6 +56,8 @@ fn work(work: &Settings) -> Vec<(&'static str, Option<String>)> {
         ("work.max_output", Some(plain(&work.max_output))),
         ("work.max_steps", Some(plain(&work.max_steps))),
         ("work.max_depth", Some(plain(&work.max_depth))),
+        ("work.max_lanes", Some(plain(&work.max_lanes))),
+        ("work.max_namespace_lanes", Some(plain(&work.max_namespace_lanes))),
         ("work.dedup_retention", Some(time(work.dedup_retention))),
         ("work.requeue.shutdown", Some(time(work.requeue.shutdown))),
         ("work.requeue.rescue", Some(time(work.requeue.rescue))),

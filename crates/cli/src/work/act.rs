@@ -61,7 +61,7 @@ async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Fail
         return say(desk, action, count);
     }
     let name = action.name();
-    let Some(record) = desk.work.task(task).await? else {
+    let Some(record) = desk.work.task_outline(task).await? else {
         return Err(Failure::Failed(format!("there is no task {task}")));
     };
     let needed = match action {

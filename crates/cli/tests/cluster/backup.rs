@@ -82,9 +82,45 @@ async fn a_backup_under_load_comes_back(store: &str, elsewhere: &str) {
     assert_eq!(node.terminate(), Some(0));
 
     // Over a store that is not empty, if that is meant: what was there is put aside.
-    let forced = admin(&["restore", "--force"], &file, elsewhere);
+    let locks = Locks::open(elsewhere).await.unwrap();
+    locks.raise_era().await.unwrap();
+    drop(locks);
+    let latest = token(elsewhere).await;
+    let forced = eventually_free(|| admin(&["restore", "--force"], &file, elsewhere)).await;
     assert!(forced.status.success() && said(&forced).contains("is put aside as"), "{}", said(&forced));
-    assert!(token(elsewhere).await > first);
+    let fourth = token(elsewhere).await;
+    assert!(latest > third && fourth > latest, "above all that were given out: {third}, {latest}, {fourth}");
+    assert_eq!(fourth >> 40, (latest >> 40) + 1, "the era after that which was put aside");
+    assert!(said(&forced).contains(&format!("era {} begins", fourth >> 40)), "{}", said(&forced));
+}
+
+/// A connection that was let go is gone a moment later.
+async fn eventually_free(restore: impl Fn() -> Output) -> Output {
+    loop {
+        let output = restore();
+        if !said(&output).contains("stop every daemon on it first") {
+            return output;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_least_the_era_that_is_asked_for_begins() {
+    let _turn = TURN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    let first = token(&url("one.db")).await;
+    let file = folder.path().join("backup");
+    let backup = admin(&["backup"], &file, &url("one.db"));
+    assert!(backup.status.success(), "{}", said(&backup));
+    let restored = admin(&["restore", "--era", "7"], &file, &url("other.db"));
+    assert!(said(&restored).contains("era 7 begins"), "{}", said(&restored));
+    let second = token(&url("other.db")).await;
+    assert_eq!((first >> 40, second >> 40), (0, 7));
+    // One that is behind already is no way back.
+    let again = admin(&["restore", "--force", "--era", "3"], &file, &url("other.db"));
+    assert!(said(&again).contains("era 8 begins"), "{}", said(&again));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

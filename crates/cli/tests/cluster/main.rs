@@ -18,6 +18,8 @@ mod earlier;
 mod load;
 mod node;
 mod policies;
+#[path = "../process/mod.rs"]
+mod process;
 mod restart;
 mod storm;
 mod survival;
@@ -63,8 +65,20 @@ async fn all_succeed(store: &str, tasks: &[String]) {
     for task in tasks {
         let id = task.parse().unwrap();
         until(&format!("task {task} succeeds"), async || {
-            work.task(id).await.unwrap().expect("what was accepted is there").state == TaskState::Succeeded
+            work.task_outline(id).await.unwrap().expect("what was accepted is there").state
+                == TaskState::Succeeded
         })
         .await;
+    }
+}
+
+/// Nobody came for a step more often than it was granted: once, and once more for every attempt that is written down as one
+/// that did not succeed.
+async fn no_more_calls_than_grants(store: &str, target: &target::Target, tasks: &[String]) {
+    let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
+    for task in tasks {
+        let record = work.task_outline(task.parse().unwrap()).await.unwrap().expect("it is there");
+        let (calls, grants) = (target.calls_for(task), 1 + record.attempts.len());
+        assert!(calls <= grants, "{task}: {calls} calls, {grants} grants: {:?}", record.attempts);
     }
 }

@@ -1,18 +1,19 @@
 //! A daemon as a process of its own.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use reqwest::Client;
 use serde_json::Value;
+
+use crate::process::Process;
 
 /// The binary under test.
 pub(crate) const HOLDOFF: &str = env!("CARGO_BIN_EXE_holdoff");
 
 /// A daemon that does not outlive its test.
 pub(crate) struct Node {
-    process: Child,
+    process: Process,
     pub(crate) url: String,
     pub(crate) client: Client,
     how: How,
@@ -48,14 +49,12 @@ impl Node {
         command
             .args(["serve", "--json", "--listen", listen, "--log", "warn", "--store", &how.store])
             .arg("--config");
-        command.arg(&how.config).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg(&how.config).env_remove("RUST_LOG");
         if !how.grace.is_empty() {
             command.args(["--grace", how.grace]);
         }
-        let mut process = command.spawn().unwrap();
-        let mut greeting = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
-        let greeting: Value = serde_json::from_str(&greeting).expect("it says where it serves");
+        let mut process = Process::start(&mut command);
+        let greeting: Value = serde_json::from_str(&process.greeting(1)[0]).expect("it says where it serves");
         let url = greeting["url"].as_str().unwrap().to_owned();
         Self { process, url, client: Client::new(), how }
     }
@@ -67,13 +66,11 @@ impl Node {
 
     /// SIGKILL: it has no chance to say goodbye.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.process.kill();
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.process.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        self.process.signal(name);
     }
 
     /// Told to end, waited for, and started again at the same address.
@@ -87,9 +84,8 @@ impl Node {
         .unwrap()
     }
 
-    pub(crate) fn terminate(mut self) -> Option<i32> {
-        self.signal("-TERM");
-        self.process.wait().unwrap().code()
+    pub(crate) fn terminate(self) -> Option<i32> {
+        self.process.terminate()
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
@@ -100,12 +96,5 @@ impl Node {
     pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let answer = self.client.post(format!("{}{path}", self.url)).json(body).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::node::Node;
 use crate::target::Target;
-use crate::{FILE, TURN, all_succeed, load, until};
+use crate::{FILE, TURN, all_succeed, load, no_more_calls_than_grants, until};
 
 /// How long a daemon waits to be seen leaving.
 const GRACE: &str = "5s";
@@ -106,5 +106,6 @@ async fn a_rolling_restart_loses_nothing_and_refuses_nobody() {
     }
     all_succeed(&store, &accepted).await;
     println!("rolling restart: {} accepted; {}", accepted.len(), target.assert_once(&accepted));
+    no_more_calls_than_grants(&store, &target, &accepted).await;
     assert!(accepted.len() > 100, "{}", accepted.len());
 }

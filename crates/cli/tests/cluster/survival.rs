@@ -7,7 +7,7 @@ use holdoff_testbed::Postgres;
 
 use crate::node::Node;
 use crate::target::Target;
-use crate::{FILE, TURN, all_succeed, load};
+use crate::{FILE, TURN, all_succeed, load, no_more_calls_than_grants};
 
 const REQUESTS: usize = 3000;
 const PER_SECOND: u32 = 500;
@@ -41,6 +41,7 @@ async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
     let (load, ()) = tokio::join!(loading, killing);
     all_succeed(&store, &load.accepted).await;
     println!("killed under load: {}; {}", load.said(), target.assert_once(&load.accepted));
+    no_more_calls_than_grants(&store, &target, &load.accepted).await;
     assert_eq!(load.refused, Vec::<String>::new());
     assert!(load.unanswered > 0, "the kill struck");
     assert!(load.accepted.len() > REQUESTS / 2, "{}", load.said());

@@ -33,6 +33,8 @@ struct Row {
     /// Every token that somebody came with.
     tokens: Vec<u64>,
     effects: usize,
+    /// The token that had the effect.
+    done_by: u64,
     /// How often it was done again, because an answer was lost.
     repeats: usize,
 }
@@ -52,6 +54,11 @@ impl Target {
         self.table.is_closed.store(is_closed, Ordering::Relaxed);
     }
 
+    /// How often somebody came for this task's one step: once for every time it was granted.
+    pub(crate) fn calls_for(&self, task: &str) -> usize {
+        self.table.rows.lock().unwrap().get(&format!("{task}/0")).map_or(0, |row| row.tokens.len())
+    }
+
     /// Every step had its effect, and had it once. Says how often it was tried.
     pub(crate) fn assert_once(&self, tasks: &[String]) -> String {
         let rows = self.table.rows.lock().unwrap();
@@ -64,6 +71,9 @@ impl Target {
             tokens.sort_unstable();
             tokens.dedup();
             assert_eq!(tokens.len(), row.tokens.len(), "{key}: a lease was given to two: {:?}", row.tokens);
+            // Only who was granted it later, and came with a higher token, may do again what was done.
+            let later = row.tokens.iter().filter(|token| **token > row.done_by).count();
+            assert!(row.repeats <= later, "{key}: {} repeats, {later} later grants", row.repeats);
         }
         let (calls, stale) =
             (self.table.calls.load(Ordering::Relaxed), self.table.stale.load(Ordering::Relaxed));
@@ -97,7 +107,7 @@ async fn effect(State(table): State<Arc<Table>>, headers: HeaderMap) -> StatusCo
     }
     // The same step again, after its answer was lost: what is done is done.
     if row.effects == 0 {
-        row.effects += 1;
+        (row.effects, row.done_by) = (1, token);
     } else {
         row.repeats += 1;
     }

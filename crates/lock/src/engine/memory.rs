@@ -111,7 +111,10 @@ impl LeaseStore for Memory {
         };
         let rows = self.rows();
         let found = rows.by_key.values().filter(|(key, row)| wanted(key, row));
-        let mut found: Vec<LockRecord> = found.map(|(key, row)| row.record(key, now)).collect();
+        let mut found: Vec<LockRecord> = found
+            .map(|(key, row)| row.record(key, now))
+            .filter(|record| listing.after.as_ref().is_none_or(|mark| record.is_after(mark)))
+            .collect();
         found.sort_by(|one, other| {
             (&one.namespace, &one.key, &one.digest).cmp(&(&other.namespace, &other.key, &other.digest))
         });

@@ -238,6 +238,8 @@ impl LeaseStore for Postgres {
             "{READ} where ($1::text is null or n.namespace = $1)
                 and (not $2 or l.nonce is not null and l.until > c.moment)
                 and starts_with(n.key, $3)
+                and ($5::text is null
+                    or (n.namespace, n.key, encode(l.digest, 'hex') collate \"C\") > ($5, $6::text, $7::text))
             order by n.namespace, n.key, l.digest limit $4"
         );
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
@@ -245,6 +247,9 @@ impl LeaseStore for Postgres {
             .bind(listing.held)
             .bind(text(&listing.prefix))
             .bind(i64::from(listing.limit))
+            .bind(listing.after.as_ref().map(|mark| text(&mark.namespace)))
+            .bind(listing.after.as_ref().map(|mark| text(&mark.key)))
+            .bind(listing.after.as_ref().map(|mark| text(&mark.digest)))
             .fetch_all(&self.pool)
             .await?;
         Ok(rows.into_iter().map(sql::record).collect())

@@ -110,6 +110,7 @@ impl LeaseStore for Sqlite {
             "{READ} where (?2 is null or l.namespace = ?2)
                 and (not ?3 or l.nonce is not null and l.until > ?1)
                 and substr(l.key, 1, length(?4)) = ?4
+                and (?6 is null or (l.namespace, l.key, lower(hex(l.digest))) > (?6, ?7, ?8))
             order by l.namespace, l.key, l.digest limit ?5"
         );
         let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(query))
@@ -118,6 +119,9 @@ impl LeaseStore for Sqlite {
             .bind(listing.held)
             .bind(text(&listing.prefix))
             .bind(listing.limit)
+            .bind(listing.after.as_ref().map(|mark| text(&mark.namespace)))
+            .bind(listing.after.as_ref().map(|mark| text(&mark.key)))
+            .bind(listing.after.as_ref().map(|mark| text(&mark.digest)))
             .fetch_all(self.file.readers())
             .await?;
         Ok(rows.into_iter().map(sql::record).collect())

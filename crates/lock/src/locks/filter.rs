@@ -1,6 +1,6 @@
 //! Which locks to list.
 
-use crate::store::Listing;
+use crate::store::{Listing, Mark};
 
 /// Which locks to list; all of them, a hundred at most, unless said otherwise.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -8,12 +8,13 @@ pub struct Filter {
     namespace: Option<String>,
     held: bool,
     prefix: String,
+    after: Option<Mark>,
     limit: u32,
 }
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { namespace: None, held: false, prefix: String::new(), limit: 100 }
+        Self { namespace: None, held: false, prefix: String::new(), after: None, limit: 100 }
     }
 }
 
@@ -39,6 +40,14 @@ impl Filter {
         self
     }
 
+    /// Only those that stand behind this one in the list: its namespace, its key and its digest.
+    #[must_use]
+    pub fn after(mut self, namespace: &str, key: &str, digest: &str) -> Self {
+        let [namespace, key, digest] = [namespace, key, digest].map(str::to_owned);
+        self.after = Some(Mark { namespace, key, digest });
+        self
+    }
+
     /// At most so many.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
@@ -47,7 +56,7 @@ impl Filter {
     }
 
     pub(super) fn listing(&self) -> Listing {
-        let Self { namespace, held, prefix, limit } = self.clone();
-        Listing { namespace, held, prefix, limit }
+        let Self { namespace, held, prefix, after, limit } = self.clone();
+        Listing { namespace, held, prefix, after, limit }
     }
 }

@@ -7,6 +7,8 @@ use crate::keep::Scope;
 pub(crate) enum Need {
     /// Nothing: it tells nobody anything.
     Nothing,
+    /// Nothing; but who shows a token is told more.
+    Offered,
     /// A token.
     Scope {
         scope: Scope,

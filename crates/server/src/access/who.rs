@@ -56,6 +56,11 @@ impl Access {
         }
     }
 
+    /// Whether they are let in, rather than nobody in particular.
+    pub(crate) const fn is_known(&self) -> bool {
+        !matches!(self, Self::Nobody)
+    }
+
     /// Whether they may know of something in this namespace.
     pub(crate) fn sees(&self, namespace: &str) -> bool {
         self.own().is_none_or(|own| own == namespace)

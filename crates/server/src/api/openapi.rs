@@ -79,6 +79,12 @@ fn words(operation: &Operation) -> Option<Vec<String>> {
     serde_json::from_value(requirements.get(0)?.get(TOKEN)?.clone()).ok()
 }
 
+/// Whether a token may be shown where none is needed: the second of two ways.
+fn is_offered(operation: &Operation) -> bool {
+    let requirements = operation.security.as_ref().and_then(|ways| serde_json::to_value(ways).ok());
+    requirements.is_some_and(|ways| ways.get(1).is_some_and(|way| way.get(TOKEN).is_some()))
+}
+
 /// Every route, and what it needs. A second word, `namespace`, says that a token of one namespace will do, because the
 /// handler keeps to it.
 fn needs(document: OpenApi) -> HashMap<(String, String), Need> {
@@ -94,6 +100,7 @@ fn needs(document: OpenApi) -> HashMap<(String, String), Need> {
         for (method, operation) in methods {
             let Some(operation) = operation else { continue };
             let need = match words(&operation) {
+                None if is_offered(&operation) => Need::Offered,
                 None => Need::Nothing,
                 Some(words) => Need::Scope {
                     scope: words.first().and_then(|word| word.parse().ok()).unwrap_or(Scope::Admin),
@@ -125,13 +132,22 @@ pub(crate) fn pages() -> impl Iterator<Item = (&'static str, &'static str, Need)
 }
 
 /// What a request needs. A route that is not in the document is for administrators of everything; a path that leads
-/// nowhere is for everybody who has a token, so that a typing error is told from a missing right.
+/// nowhere, or does not take the method, is for everybody who has a token, so that a typing error is told from a missing
+/// right. The router has the methods that the document has, for one is made from the other.
 pub(crate) fn need_of(method: &Method, route: Option<&str>) -> Need {
     let Some(route) = route else { return Need::Scope { scope: Scope::Read, narrowed: true } };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     let asked = (method.to_owned(), route.to_owned());
-    let known = OPERATIONS.get(&asked).or_else(|| PAGES.get(&asked));
-    known.copied().unwrap_or(Need::Scope { scope: Scope::Admin, narrowed: false })
+    if let Some(need) = OPERATIONS.get(&asked).or_else(|| PAGES.get(&asked)) {
+        return *need;
+    }
+    let all = OPERATIONS.iter().chain(&*PAGES);
+    let mut others = all.filter(|((_, other), _)| other == route).map(|(_, need)| need);
+    match others.next() {
+        None => Need::Scope { scope: Scope::Admin, narrowed: false },
+        Some(Need::Scope { .. }) => Need::Scope { scope: Scope::Read, narrowed: true },
+        Some(Need::Nothing | Need::Offered) => Need::Nothing,
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
@@ -218,7 +234,8 @@ mod tests {
     fn what_nobody_thought_of_is_for_administrators() {
         let everything = Need::Scope { scope: Scope::Admin, narrowed: false };
         assert_eq!(need_of(&Method::GET, Some("/v1/new")), everything);
-        assert_eq!(need_of(&Method::DELETE, Some("/v1/tasks/{id}")), everything);
+        assert_eq!(need_of(&Method::DELETE, Some("/v1/new")), everything);
+        assert_eq!(need_of(&Method::GET, Some("/readyz")), Need::Offered);
         assert_eq!(need_of(&Method::HEAD, Some("/healthz")), Need::Nothing);
         assert_eq!(
             need_of(&Method::GET, Some("/v1/tasks/{id}")),

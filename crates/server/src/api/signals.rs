@@ -41,6 +41,8 @@ struct Taken {
         (status = 201, description = "It made a task.", body = Taken,
             headers(("location" = String, description = "Where the task is found."))),
         (status = 200, description = "A task that lives was counted up.", body = Taken),
+        (status = 422, description = "There are too many names already.", body = ProblemBody,
+            content_type = "application/problem+json"),
         (status = 429, description = "Too many wait, or the queue is full; come back after `Retry-After`.",
             body = ProblemBody, content_type = "application/problem+json"),
     ))]

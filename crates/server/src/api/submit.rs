@@ -54,7 +54,7 @@ enum TakenTasks {
         (status = 201, description = "Taken in.", body = TakenTasks,
             headers(("location" = String, description = "Where a single task is found."))),
         (status = 200, description = "All of them were taken in before.", body = TakenTasks),
-        (status = 422, description = "The key was used with another body.", body = ProblemBody,
+        (status = 422, description = "The key was used with another body, or there are too many names already.", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 429, description = "The queue is full; come back after `Retry-After`.", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -79,7 +79,7 @@ pub(crate) async fn submit(
     for fate in submitted {
         let (id, duplicate) = (fate.task(), matches!(fate, Submitted::Duplicate(_)));
         let state = if duplicate {
-            app.work.task(id).await?.map(|task| task.state)
+            app.work.task_outline(id).await?.map(|task| task.state)
         } else {
             Some(TaskState::Running)
         };

@@ -77,7 +77,7 @@ pub(super) async fn task(
 ) -> Result<Response, Problem> {
     // What is another namespace's is not there at all.
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| visitor.access.sees(&step.namespace));
-    let task = app.work.task(id).await?.filter(is_seen);
+    let task = app.work.task_outline(id).await?.filter(is_seen);
     let unknown = || {
         let detail = "it was never submitted here, or is forgotten (work.history)";
         Problem::new(Kind::NoSuchTask, detail)

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,19 +10,21 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Event, Telling};
+use super::{Listening, Telling};
 
 /// How often something is sent when there is nothing to tell, so that both sides know of each other.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many texts wait for the connection.
 const IN_FLIGHT: usize = 16;
 
+const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
+
 /// Begins to tell.
 pub(super) fn answer(
-    events: broadcast::Receiver<Arc<Event>>,
+    listening: Listening,
     seat: OwnedSemaphorePermit,
     came_back: bool,
     telling: Telling,
@@ -33,19 +34,24 @@ pub(super) fn answer(
     let first = if came_back { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
     tokio::spawn(async move {
         // Ends when the daemon stops, or when nobody takes what is sent.
-        stopping.run_until_cancelled(forward(events, sender, first, telling)).await;
+        stopping.run_until_cancelled(forward(listening, sender, first, telling)).await;
         drop(seat);
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     (headers, Body::new(Told(receiver))).into_response()
 }
 
-async fn forward(
-    mut events: broadcast::Receiver<Arc<Event>>,
-    sender: mpsc::Sender<Bytes>,
-    first: &'static str,
-    telling: Telling,
-) {
+async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'static str, telling: Telling) {
+    let Listening { mut events, mut knows } = listening;
+    // Before that, a change would be found by nobody.
+    while !*knows.borrow_and_update() {
+        match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) if sender.send(STILL_HERE).await.is_err() => return,
+            Err(_) => {}
+        }
+    }
     let mut text = Bytes::from_static(first.as_bytes());
     while sender.send(text).await.is_ok() {
         text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
@@ -57,7 +63,7 @@ async fn forward(
             }
             Ok(Err(RecvError::Lagged(_))) => Bytes::from_static(b"event: reset\ndata: []\n\n"),
             Ok(Err(RecvError::Closed)) => return,
-            Err(_) => Bytes::from_static(b": still here\n\n"),
+            Err(_) => STILL_HERE,
         };
     }
 }

@@ -43,9 +43,19 @@ pub async fn contents(url: &str) -> Result<Contents, BackupError> {
     Ok(found)
 }
 
-/// Makes room for a restore: unused tables are dropped, a used store is put aside under another name, which is
-/// answered. Refuses as long as anybody is connected to it.
-pub async fn make_room(url: &str) -> Result<Option<String>, BackupError> {
+/// What there was before a restore.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Before {
+    /// The schema it is put aside in, if anybody has used it.
+    pub aside: Option<String>,
+    /// The era of its locks: whatever it has given out is of this one, or of an earlier one.
+    pub era: u64,
+}
+
+/// Makes room for a restore: unused tables are dropped, a used store is put aside under another name. Refuses as long as
+/// anybody is connected to it.
+pub async fn make_room(url: &str) -> Result<Before, BackupError> {
     let found = contents(url).await?;
     let mut connection = open(url).await?;
     let query = "select count(*) from pg_stat_activity
@@ -54,6 +64,7 @@ pub async fn make_room(url: &str) -> Result<Option<String>, BackupError> {
     if others > 0 {
         return Err(BackupError::InUse);
     }
+    let era = if found == Contents::Absent { 0 } else { era(&mut connection).await? };
     let aside = match found {
         Contents::Absent => None,
         Contents::Unused => {
@@ -70,7 +81,18 @@ pub async fn make_room(url: &str) -> Result<Option<String>, BackupError> {
         }
     };
     connection.close().await?;
-    Ok(aside)
+    Ok(Before { aside, era })
+}
+
+async fn era(connection: &mut PgConnection) -> Result<u64, sqlx::Error> {
+    let query = "select to_regclass('holdoff.lock_facts') is not null";
+    let has_locks: bool = sqlx::query_scalar(query).fetch_one(&mut *connection).await?;
+    if !has_locks {
+        return Ok(0);
+    }
+    let query = "select coalesce(max(era), 0) from holdoff.lock_facts";
+    let era: i64 = sqlx::query_scalar(query).fetch_one(connection).await?;
+    Ok(u64::try_from(era).unwrap_or_default())
 }
 
 async fn open(url: &str) -> Result<PgConnection, BackupError> {

@@ -13,6 +13,8 @@ pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Re
     let mut tx = connection.begin().await?;
     // `create … if not exists` races with itself, so the lock comes first.
     sqlx::query("select pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *tx).await?;
+    // That it is there already is nothing to tell anybody.
+    sqlx::query("set local client_min_messages = warning").execute(&mut *tx).await?;
     let ground = format!(
         "create schema if not exists holdoff;
         create table if not exists {table} (

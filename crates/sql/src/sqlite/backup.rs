@@ -82,6 +82,16 @@ pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
     }
 }
 
+/// The era of the locks in this file: whatever it has given out is of this one, or of an earlier one.
+pub async fn era(path: &Path) -> Result<u64, BackupError> {
+    let mut connection = open(path, true).await?;
+    let has_locks = tables(&mut connection).await?.iter().any(|table| table == "holdoff_lock_facts");
+    let query = "select coalesce(max(era), 0) from holdoff_lock_facts";
+    let era: i64 = if has_locks { sqlx::query_scalar(query).fetch_one(&mut connection).await? } else { 0 };
+    connection.close().await?;
+    Ok(u64::try_from(era).unwrap_or_default())
+}
+
 async fn tables(connection: &mut SqliteConnection) -> Result<Vec<String>, sqlx::Error> {
     let query = "select name from sqlite_master where type = 'table' and name like 'holdoff\\_%' escape '\\'";
     sqlx::query_scalar(query).fetch_all(connection).await

@@ -19,6 +19,7 @@ mod submit;
 mod tasks;
 mod versions;
 mod wake;
+mod workers;
 
 pub(crate) use finish::{succeed, unblock};
 pub(crate) use submit::submit;
@@ -36,8 +37,8 @@ use crate::node::{NodeRecord, NodeRow};
 use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
-    Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
-    Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
+    Activate, Claimed, LaneId, LaneLimits, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule,
+    Receipt, Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
 use crate::version::VersionRecord;
 use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
@@ -100,8 +101,8 @@ impl Store for Postgres {
         versions::list(&self.pool, limit).await
     }
 
-    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
-        names::lanes(&self.pool, lanes).await
+    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
+        names::lanes(&self.pool, lanes, limits).await
     }
 
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
@@ -109,7 +110,15 @@ impl Store for Postgres {
     }
 
     async fn register(&self, name: &str) -> Result<WorkerId> {
-        names::register(&self.pool, name).await
+        workers::register(&self.pool, name).await
+    }
+
+    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()> {
+        workers::seen(&self.pool, worker, name).await
+    }
+
+    async fn forget_workers(&self) -> Result<u64> {
+        workers::forget(&self.pool).await
     }
 
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
@@ -162,8 +171,8 @@ impl Store for Postgres {
         Ok(())
     }
 
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
-        read::task(&self.pool, id).await
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
+        read::task(&self.pool, id, with_payloads).await
     }
 
     async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {

@@ -22,6 +22,7 @@ mod submit;
 mod tasks;
 mod versions;
 mod wake;
+mod workers;
 
 pub(super) use holdoff_sql::sqlite::Write;
 pub(crate) use holdoff_sql::sqlite::now_in;
@@ -41,8 +42,8 @@ use crate::node::{NodeRecord, NodeRow};
 use crate::pulse::{Asked, Kept, PulseRow};
 use crate::record::{QueueStats, TaskRecord};
 use crate::store::{
-    Activate, Claimed, LaneId, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule, Receipt,
-    Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
+    Activate, Claimed, LaneId, LaneLimits, NewTask, NewVersion, Pausable, PolicyNumber, PolicyRow, PruneRule,
+    Receipt, Report, RescueRule, Rescued, Result, SignalKey, Store, Submitted, Tell, Wants, WorkerId,
 };
 use crate::version::VersionRecord;
 use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
@@ -94,8 +95,8 @@ impl Store for Sqlite {
         versions::list(self.file.readers(), limit).await
     }
 
-    async fn lanes(&self, lanes: &[Lane]) -> Result<Vec<LaneId>> {
-        names::lanes(self.file.write().await?, lanes).await
+    async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
+        names::lanes(self.file.write().await?, lanes, limits).await
     }
 
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>> {
@@ -103,7 +104,18 @@ impl Store for Sqlite {
     }
 
     async fn register(&self, name: &str) -> Result<WorkerId> {
-        names::register(self.file.write().await?, name).await
+        workers::register(self.file.write().await?, name).await
+    }
+
+    async fn seen(&self, worker: WorkerId, name: &str) -> Result<()> {
+        workers::seen(self.file.write().await?, worker, name).await
+    }
+
+    async fn forget_workers(&self) -> Result<u64> {
+        if !workers::is_any_old(self.file.readers(), self.file.now()).await? {
+            return Ok(0);
+        }
+        workers::forget(self.file.write().await?).await
     }
 
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
@@ -172,8 +184,8 @@ impl Store for Sqlite {
         history::compact(self.file.writer()).await
     }
 
-    async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
-        read::task(self.file.readers(), self.file.now(), id).await
+    async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
+        read::task(self.file.readers(), self.file.now(), id, with_payloads).await
     }
 
     async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {

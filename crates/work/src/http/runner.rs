@@ -143,7 +143,7 @@ impl HttpRunner {
         let expect = request.expect.clone();
         let secret = token.and_then(Token::text);
         let started = clock::now();
-        let late = |_| trouble::too_slow(&destination, limit);
+        let late = |_| trouble::too_slow(&destination, limit, self.timeout);
 
         let sent = tokio::time::timeout(limit, self.send(cx, request, token)).await.map_err(late)?;
         let mut response = sent.map_err(|error| trouble::judge(&error, &destination))?;

@@ -29,10 +29,12 @@ pub(super) struct Missed {
     pub(super) health: Health,
 }
 
-/// No complete answer in time.
-pub(super) fn too_slow(destination: &str, limit: Duration) -> Missed {
+/// No complete answer in time. Whoever gives a destination less time than everybody else does says nothing about it, lest
+/// one impatient caller closes it for all.
+pub(super) fn too_slow(destination: &str, limit: Duration, usual: Duration) -> Missed {
     let message = format!("no complete answer from {destination} within {}", format_duration(limit));
-    Missed { fault: Fault::new(Class::Timeout, message), health: Health::Failing }
+    let health = if limit < usual { Health::Unknown } else { Health::Failing };
+    Missed { fault: Fault::new(Class::Timeout, message), health }
 }
 
 /// The body was too long or did not arrive.

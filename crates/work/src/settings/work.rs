@@ -16,6 +16,8 @@ pub(super) const KEYS: &[&str] = &[
     "max_output",
     "max_steps",
     "max_depth",
+    "max_lanes",
+    "max_namespace_lanes",
     "dedup_retention",
     "requeue",
     "history",
@@ -23,6 +25,9 @@ pub(super) const KEYS: &[&str] = &[
 ];
 pub(super) const REQUEUE_KEYS: &[&str] = &["shutdown", "rescue", "busy"];
 pub(super) const HISTORY_KEYS: &[&str] = &["keep", "keep_failed", "max_rows"];
+
+/// More lanes than a claim can look through in good time: it looks at the head of each.
+const MANY_LANES: u64 = 1_000_000;
 
 /// More rows than any store holds.
 const MANY: u64 = 1_000_000_000_000;
@@ -48,6 +53,8 @@ pub(super) fn read(
     section.size(reader, "max_output", 1..=MAX_BYTES, &mut settings.max_output);
     section.count(reader, "max_steps", 1..=1_000_000, &mut settings.max_steps);
     section.count(reader, "max_depth", 1..=MANY, &mut settings.max_depth);
+    section.count(reader, "max_lanes", 1..=MANY_LANES, &mut settings.max_lanes);
+    section.count(reader, "max_namespace_lanes", 1..=MANY_LANES, &mut settings.max_namespace_lanes);
     section.duration(reader, "dedup_retention", Duration::ZERO..=MAX_DELAY, &mut settings.dedup_retention);
     read_requeue(reader, table, settings);
     read_history(reader, table, settings);

@@ -17,6 +17,24 @@ pub enum InvalidTask {
         /// How many it may have.
         limit: usize,
     },
+    /// It would need a lane that may not be made: namespace, queue, operation, kind and priority together are one.
+    #[error(
+        "queue `{queue}` and operation `{operation}` of namespace `{namespace}` would be a new lane, and {place} {limit} already, as many as may be ({setting}): use names that are there, or raise the limit"
+    )]
+    TooManyLanes {
+        /// The namespace.
+        namespace: String,
+        /// The queue.
+        queue: String,
+        /// The operation.
+        operation: String,
+        /// Where there are as many as there may be: "the store has", "the namespace has".
+        place: &'static str,
+        /// How many there may be.
+        limit: u64,
+        /// What limits it.
+        setting: &'static str,
+    },
     /// A name that cannot be used.
     #[error("{what} {name:?} cannot be used: expected 1 to 200 characters, none of them a control character")]
     BadName {
@@ -24,6 +42,12 @@ pub enum InvalidTask {
         what: &'static str,
         /// The name.
         name: String,
+    },
+    /// A namespace in which nobody submits.
+    #[error("namespace `{namespace}` is for notifications alone: submit to another")]
+    Reserved {
+        /// The namespace.
+        namespace: String,
     },
     /// Two steps of one name.
     #[error("two steps are called `{name}`: each needs a name of its own")]

@@ -206,3 +206,46 @@ fn abandoned() -> Error {
     let why = "the program is ending; whether the tasks were stored is unknown";
     Error::Store { transient: true, source: why.into() }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::store::NewStep;
+    use crate::{Payload, TaskId};
+
+    fn caller(bytes: usize) -> (Caller, oneshot::Receiver<Answer>) {
+        let step = NewStep {
+            name: None,
+            lane: 1,
+            policy: 1,
+            destination: None,
+            parents: 0,
+            children: 0,
+            delay: std::time::Duration::ZERO,
+            payload: Payload { format: crate::Format::Bytes, bytes: vec![0; bytes].into() },
+        };
+        let namespace = "default".to_owned();
+        let (id, steps) = (TaskId::fresh(), vec![step]);
+        let task = NewTask { id, namespace, dedup: None, trace: None, steps, edges: Vec::new() };
+        let (answer, answered) = oneshot::channel();
+        (Caller { tasks: vec![task], answer }, answered)
+    }
+
+    /// Payloads are held several times over while they are written, so that few large ones are as much as many small.
+    #[tokio::test]
+    async fn bytes_are_limited_as_tasks_are() {
+        let work = Work::open("sqlite::memory:", holdoff_policy::PolicySet::default()).await.unwrap();
+        let intake = &work.shared.intake;
+        let (huge, _answered) = caller(MOST_BYTES + 1);
+        assert!(matches!(intake.line_up(huge), Turn::Alone(_)), "it is a batch already");
+        let (callers, waiting): (Vec<_>, Vec<_>) = (0..5).map(|_| caller(MOST_BYTES / 2)).unzip();
+        for (number, caller) in callers.into_iter().enumerate() {
+            let is_first = matches!(intake.line_up(caller), Turn::First);
+            assert_eq!(is_first, number == 0);
+        }
+        let mut writing = Writing { work: work.clone(), is_over: false };
+        let batches: Vec<usize> = (0..4).map(|_| writing.next().len()).collect();
+        assert_eq!(batches, [2, 2, 1, 0], "no more than {MOST_BYTES} bytes at once");
+        drop(waiting);
+    }
+}

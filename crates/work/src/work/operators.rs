@@ -21,18 +21,21 @@ const FORGOTTEN_AT_ONCE: i64 = 1000;
 impl Work {
     /// A task with its steps, attempts, payloads and outputs.
     pub async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
-        patiently(&self.shared.callers, |_| self.shared.store.task(id)).await
+        patiently(&self.shared.callers, |_| self.shared.store.task(id, true)).await
+    }
+
+    /// The same without payloads and outputs, which may be large.
+    pub async fn task_outline(&self, id: TaskId) -> Result<Option<TaskRecord>> {
+        patiently(&self.shared.callers, |_| self.shared.store.task(id, false)).await
     }
 
     /// Waits until nothing of the task will run any more.
     pub async fn wait(&self, id: TaskId) -> Result<TaskRecord> {
-        loop {
-            match self.task(id).await? {
-                None => return Err(Error::NotPossible(format!("there is no task {id}"))),
-                Some(task) if task.state != TaskState::Running => return Ok(task),
-                Some(_) => tokio::time::sleep(LOOK_EVERY).await,
-            }
+        let unknown = || Error::NotPossible(format!("there is no task {id}"));
+        while self.task_outline(id).await?.ok_or_else(unknown)?.state == TaskState::Running {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
+        self.task(id).await?.ok_or_else(unknown)
     }
 
     /// Tasks of which a step matches, newest first: a page of at most `limit`, beginning before `before`. Those in
@@ -119,6 +122,7 @@ impl Work {
             // Whoever works goes first.
             tokio::task::yield_now().await;
         }
+        self.shared.store.forget_workers().await?;
         if forgotten > 0 {
             self.shared.store.compact().await?;
         }

@@ -8,7 +8,7 @@ use holdoff_policy::PolicySet;
 use super::{Shared, Work};
 use crate::store::{Dedup, NewStep, NewTask, Result, Submitted};
 use crate::task::graph;
-use crate::{InvalidTask, Lane, Step, Task, TaskId};
+use crate::{InvalidTask, Lane, Step, Task, TaskId, notify};
 
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const LONGEST_NAME: usize = 200;
@@ -92,6 +92,9 @@ impl Work {
             [("namespace", &task.namespace), ("deduplication key", &task.dedup), ("trace", &task.trace)];
         for (what, name) in named {
             name.as_deref().map_or(Ok(()), |name| check_name(what, name))?;
+        }
+        if let Some(namespace) = task.namespace.as_deref().filter(|name| *name == notify::NAMESPACE) {
+            return Err(InvalidTask::Reserved { namespace: namespace.to_owned() });
         }
         if let Some(delay) = task.dedup_retention.filter(|delay| *delay > LONGEST) {
             return Err(InvalidTask::TooLong { what: "the retention of the deduplication key", delay });

@@ -8,7 +8,8 @@ use holdoff_policy::Class;
 use super::Work;
 use crate::notify::Herald;
 use crate::patience::patiently;
-use crate::store::{Claimed, Exit, LaneId, Reason, Receipt, Report, Result, Wants, Why, WorkerId};
+use crate::presence::Presence;
+use crate::store::{Claimed, Exit, LaneId, Reason, Receipt, Report, Result, Wants, Why};
 use crate::verdict::{Verdict, verdict};
 use crate::{Error, Fault, Payload, StepId, clock};
 
@@ -25,7 +26,7 @@ const MOST: u32 = 1000;
 #[derive(Clone, Debug)]
 pub struct Claimer {
     work: Work,
-    worker: WorkerId,
+    presence: Arc<Presence>,
     wants: Wants,
     herald: Arc<Herald>,
 }
@@ -49,9 +50,9 @@ impl Work {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let wants =
             Wants { namespaces: Vec::new(), queues: own(queues), operations: own(operations), http: false };
-        let worker = patiently(&self.shared.callers, |_| self.shared.store.register(name)).await?;
+        let presence = Arc::new(Presence::new(&*self.shared.store, &self.shared.callers, name).await?);
         let herald = Arc::new(Herald::new(self).await?);
-        Ok(Claimer { work: self.clone(), worker, wants, herald })
+        Ok(Claimer { work: self.clone(), presence, wants, herald })
     }
 }
 
@@ -65,6 +66,19 @@ impl Claimer {
 
     /// Claims due steps of one lane, as [`claim`](Self::claim) does, waiting so long for there to be any.
     pub async fn claim_within(&self, limit: u32, lease: Duration, wait: Duration) -> Result<Vec<Claim>> {
+        self.claim_until(limit, lease, wait, std::future::pending()).await
+    }
+
+    /// The same, waiting no longer than until there is `enough`. That ends the waiting, never a look: what a look claims
+    /// is answered, where dropping this would leave it with nobody until its lease is over.
+    pub async fn claim_until(
+        &self,
+        limit: u32,
+        lease: Duration,
+        wait: Duration,
+        enough: impl Future<Output = ()> + Send,
+    ) -> Result<Vec<Claim>> {
+        tokio::pin!(enough);
         let mut wakes = self.work.shared.store.wakes();
         let until = clock::now().saturating_add(wait);
         loop {
@@ -75,6 +89,7 @@ impl Claimer {
                 return Ok(claims);
             }
             tokio::select! {
+                () = &mut enough => return Ok(claims),
                 _ = wakes.changed() => {}
                 () = tokio::time::sleep(left.min(self.work.shared.settings.poll)) => {}
             }
@@ -98,8 +113,9 @@ impl Claimer {
     pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<Claim>> {
         let shared = &*self.work.shared;
         let limit = i64::from(limit.clamp(1, MOST));
+        self.presence.say(&*shared.store).await;
         // Not repeated when the answer is lost: what was claimed then comes back when its lease is over.
-        let claimed = shared.store.claim(&self.wants, self.worker, limit, lease).await?;
+        let claimed = shared.store.claim(&self.wants, self.presence.id, limit, lease).await?;
         let since = clock::now();
         let with_parents: Vec<StepId> =
             claimed.iter().filter(|claimed| claimed.has_parents).map(|claimed| claimed.step).collect();

@@ -84,7 +84,7 @@ async fn claim(
     let work = &shared.work.shared;
     let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
     let since = clock::now();
-    let claimed = work.store.claim(&shared.wants, shared.id, limit, work.settings.lease).await?;
+    let claimed = work.store.claim(&shared.wants, shared.presence.id, limit, work.settings.lease).await?;
     let count = claimed.len();
     let mut inputs = inputs(shared, &claimed).await?;
     let mut known: Option<(LaneId, Arc<KnownLane>)> = None;

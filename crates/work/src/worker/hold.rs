@@ -8,6 +8,7 @@ use slab::Slab;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use crate::presence::SAY_EVERY;
 use crate::{StepId, clock};
 
 /// A step that a worker has. Its handler, its report and whoever renews its lease share it.
@@ -96,7 +97,7 @@ pub(super) async fn renew(shared: Arc<Shared>) {
     let third = lease / 3;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(third / 4) => {}
+            () = tokio::time::sleep((third / 4).min(SAY_EVERY)) => {}
             () = shared.stopped.cancelled() => return,
         }
         let old = shared.held.older_than(third);
@@ -112,6 +113,8 @@ pub(super) async fn renew(shared: Arc<Shared>) {
         for hold in shared.held.older_than(lease) {
             hold.lose("the lease could not be renewed in time");
         }
+        // Leases go first: a store that is slow to hear this keeps nobody.
+        let _ = tokio::time::timeout(third / 4, shared.presence.say(&*shared.work.shared.store)).await;
     }
 }
 

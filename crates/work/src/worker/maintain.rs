@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
+use crate::record::QueueStats;
 use crate::store::{RescueRule, Result};
 use crate::{clock, metrics};
 
@@ -92,12 +93,22 @@ async fn rescue(shared: &Shared) -> Result<()> {
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
     let stats = work.store.stats(work.settings.stale_after).await?;
+    let mut others: Option<QueueStats> = None;
     for lane in &stats {
-        metrics::counted(lane);
+        if work.names.is_counted(lane) {
+            metrics::counted(lane);
+        } else {
+            others.get_or_insert_default().add(lane);
+        }
         if lane.stale > 0 {
             let (queue, operation, stale) = (&lane.queue, &lane.operation, lane.stale);
             tracing::warn!(queue, operation, stale, "steps are stale");
         }
+    }
+    if let Some(mut others) = others {
+        let name = || metrics::OTHER.to_owned();
+        (others.namespace, others.queue, others.operation) = (name(), name(), name());
+        metrics::counted(&others);
     }
     shared.work.learn_depth(&stats);
     #[cfg(feature = "http")]

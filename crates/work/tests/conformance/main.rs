@@ -25,6 +25,7 @@ mod lists;
 mod locks;
 mod looks;
 mod migrations;
+mod names;
 mod notifications;
 mod operators;
 mod pulse;

@@ -1,18 +1,10 @@
 //! Opening a store: by many at once, again, and when it belongs to a newer version.
 
 use holdoff_work::{Error, Task, Work};
-use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 
-use crate::place::{Place, claim, claimer, filter, list, on_shared_stores, policies, settings, submit};
-
-/// Says something to the store behind everybody's back.
-async fn execute(place: &Place, statement: &'static str) {
-    if place.is_postgres() {
-        PgConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
-    } else {
-        SqliteConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
-    }
-}
+use crate::place::{
+    Place, claim, claimer, execute, filter, list, on_shared_stores, policies, settings, submit,
+};
 
 async fn ten_nodes_open_an_empty_store_at_once(place: Place) {
     let mut opening = Vec::new();

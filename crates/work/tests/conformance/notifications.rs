@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdoff_work::{Fault, Filter, Notify, Page, Settings, StepState, Task, Work};
+use holdoff_work::{Error, Fault, Filter, InvalidTask, Notify, Page, Settings, StepState, Task, Work};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -98,6 +98,25 @@ async fn settled(work: &Work, count: usize) -> Vec<StepState> {
         (states.len() == count && !states.iter().any(|state| state.is_live())).then_some(states)
     };
     eventually("the notifications", look).await
+}
+
+async fn notifications_have_a_namespace_of_their_own(place: Place) {
+    let hook = Hook::answering(&[200]).await;
+    let work = place.open_with(telling(vec![hook.tells()])).await;
+    submit(&work, Task::new("mail").namespace("eu").policy("quick")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
+    let of = |namespace: &str| filter(|filter| filter.namespace = Some(namespace.to_owned()));
+    assert!(list(&work, &of("default")).await.is_empty());
+    let told = list(&work, &of("holdoff.notifications")).await;
+    assert_eq!((told.len(), told[0].operation.as_str()), (1, OPERATION));
+    let intruding = Task::new("mail").namespace("holdoff.notifications");
+    let refused = work.submit(intruding).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid(InvalidTask::Reserved { .. })), "{refused}");
+    // Whoever runs requests of every namespace runs these.
+    let worker = work.worker().http().start().await.unwrap();
+    assert_eq!(settled(&work, 1).await, [StepState::Succeeded]);
+    worker.shutdown().await;
 }
 
 async fn failures_and_conflicts_are_told_once_each(place: Place) {
@@ -214,6 +233,7 @@ async fn a_poisoned_step_is_told_too(place: Place) {
 }
 
 on_every_store!(
+    notifications_have_a_namespace_of_their_own,
     failures_and_conflicts_are_told_once_each,
     only_those_are_told_who_asked,
     a_hook_that_is_down_is_tried_again,

@@ -9,6 +9,7 @@ use holdoff_work::{
     AttemptRecord, Claim, Claimer, Filter, Page, Settings, StepId, StepRecord, Submitted, Task, TaskId,
     TaskState, Work,
 };
+use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -57,6 +58,26 @@ impl Place {
 
     pub(crate) async fn open_with(&self, settings: Settings) -> Work {
         Work::open_with(&self.url, policies(), settings).await.unwrap()
+    }
+}
+
+/// Says something to the store behind everybody's back.
+pub(crate) async fn execute(place: &Place, statement: &'static str) {
+    if place.is_postgres() {
+        PgConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
+    } else {
+        SqliteConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
+    }
+}
+
+/// What the store says when it is asked behind everybody's back.
+pub(crate) async fn count(place: &Place, query: &'static str) -> i64 {
+    if place.is_postgres() {
+        let mut store = PgConnection::connect(&place.url).await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut store).await.unwrap()
+    } else {
+        let mut store = SqliteConnection::connect(&place.url).await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut store).await.unwrap()
     }
 }
 
@@ -119,10 +140,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// Looks until there is something; what cannot be awaited is asked for.
-pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {

@@ -1,7 +1,8 @@
 //! Lists of tasks.
 
 use holdoff_work::{
-    Fault, Filter, Fingerprint, Payload, Step, StepState, Submitted, Task, TaskId, TaskState, Work,
+    Fault, Filter, Fingerprint, Payload, Step, StepState, Submitted, Task, TaskId, TaskRecord, TaskState,
+    Work,
 };
 
 use crate::place::{HOUR, Place, claim, claimer, filter, on_every_store, submit};
@@ -71,4 +72,24 @@ async fn what_was_asked_for_under_a_key_is_known(place: Place) {
     }
 }
 
-on_every_store!(tasks_are_listed_once_by_what_their_steps_say, what_was_asked_for_under_a_key_is_known);
+async fn a_task_is_seen_without_its_payloads(place: Place) {
+    let work = place.open().await;
+    let graph =
+        Task::graph().step("a", Step::new("mail").json(&1)).step("b", Step::new("mail").after("a").json(&2));
+    let task = submit(&work, graph).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    claimer.complete(&claim(&claimer).await, Payload::json(&3).unwrap()).await.unwrap();
+    let whole = work.task(task).await.unwrap().unwrap();
+    assert!(whole.steps[0].output.is_some() && whole.steps[1].payload.is_some());
+    let outline = work.task_outline(task).await.unwrap().unwrap();
+    assert!(outline.steps.iter().all(|step| step.output.is_none() && step.payload.is_none()), "{outline:?}");
+    let states = |task: &TaskRecord| task.steps.iter().map(|step| step.state).collect::<Vec<_>>();
+    assert_eq!((outline.state, states(&outline)), (whole.state, states(&whole)));
+    assert!(work.task_outline(TaskId::from_uuid(uuid::Uuid::nil())).await.unwrap().is_none());
+}
+
+on_every_store!(
+    a_task_is_seen_without_its_payloads,
+    tasks_are_listed_once_by_what_their_steps_say,
+    what_was_asked_for_under_a_key_is_known
+);

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use holdoff_testbed::Postgres;
 use holdoff_work::{Error, InvalidTask, Step, Submitted, Task, TaskId, Work};
+use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinSet;
 
-use crate::place::{Place, filter, list, on_every_store};
+use crate::place::{Place, eventually, filter, list, on_every_store, submit};
 
 const CALLERS: usize = 200;
 
@@ -71,17 +72,43 @@ async fn who_goes_away_leaves_the_others_alone(place: Place) {
 
 on_every_store!(each_caller_gets_its_own_answer, who_goes_away_leaves_the_others_alone);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// While one is being written, the others line up; what has lined up is written at once. On one thread, so that it is known
+/// when all have.
+#[tokio::test]
 async fn many_callers_share_a_transaction() {
     let place = Place::postgres();
     let work = place.open().await;
-    let answers = all_at_once(&work, |_| Task::new("mail")).await;
-    assert!(answers.iter().all(|(_, answer)| answer.is_ok()));
-    let database = place.url.rsplit('/').next().unwrap();
-    let transactions =
-        Postgres::shared().psql(database, "select count(distinct xmin::text) from holdoff.steps");
-    let transactions: usize = transactions.trim().parse().unwrap();
-    assert!((1..CALLERS / 2).contains(&transactions), "{transactions} transactions for {CALLERS} callers");
+    // Names are looked up once; from now on nobody asks the store before lining up.
+    submit(&work, Task::new("mail")).await;
+    let mut other = PgConnection::connect(&place.url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    lock.execute("lock table holdoff.steps in exclusive mode").await.unwrap();
+    let first = tokio::spawn({
+        let work = work.clone();
+        async move { work.submit(Task::new("mail")).await }
+    });
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like 'insert into holdoff.steps%'";
+    eventually("the first one waits", async || {
+        let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut *lock).await.unwrap();
+        (waiting == 1).then_some(())
+    })
+    .await;
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLERS {
+        let work = work.clone();
+        calls.spawn(async move { work.submit(Task::new("mail")).await });
+    }
+    // All of them come before this one's next turn.
+    tokio::task::yield_now().await;
+    lock.rollback().await.unwrap();
+    first.await.unwrap().unwrap();
+    for answer in calls.join_all().await {
+        answer.unwrap();
+    }
+    let transactions = "select count(distinct xmin::text) from holdoff.steps";
+    let transactions: i64 = sqlx::query_scalar(transactions).fetch_one(&mut other).await.unwrap();
+    assert_eq!(transactions, 3, "the one before, the first, and all {CALLERS} callers");
 }
 
 /// A task that the store refuses, which no check foresaw, takes nobody else with it.

@@ -18,6 +18,7 @@ impl Inner {
             .filter_map(|entry| self.record(entry, asked_at))
             .filter(|record| !listing.held || record.holder.is_some())
             .filter(|record| record.key.starts_with(&listing.prefix))
+            .filter(|record| listing.after.as_ref().is_none_or(|mark| record.is_after(mark)))
             .collect();
         records.sort_by(|one, other| {
             (&one.namespace, &one.key, &one.digest).cmp(&(&other.namespace, &other.key, &other.digest))

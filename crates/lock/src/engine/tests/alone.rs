@@ -7,7 +7,7 @@ use sqlx::Connection as _;
 use super::place::{
     LEASE, Place, bid, granted, granted_at_last, held, key, nonce, on_both, waiting, with_lease,
 };
-use crate::store::{HEADSTART, Listing};
+use crate::store::{HEADSTART, Listing, Mark};
 use crate::{Key, Token};
 
 on_both!(
@@ -191,6 +191,17 @@ async fn locks_are_listed_by_name(place: Place) {
     assert_eq!(names(Listing { limit: 2, ..all.clone() }).await, ["Z", "a"]);
     assert_eq!(names(Listing { prefix: "b_".to_owned(), ..all.clone() }).await, ["b_1", "b_2", "b_0"]);
     assert_eq!(names(Listing { held: true, ..all.clone() }).await, ["b_2", "b_0"]);
+    // A page at a time, over namespaces.
+    let mut page = Listing { limit: 2, ..all.clone() };
+    let mut paged = Vec::new();
+    loop {
+        let records = store.list(&page).await.unwrap();
+        let Some(last) = records.last() else { break };
+        let (namespace, key, digest) = (last.namespace.clone(), last.key.clone(), last.digest.clone());
+        page.after = Some(Mark { namespace, key, digest });
+        paged.extend(records.into_iter().map(|record| record.key));
+    }
+    assert_eq!(paged, ["Z", "a", "b%", "b_1", "b_2", "b_0"]);
     let other = Listing { namespace: Some("other".to_owned()), ..all };
     assert_eq!(names(other).await, ["b_0"]);
 }

@@ -29,6 +29,12 @@ pub(super) struct WorkTable {
     /// The most steps that may wait in one queue. Default: 10000000.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     max_depth: Option<u64>,
+    /// The most lanes in the store; namespace, queue, operation, kind and priority together are one. Default: 10000.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    max_lanes: Option<u64>,
+    /// The most lanes in one namespace. Default: 1000.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    max_namespace_lanes: Option<u64>,
     /// How long a deduplication key is remembered, at least. Default: 24h.
     dedup_retention: Option<DurationText>,
     /// How long a step waits that comes back without having failed, by reason.

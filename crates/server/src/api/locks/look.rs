@@ -4,18 +4,16 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use holdoff_lock::Filter;
+use holdoff_lock::{Filter, LockRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::super::page::{self, Page};
 use super::form::{Named, Place};
 use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownLock, show_lock};
-
-/// The most locks in one answer.
-const MOST: u32 = 1000;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -30,18 +28,24 @@ pub(super) struct Wish {
     /// The most on a page.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
 }
 
 /// Locks, by namespace and key.
 #[utoipa::path(get, path = "/v1/locks", tag = "locks", security(("token" = ["read", "namespace"])), params(Wish),
-    responses((status = 200, description = "The locks.", body = Vec<ShownLock<'static>>)))]
+    responses((status = 200, description = "A page of them.", body = Page<ShownLock<'static>>)))]
 pub(super) async fn list(
     State(app): State<App>,
     access: Access,
     wish: Result<Query<Wish>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wish) = wish.map_err(|wrong| not_understood(&wrong))?;
-    let mut filter = Filter::default().limit(wish.limit.unwrap_or(100).clamp(1, MOST));
+    let limit = page::limit(wish.limit)?;
+    let mut filter = Filter::default().limit(limit);
+    if let Some((namespace, key, digest)) = page::after(wish.cursor.as_deref(), read_mark)? {
+        filter = filter.after(&namespace, &key, &digest);
+    }
     if let Some(namespace) = access.only(wish.namespace)? {
         filter = filter.namespace(namespace);
     }
@@ -52,8 +56,19 @@ pub(super) async fn list(
         filter = filter.held();
     }
     let records = app.locks.list(&filter).await?;
+    let is_full = records.len() >= limit as usize;
+    let end = records.last().filter(|_| is_full).map(mark);
     let shown: Vec<ShownLock<'_>> = records.iter().map(show_lock).collect();
-    Ok(Json(shown).into_response())
+    Ok(Json(Page::new(shown, end)).into_response())
+}
+
+/// Where a lock stands in the list, as a text.
+fn mark(lock: &LockRecord) -> String {
+    serde_json::json!([lock.namespace, lock.key, lock.digest]).to_string()
+}
+
+fn read_mark(text: &str) -> Option<(String, String, String)> {
+    serde_json::from_str(text).ok()
 }
 
 /// One lock.

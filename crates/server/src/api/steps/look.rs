@@ -195,17 +195,20 @@ pub(crate) async fn find(
     access: &Access,
     id: StepId,
 ) -> Result<(TaskRecord, StepRecord), Problem> {
-    let task = app.work.task(id.task).await?;
-    let found = task.and_then(|mut task| {
-        let place = task.steps.iter().position(|step| step.id == id && access.sees(&step.namespace))?;
-        let step = task.steps.swap_remove(place);
-        Some((task, step))
-    });
-    found.ok_or_else(|| {
+    let unknown = || {
         let detail =
             format!("there is no step {id}: it was never submitted here, or is forgotten (work.history)");
         Problem::new(Kind::NoSuchStep, detail)
-    })
+    };
+    let is_seen = |step: &StepRecord| step.id == id && access.sees(&step.namespace);
+    let task = app.work.task_outline(id.task).await?.ok_or_else(unknown)?;
+    if !task.steps.iter().any(is_seen) {
+        return Err(unknown());
+    }
+    // Of all the payloads in the task, this one only.
+    let one = holdoff_work::Page::first(1).with_payloads();
+    let step = app.work.list(&Filter::step(id), &one).await?.pop().ok_or_else(unknown)?;
+    Ok((task, step))
 }
 
 /// The fencing token and the state: whatever is done to a step changes one of them.

@@ -43,7 +43,7 @@ pub(crate) async fn cancel(app: &App, access: &Access, id: TaskId) -> Result<(u6
     filter.namespace = access.only(None)?;
     let count = app.work.act(&filter, &Action::Cancel).await?;
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
-    let task = app.work.task(id).await?.filter(is_seen);
+    let task = app.work.task_outline(id).await?.filter(is_seen);
     if count == 0 && task.is_none() {
         return Err(unknown(id));
     }

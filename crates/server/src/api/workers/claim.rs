@@ -141,9 +141,8 @@ pub(super) async fn claim(
         claimer.claim(limit, lease).await?
     } else {
         let _place = app.pull.place()?;
-        let waiting = claimer.claim_within(limit, lease, wait);
-        // A daemon that stops keeps nobody waiting for what it will not give out.
-        app.stopping.run_until_cancelled(waiting).await.unwrap_or(Ok(Vec::new()))?
+        // A daemon that stops keeps nobody waiting, and takes nothing from a store that it does not give out.
+        claimer.claim_until(limit, lease, wait, app.stopping.cancelled()).await?
     };
     Ok(Json(Claimed { items: claims.iter().map(ClaimedStep::new).collect() }).into_response())
 }

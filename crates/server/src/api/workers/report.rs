@@ -197,7 +197,7 @@ async fn held(app: &App, access: &Access, step: &str, token: u64) -> Result<(Cla
         Some(namespace) => access.sees(namespace),
         // It is not held: whose it is must be looked up.
         None if access.only(None)?.is_some() => {
-            let task = app.work.task(step.task).await?;
+            let task = app.work.task_outline(step.task).await?;
             let steps = task.iter().flat_map(|task| &task.steps);
             steps.into_iter().any(|one| one.id == step && access.sees(&one.namespace))
         }

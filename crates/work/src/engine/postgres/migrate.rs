@@ -10,6 +10,7 @@ pub(super) const COMPONENT: Component = Component {
         Migration { version: 1, breaks_before: 1, sql: include_str!("schema.sql") },
         Migration { version: 2, breaks_before: 1, sql: next_due::POSTGRES },
         Migration { version: 3, breaks_before: 1, sql: include_str!("versions.sql") },
-        Migration { version: 4, breaks_before: 1, sql: include_str!("look.sql") },
+        Migration { version: 4, breaks_before: 1, sql: include_str!("workers.sql") },
+        Migration { version: 5, breaks_before: 1, sql: include_str!("look.sql") },
     ],
 };

@@ -1,8 +1,8 @@
-//! Numbers for names: policies, lanes, workers; and what is paused.
+//! Numbers for names: policies, lanes; and what is paused.
 
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 
-use crate::store::{LaneId, Pausable, PolicyNumber, PolicyRow, Result, WorkerId};
+use crate::store::{LaneId, LaneLimits, Pausable, PolicyNumber, PolicyRow, Result};
 use crate::{Kind, Lane};
 
 pub(super) async fn publish(pool: &PgPool, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
@@ -31,18 +31,18 @@ pub(super) async fn policy(pool: &PgPool, number: PolicyNumber) -> Result<Option
     Ok(sqlx::query_scalar(query).bind(number).fetch_optional(pool).await?)
 }
 
-pub(super) async fn lanes(pool: &PgPool, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+pub(super) async fn lanes(pool: &PgPool, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
     let mut numbers = Vec::with_capacity(lanes.len());
     for lane in lanes {
         numbers.push(match find(pool, lane).await? {
             Some(number) => number,
-            None => make(pool, lane).await?,
+            None => make(pool, lane, limits).await?,
         });
     }
     Ok(numbers)
 }
 
-async fn find(pool: &PgPool, lane: &Lane) -> Result<Option<LaneId>> {
+async fn find(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<LaneId>> {
     let query = "select id from holdoff.lanes
         where namespace = $1 and queue = $2 and operation = $3 and kind = $4 and priority = $5";
     let found = sqlx::query_scalar(query)
@@ -51,14 +51,22 @@ async fn find(pool: &PgPool, lane: &Lane) -> Result<Option<LaneId>> {
         .bind(&lane.operation)
         .bind(lane.kind.code())
         .bind(i16::from(lane.priority));
-    Ok(found.fetch_optional(pool).await?)
+    Ok(found.fetch_optional(store).await?)
 }
 
 /// Makes a lane. Whether it is paused is looked up under the same lock that pausing takes, so that neither misses
-/// the other.
-async fn make(pool: &PgPool, lane: &Lane) -> Result<LaneId> {
+/// the other. Lanes are made one after the other, so that no two of them are the last that may be made.
+async fn make(pool: &PgPool, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
     let mut tx = pool.begin().await?;
     sqlx::query("lock table holdoff.paused in share mode").execute(&mut *tx).await?;
+    sqlx::query("lock table holdoff.lanes in share row exclusive mode").execute(&mut *tx).await?;
+    // Somebody may have made it while this waited.
+    if let Some(number) = find(&mut *tx, lane).await? {
+        return Ok(number);
+    }
+    let count = "select count(*), count(*) filter (where namespace = $1) from holdoff.lanes";
+    let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
+    limits.check(lane, in_all, in_namespace)?;
     let insert = "insert into holdoff.lanes (namespace, queue, operation, kind, priority, paused)
         values ($1, $2, $3, $4, $5, exists (
             select from holdoff.paused p where p.namespace = $1
@@ -85,11 +93,6 @@ pub(super) async fn all_lanes(pool: &PgPool) -> Result<Vec<(LaneId, Lane)>> {
         (id, Lane { namespace, queue, operation, kind: Kind::of_code(kind), priority })
     };
     Ok(rows.into_iter().map(lane).collect())
-}
-
-pub(super) async fn register(pool: &PgPool, name: &str) -> Result<WorkerId> {
-    let insert = "insert into holdoff.workers (name) values ($1) returning id";
-    Ok(sqlx::query_scalar(insert).bind(name).fetch_one(pool).await?)
 }
 
 pub(super) async fn pause(

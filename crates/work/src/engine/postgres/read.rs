@@ -22,10 +22,10 @@ pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn task(pool: &PgPool, id: TaskId) -> Result<Option<TaskRecord>> {
+pub(super) async fn task(pool: &PgPool, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
     // One moment for both tables: a step that finishes meanwhile is in one of them.
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
-    let page = Page { limit: u32::MAX, ..Page::default().with_payloads() };
+    let page = Page { limit: u32::MAX, with_payloads, ..Page::default() };
     let filter = Filter::task(id);
     let mut steps = select(&mut tx, &filter, &page, Table::Steps, None).await?;
     steps.extend(select(&mut tx, &filter, &page, Table::Done, None).await?);

@@ -7,6 +7,7 @@ pub(super) const COMPONENT: Component = Component {
     migrations: &[
         Migration { version: 1, breaks_before: 1, sql: include_str!("schema.sql") },
         Migration { version: 2, breaks_before: 1, sql: include_str!("versions.sql") },
-        Migration { version: 3, breaks_before: 1, sql: include_str!("look.sql") },
+        Migration { version: 3, breaks_before: 1, sql: include_str!("workers.sql") },
+        Migration { version: 4, breaks_before: 1, sql: include_str!("look.sql") },
     ],
 };

@@ -1,9 +1,9 @@
-//! Numbers for names: policies, lanes, workers; and what is paused.
+//! Numbers for names: policies, lanes; and what is paused.
 
 use sqlx::{SqliteConnection, SqlitePool};
 
 use super::Write;
-use crate::store::{LaneId, Pausable, PolicyNumber, PolicyRow, Result, WorkerId};
+use crate::store::{LaneId, LaneLimits, Pausable, PolicyNumber, PolicyRow, Result};
 use crate::{Kind, Lane};
 
 pub(super) async fn publish(mut write: Write, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>> {
@@ -25,27 +25,46 @@ pub(super) async fn publish(mut write: Write, policies: &[PolicyRow]) -> Result<
     Ok(numbers)
 }
 
-pub(super) async fn lanes(mut write: Write, lanes: &[Lane]) -> Result<Vec<LaneId>> {
+pub(super) async fn lanes(mut write: Write, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>> {
     let mut numbers = Vec::with_capacity(lanes.len());
     for lane in lanes {
-        let insert = "insert into holdoff_lanes (namespace, queue, operation, kind, priority, paused)
-            values (?1, ?2, ?3, ?4, ?5, exists (
-                select 1 from holdoff_paused p where p.namespace = ?1
-                and ((p.what = 0 and p.name = ?2) or (p.what = 1 and p.name = ?3))))
-            on conflict (namespace, queue, operation, kind, priority) do update set kind = excluded.kind
-            returning id";
-        let number = sqlx::query_scalar(insert)
-            .bind(&lane.namespace)
-            .bind(&lane.queue)
-            .bind(&lane.operation)
-            .bind(lane.kind.code())
-            .bind(lane.priority)
-            .fetch_one(&mut *write.tx)
-            .await?;
-        numbers.push(number);
+        numbers.push(match find(&mut write.tx, lane).await? {
+            Some(number) => number,
+            None => make(&mut write.tx, lane, limits).await?,
+        });
     }
     write.tx.commit().await?;
     Ok(numbers)
+}
+
+async fn find(tx: &mut SqliteConnection, lane: &Lane) -> Result<Option<LaneId>> {
+    let query = "select id from holdoff_lanes
+        where namespace = ?1 and queue = ?2 and operation = ?3 and kind = ?4 and priority = ?5";
+    let found = sqlx::query_scalar(query)
+        .bind(&lane.namespace)
+        .bind(&lane.queue)
+        .bind(&lane.operation)
+        .bind(lane.kind.code())
+        .bind(lane.priority);
+    Ok(found.fetch_optional(tx).await?)
+}
+
+async fn make(tx: &mut SqliteConnection, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
+    let count = "select count(*), count(*) filter (where namespace = ?1) from holdoff_lanes";
+    let (in_all, in_namespace) = sqlx::query_as(count).bind(&lane.namespace).fetch_one(&mut *tx).await?;
+    limits.check(lane, in_all, in_namespace)?;
+    let insert = "insert into holdoff_lanes (namespace, queue, operation, kind, priority, paused)
+        values (?1, ?2, ?3, ?4, ?5, exists (
+            select 1 from holdoff_paused p where p.namespace = ?1
+            and ((p.what = 0 and p.name = ?2) or (p.what = 1 and p.name = ?3))))
+        returning id";
+    let number = sqlx::query_scalar(insert)
+        .bind(&lane.namespace)
+        .bind(&lane.queue)
+        .bind(&lane.operation)
+        .bind(lane.kind.code())
+        .bind(lane.priority);
+    Ok(number.fetch_one(tx).await?)
 }
 
 pub(super) async fn all_lanes(pool: &SqlitePool) -> Result<Vec<(LaneId, Lane)>> {
@@ -56,13 +75,6 @@ pub(super) async fn all_lanes(pool: &SqlitePool) -> Result<Vec<(LaneId, Lane)>> 
         (id, Lane { namespace, queue, operation, kind: Kind::of_code(kind), priority })
     };
     Ok(rows.into_iter().map(lane).collect())
-}
-
-pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {
-    let insert = "insert into holdoff_workers (name, started_at) values (?1, ?2) returning id";
-    let id = sqlx::query_scalar(insert).bind(name).bind(write.now).fetch_one(&mut *write.tx).await?;
-    write.tx.commit().await?;
-    Ok(id)
 }
 
 pub(super) async fn pause(

@@ -15,10 +15,15 @@ use crate::record::{AttemptRecord, Moment, QueueStats, TaskRecord};
 use crate::store::Result;
 use crate::{TaskId, TaskState};
 
-pub(super) async fn task(readers: &SqlitePool, now: i64, id: TaskId) -> Result<Option<TaskRecord>> {
+pub(super) async fn task(
+    readers: &SqlitePool,
+    now: i64,
+    id: TaskId,
+    with_payloads: bool,
+) -> Result<Option<TaskRecord>> {
     // One moment for both tables: a step that finishes meanwhile is in one of them.
     let mut tx = readers.begin().await?;
-    let page = Page { limit: u32::MAX, ..Page::default().with_payloads() };
+    let page = Page { limit: u32::MAX, with_payloads, ..Page::default() };
     let filter = Filter::task(id);
     let mut steps = select(&mut tx, now, &filter, &page, Table::Steps, None).await?;
     steps.extend(select(&mut tx, now, &filter, &page, Table::Done, None).await?);

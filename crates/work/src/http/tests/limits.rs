@@ -90,6 +90,31 @@ async fn a_dead_destination_gets_no_more_calls() {
 }
 
 #[tokio::test]
+async fn impatience_opens_no_breaker() {
+    let server = Server::start(|request, stream| async move {
+        if request.line.starts_with("GET /slow") {
+            super::server::hold(stream).await;
+        } else {
+            say(stream, answer(200, "", "")).await;
+        }
+    })
+    .await;
+    let breaker = BreakerOptions { min_calls: 2, ..BreakerOptions::default() };
+    let mut settings = limited(|limits| limits.breaker = breaker);
+    settings.timeout = Duration::from_millis(100);
+    let runner = runner(&settings);
+    let impatient = HttpStep::get(server.url("/slow")).timeout(Duration::from_millis(10));
+    for _ in 0..10 {
+        assert_eq!(class(&fault(&runner, &impatient).await), Class::Timeout);
+    }
+    run(&runner, &HttpStep::get(server.url("/"))).await.unwrap();
+    // Whoever waits as long as everybody does has something to say: one of two calls that count has failed.
+    let patient = HttpStep::get(server.url("/slow")).timeout(Duration::from_millis(100));
+    assert_eq!(class(&fault(&runner, &patient).await), Class::Timeout);
+    busy(&fault(&runner, &HttpStep::get(server.url("/"))).await);
+}
+
+#[tokio::test]
 async fn the_callers_own_mistakes_open_no_breaker() {
     let server = Server::saying(answer(404, "", "")).await;
     let breaker = BreakerOptions { min_calls: 2, ..BreakerOptions::default() };

@@ -148,8 +148,13 @@ async fn locks_are_listed_by_namespace_and_key() {
             }
         }
         let list = |held: bool, prefix: &str, limit: u32| {
-            let listing =
-                Listing { namespace: Some(namespace.clone()), held, prefix: prefix.to_owned(), limit };
+            let listing = Listing {
+                namespace: Some(namespace.clone()),
+                held,
+                prefix: prefix.to_owned(),
+                limit,
+                after: None,
+            };
             let engine = &engine;
             async move {
                 let records = engine.list(&listing).await.unwrap();

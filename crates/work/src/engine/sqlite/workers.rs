@@ -1,0 +1,74 @@
+//! Workers by name, and forgetting those that are gone.
+
+use sqlx::SqlitePool;
+
+use super::Write;
+use crate::store::{Result, WORKERS_FORGOTTEN, WorkerId};
+
+const HOUR: i64 = 60 * 60 * 1_000_000;
+
+/// A name has one row. Those of an earlier release may have left several: the latest stands for all.
+pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {
+    let update = "update holdoff_workers set seen_at = ?2
+        where id = (select max(id) from holdoff_workers where name = ?1) returning id";
+    let known = sqlx::query_scalar(update).bind(name).bind(write.now).fetch_optional(&mut *write.tx).await?;
+    let number = match known {
+        Some(number) => number,
+        None => {
+            let insert =
+                "insert into holdoff_workers (name, started_at, seen_at) values (?1, ?2, ?2) returning id";
+            sqlx::query_scalar(insert).bind(name).bind(write.now).fetch_one(&mut *write.tx).await?
+        }
+    };
+    write.tx.commit().await?;
+    Ok(number)
+}
+
+pub(super) async fn seen(mut write: Write, worker: WorkerId, name: &str) -> Result<()> {
+    let upsert = "insert into holdoff_workers (id, name, started_at, seen_at) values (?1, ?2, ?3, ?3)
+        on conflict (id) do update set seen_at = excluded.seen_at";
+    sqlx::query(upsert).bind(worker).bind(name).bind(write.now).execute(&mut *write.tx).await?;
+    write.tx.commit().await?;
+    Ok(())
+}
+
+/// A row without a time belongs to an earlier release, which may be there for long without a word.
+const IS_ANY_OLD: &str = "select exists (select 1 from holdoff_workers
+    where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1)";
+
+/// To find out who is mentioned is to read everything: it is done when somebody has been gone for two hours, and then
+/// for all who have been for one.
+pub(super) async fn is_any_old(readers: &SqlitePool, now: i64) -> Result<bool> {
+    Ok(sqlx::query_scalar(IS_ANY_OLD).bind(now.saturating_sub(2 * HOUR)).fetch_one(readers).await?)
+}
+
+/// Everybody who is mentioned.
+const MENTIONED: &str =
+    "create temp table if not exists holdoff_mentioned (worker integer primary key) without rowid";
+
+pub(super) async fn forget(mut write: Write) -> Result<u64> {
+    let (tx, now) = (&mut *write.tx, write.now);
+    sqlx::query(MENTIONED).execute(&mut *tx).await?;
+    sqlx::query("delete from temp.holdoff_mentioned").execute(&mut *tx).await?;
+    let look = "insert into temp.holdoff_mentioned
+        select worker from holdoff_steps where worker is not null
+        union select worker from holdoff_attempts where worker is not null
+        union select worker from holdoff_done where worker is not null";
+    sqlx::query(look).execute(&mut *tx).await?;
+    // The last number is kept: SQLite would give it to somebody else.
+    let forget = "delete from holdoff_workers where id in (
+            select id from holdoff_workers
+            where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1
+                and id not in (select worker from temp.holdoff_mentioned)
+                and id < (select max(id) from holdoff_workers)
+            limit ?2)";
+    let long_ago = now.saturating_sub(HOUR);
+    let gone = sqlx::query(forget).bind(long_ago).bind(WORKERS_FORGOTTEN).execute(&mut *tx).await?;
+    // Those who stay are looked at again in an hour.
+    let keep = "update holdoff_workers set seen_at = ?2
+        where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1
+            and (id in (select worker from temp.holdoff_mentioned) or id = (select max(id) from holdoff_workers))";
+    sqlx::query(keep).bind(long_ago).bind(now).execute(&mut *tx).await?;
+    write.tx.commit().await?;
+    Ok(gone.rows_affected())
+}

@@ -1,0 +1,81 @@
+//! A worker under its name. It says now and then that it is still there: of whom nothing is heard for an hour, and who
+//! is mentioned nowhere, the store keeps no name.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdoff_policy::Policy;
+
+use crate::clock;
+use crate::patience::patiently;
+use crate::store::{Result, Store, WorkerId};
+
+/// How often it says so, about.
+pub(crate) const SAY_EVERY: Duration = Duration::from_secs(10 * 60);
+
+#[derive(Debug)]
+pub(crate) struct Presence {
+    pub(crate) id: WorkerId,
+    name: String,
+    /// When it said so last, in seconds of this process's clock.
+    said: AtomicU64,
+}
+
+impl Presence {
+    /// Takes the name down.
+    pub(crate) async fn new(store: &dyn Store, patience: &Policy, name: &str) -> Result<Self> {
+        let id = patiently(patience, |_| store.register(name)).await?;
+        Ok(Self { id, name: name.to_owned(), said: AtomicU64::new(clock::now().as_secs()) })
+    }
+
+    /// Says that it is there, if it is time to. Nothing depends on a single one of these.
+    pub(crate) async fn say(&self, store: &dyn Store) {
+        let (now, said) = (clock::now().as_secs(), self.said.load(Ordering::Relaxed));
+        if now.saturating_sub(said) < SAY_EVERY.as_secs() {
+            return;
+        }
+        // Whoever comes at the same time leaves it to this one.
+        if self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && let Err(error) = store.seen(self.id, &self.name).await
+        {
+            tracing::debug!(%error, "the store was not told that a worker is there; it is tried again");
+        }
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use sqlx::{Connection, SqliteConnection};
+
+    use super::Presence;
+    use crate::{clock, engine};
+
+    async fn names(url: &str) -> Vec<(i32, String)> {
+        let mut file = SqliteConnection::connect(url).await.unwrap();
+        sqlx::query_as("select id, name from holdoff_workers order by id").fetch_all(&mut file).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_was_forgotten_is_known_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("work.db").display());
+        let store = engine::open(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        let presence = Presence::new(&*store, &crate::patience::for_callers(), "here").await.unwrap();
+        store.register("later").await.unwrap();
+        let mut file = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query("delete from holdoff_workers where name = 'here'").execute(&mut file).await.unwrap();
+
+        presence.say(&*store).await;
+        assert_eq!(names(&url).await.len(), 1, "it has said so only just now");
+        // Not for longer than needed: who waits for the store would find its time up.
+        tokio::time::pause();
+        tokio::time::advance(super::SAY_EVERY).await;
+        tokio::time::resume();
+        presence.say(&*store).await;
+        assert_eq!(names(&url).await, [(presence.id, "here".to_owned()), (2, "later".to_owned())]);
+        assert_eq!(presence.said.load(Ordering::Relaxed), clock::now().as_secs());
+    }
+}
