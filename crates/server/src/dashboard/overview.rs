@@ -70,6 +70,8 @@ struct Rates {
     retried: String,
     failed: String,
     per_second: String,
+    /// How long the step has been due that is longest due, unless it is paused.
+    oldest: String,
 }
 
 /// What is failing, since when, and why.
@@ -86,6 +88,8 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
     let broken = if own.is_none() { app.broken.names() } else { Vec::new() };
     let windows = WINDOWS.into_iter().map(|(known, name, _)| (known, name, known == word)).collect();
     let is_empty = lanes.is_empty();
+    let waits = lanes.iter().filter(|lane| !lane.paused && lane.due > 0);
+    let oldest = waits.map(|lane| lane.oldest_due).max().unwrap_or_default();
     render(&Overview {
         alarms: alarms(&app, &lanes, &pulse, &broken, own.is_none()),
         totals: totals(&lanes),
@@ -94,7 +98,7 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
         window,
         windows,
         plot: plot(&pulse),
-        rates: rates(&pulse, span),
+        rates: rates(&pulse, span, oldest),
         classes: classes(&pulse),
         attempts: attempts(&pulse),
         operations: failing(&pulse.operations, "operation"),
@@ -191,7 +195,7 @@ fn worth_drawing(beats: &[Beat]) -> &[Beat] {
     full.get(first.min(full.len().saturating_sub(LEAST))..).unwrap_or(full)
 }
 
-fn rates(pulse: &Pulse, span: Duration) -> Rates {
+fn rates(pulse: &Pulse, span: Duration, oldest: Duration) -> Rates {
     let sum = |count: fn(&Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
     let ended = sum(|beat| beat.succeeded + beat.failed);
     let tenths = ended * 10 / span.as_secs().max(1);
@@ -200,6 +204,7 @@ fn rates(pulse: &Pulse, span: Duration) -> Rates {
         succeeded: words::number(sum(|beat| beat.succeeded)),
         retried: words::number(sum(|beat| beat.retried)),
         failed: words::number(sum(|beat| beat.failed)),
+        oldest: words::coarse(oldest),
         per_second: format!("{}.{}", tenths / 10, tenths % 10),
     }
 }
