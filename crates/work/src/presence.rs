@@ -43,14 +43,14 @@ impl Presence {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(feature = "sqlite")]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
 
     use sqlx::{Connection, SqliteConnection};
 
     use super::Presence;
-    use crate::store::Store;
     use crate::{clock, engine};
 
     async fn names(url: &str) -> Vec<(i32, String)> {
