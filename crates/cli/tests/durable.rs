@@ -30,11 +30,10 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "warn"]);
         let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
-        let said = process.greeting(3);
-        assert_eq!(said[1], "work is kept in data/holdoff.db (SQLite)");
-        assert_eq!(said[2], "policies are those of holdoff.toml");
-        let greeting = &said[0];
-        let address = greeting.split("http://").nth(1).expect(greeting).to_owned();
+        let [greeting, place, file] = process.greeting();
+        assert_eq!(place, "work is kept in data/holdoff.db (SQLite)");
+        assert_eq!(file, "policies are those of holdoff.toml");
+        let address = greeting.split("http://").nth(1).expect(&greeting).to_owned();
         Self { process, address }
     }
 

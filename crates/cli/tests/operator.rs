@@ -2,6 +2,7 @@
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a test may sleep between two looks")]
 
 mod process;
 
@@ -64,7 +65,7 @@ fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
         .current_dir(folder)
         .stderr(File::create(log).unwrap());
     let mut daemon = Process::start(&mut command);
-    let greeting = daemon.greeting(1).remove(0);
+    let [greeting] = daemon.greeting();
     let address = greeting.trim().split("http://").nth(1).expect("it says where it serves").to_owned();
     (daemon, address)
 }

@@ -25,7 +25,7 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
         command.args(["serve", "--data", "data", "--log", "warn"]).args(flags);
         let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
-        let greeting = process.greeting(1).remove(0);
+        let [greeting] = process.greeting();
         let address = greeting.split("http://").nth(1).expect(&greeting).replace("0.0.0.0", "127.0.0.1");
         Self { _process: process, address }
     }

@@ -43,7 +43,8 @@ impl Presence {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(feature = "sqlite")]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
 

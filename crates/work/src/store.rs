@@ -317,15 +317,16 @@ impl LaneLimits {
     /// Whether a lane may be made where there are so many.
     pub(crate) fn check(self, lane: &Lane, in_all: i64, in_namespace: i64) -> Result<()> {
         let is_full = |count: i64, limit| u64::try_from(count).unwrap_or(0) >= limit;
-        let (place, limit, setting) = if is_full(in_namespace, self.in_namespace) {
-            ("the namespace has", self.in_namespace, "work.max_namespace_lanes")
+        let (limit, setting) = if is_full(in_namespace, self.in_namespace) {
+            (self.in_namespace, "work.max_namespace_lanes")
         } else if is_full(in_all, self.in_all) {
-            ("the store has", self.in_all, "work.max_lanes")
+            (self.in_all, "work.max_lanes")
         } else {
             return Ok(());
         };
-        let Lane { namespace, queue, operation, .. } = lane.clone();
-        Err(InvalidTask::TooManyLanes { namespace, queue, operation, place, limit, setting }.into())
+        let Lane { namespace, queue, operation, .. } = lane;
+        let lane = format!("namespace `{namespace}`, queue `{queue}`, operation `{operation}`").into();
+        Err(InvalidTask::TooManyLanes { lane, limit, setting }.into())
     }
 }
 

@@ -54,7 +54,8 @@ impl Node {
             command.args(["--grace", how.grace]);
         }
         let mut process = Process::start(&mut command);
-        let greeting: Value = serde_json::from_str(&process.greeting(1)[0]).expect("it says where it serves");
+        let [greeting] = process.greeting();
+        let greeting: Value = serde_json::from_str(&greeting).expect("it says where it serves");
         let url = greeting["url"].as_str().unwrap().to_owned();
         Self { process, url, client: Client::new(), how }
     }

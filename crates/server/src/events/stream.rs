@@ -45,11 +45,12 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
     let Listening { mut events, mut knows } = listening;
     // Before that, a change would be found by nobody.
     while !*knows.borrow_and_update() {
-        match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return,
-            Err(_) if sender.send(STILL_HERE).await.is_err() => return,
-            Err(_) => {}
+        let is_over = match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
+            Ok(changed) => changed.is_err(),
+            Err(_) => sender.send(STILL_HERE).await.is_err(),
+        };
+        if is_over {
+            return;
         }
     }
     let mut text = Bytes::from_static(first.as_bytes());

@@ -19,20 +19,14 @@ pub enum InvalidTask {
     },
     /// It would need a lane that may not be made: namespace, queue, operation, kind and priority together are one.
     #[error(
-        "queue `{queue}` and operation `{operation}` of namespace `{namespace}` would be a new lane, and {place} {limit} already, as many as may be ({setting}): use names that are there, or raise the limit"
+        "{lane} would be a new lane, and there are {limit} already, as many as may be ({setting}): use names that are there, or raise the limit"
     )]
     TooManyLanes {
-        /// The namespace.
-        namespace: String,
-        /// The queue.
-        queue: String,
-        /// The operation.
-        operation: String,
-        /// Where there are as many as there may be: "the store has", "the namespace has".
-        place: &'static str,
+        /// What it would be for.
+        lane: Box<str>,
         /// How many there may be.
         limit: u64,
-        /// What limits it.
+        /// What limits it: the lanes of the namespace, or all of them.
         setting: &'static str,
     },
     /// A name that cannot be used.

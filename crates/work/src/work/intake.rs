@@ -207,7 +207,8 @@ fn abandoned() -> Error {
     Error::Store { transient: true, source: why.into() }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(feature = "sqlite")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::NewStep;

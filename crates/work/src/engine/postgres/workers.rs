@@ -11,14 +11,10 @@ pub(super) async fn register(pool: &PgPool, name: &str) -> Result<WorkerId> {
     sqlx::query("lock table holdoff.workers in share row exclusive mode").execute(&mut *tx).await?;
     let update = "update holdoff.workers set seen_at = clock_timestamp()
         where id = (select max(id) from holdoff.workers where name = $1) returning id";
-    let known = sqlx::query_scalar(update).bind(name).fetch_optional(&mut *tx).await?;
-    let number = match known {
+    let insert = "insert into holdoff.workers (name, seen_at) values ($1, clock_timestamp()) returning id";
+    let number = match sqlx::query_scalar(update).bind(name).fetch_optional(&mut *tx).await? {
         Some(number) => number,
-        None => {
-            let insert =
-                "insert into holdoff.workers (name, seen_at) values ($1, clock_timestamp()) returning id";
-            sqlx::query_scalar(insert).bind(name).fetch_one(&mut *tx).await?
-        }
+        None => sqlx::query_scalar(insert).bind(name).fetch_one(&mut *tx).await?,
     };
     tx.commit().await?;
     Ok(number)

@@ -11,14 +11,11 @@ const HOUR: i64 = 60 * 60 * 1_000_000;
 pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {
     let update = "update holdoff_workers set seen_at = ?2
         where id = (select max(id) from holdoff_workers where name = ?1) returning id";
-    let known = sqlx::query_scalar(update).bind(name).bind(write.now).fetch_optional(&mut *write.tx).await?;
-    let number = match known {
+    let insert = "insert into holdoff_workers (name, started_at, seen_at) values (?1, ?2, ?2) returning id";
+    let known = sqlx::query_scalar(update).bind(name).bind(write.now).fetch_optional(&mut *write.tx);
+    let number = match known.await? {
         Some(number) => number,
-        None => {
-            let insert =
-                "insert into holdoff_workers (name, started_at, seen_at) values (?1, ?2, ?2) returning id";
-            sqlx::query_scalar(insert).bind(name).bind(write.now).fetch_one(&mut *write.tx).await?
-        }
+        None => sqlx::query_scalar(insert).bind(name).bind(write.now).fetch_one(&mut *write.tx).await?,
     };
     write.tx.commit().await?;
     Ok(number)
