@@ -60,7 +60,7 @@ pub(super) async fn release(
     form: String,
 ) -> Result<Response, Problem> {
     let form = Query::read(&form);
-    let namespace = visitor.access.namespace(Some(form.get("namespace").to_owned()))?;
+    let namespace = visitor.access.namespace(form.text("namespace"))?;
     let key = form.get("key");
     let holder = app.locks.with_namespace(&namespace)?.force_release(key).await?;
     let count = u64::from(holder.is_some());

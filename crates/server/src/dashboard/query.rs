@@ -42,6 +42,11 @@ impl Query {
         self.all(key).next().unwrap_or_default()
     }
 
+    /// The same, if there is one.
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        Some(self.get(key)).filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+
     pub(super) fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -93,7 +98,7 @@ impl Query {
     }
 
     fn form(&self, access: &Access) -> Result<FilterForm, String> {
-        let text = |key: &str| Some(self.get(key)).filter(|text| !text.is_empty()).map(str::to_owned);
+        let text = |key: &str| self.text(key);
         let time = |key: &str| {
             let parsed = text(key).map(|text| holdoff_policy::parse_duration(&text));
             let wrong = |why| format!("{key}: expected a time such as \"5m\" or \"2h\": {why}");

@@ -60,7 +60,7 @@ pub(super) async fn pause(
     form: String,
 ) -> Result<Response, Problem> {
     let form = Query::read(&form);
-    let namespace = visitor.access.namespace(Some(form.get("namespace").to_owned()))?;
+    let namespace = visitor.access.namespace(form.text("namespace"))?;
     let (what, name) = match (form.get("queue"), form.get("operation")) {
         ("", operation) => (Pausable::Operation, operation),
         (queue, "") => (Pausable::Queue, queue),
