@@ -89,7 +89,19 @@ impl Door {
         text: &str,
         peer: Option<Peer>,
     ) -> Result<Arc<crate::TokenRecord>, Refusal> {
-        self.recognise(text, Scope::Read, peer).await
+        let token = self.recognise(text, Scope::Read, peer).await?;
+        // A session makes no other: it would outlive the token that both are from.
+        if token.session_of.is_some() {
+            return Err(Refusal::NoToken(Scope::Read));
+        }
+        self.pace(&token)?;
+        Ok(token)
+    }
+
+    /// Takes one from what a token may ask for; its sessions share that with it.
+    fn pace(&self, token: &crate::TokenRecord) -> Result<(), Refusal> {
+        let whose = token.session_of.as_ref().unwrap_or(&token.id);
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.take(whose, clock::now())).map_err(Refusal::TooFast)
     }
 
     /// Lets somebody in who may do what is needed. Pages take a session as well as a token.
@@ -106,14 +118,17 @@ impl Door {
             Need::Offered => return Ok(self.welcome(headers, peer).await),
             Need::Scope { scope, narrowed } => (scope, narrowed),
         };
-        let Some(text) = bearer(headers).or(session) else {
+        let sent = bearer(headers);
+        let Some(text) = sent.or(session) else {
             metrics::unauthenticated("missing");
             return Err(Refusal::NoToken(scope));
         };
         let token = self.recognise(text, scope, peer).await?;
-        if let Some(rates) = &self.rates {
-            rates.take(&token.id, clock::now()).map_err(Refusal::TooFast)?;
+        // A session is what a browser keeps, and opens pages alone.
+        if sent.is_some() && token.session_of.is_some() {
+            return Err(Refusal::NoToken(scope));
         }
+        self.pace(&token)?;
         if token.scope < scope {
             return Err(Refusal::TooLittle(scope));
         }
@@ -218,7 +233,7 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
 pub(crate) struct NothingDone;
 
 /// What stands after `Bearer`.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -31,6 +31,7 @@ mod whatif;
 mod windows;
 mod words;
 
+pub(crate) use assets::edition;
 pub(crate) use chrome::sent;
 pub(crate) use dress::dress;
 pub(crate) use session::cookie;

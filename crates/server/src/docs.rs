@@ -11,6 +11,7 @@ use crate::{api, dashboard};
 #[derive(Template)]
 #[template(path = "docs.html")]
 struct Docs {
+    edition: &'static str,
     about: String,
     groups: Vec<Group>,
 }
@@ -36,7 +37,7 @@ struct Row {
 pub(crate) async fn docs() -> Result<Response, Problem> {
     let document = api::document();
     let page =
-        Docs { about: document.info.description.clone().unwrap_or_default(), groups: groups(&document) };
+        Docs { edition: dashboard::edition(), about: document.info.description.clone().unwrap_or_default(), groups: groups(&document) };
     let page = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(dashboard::sent(page))
 }

@@ -16,8 +16,10 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
+use crate::access::Access;
 use crate::app::App;
 use crate::clock;
+use crate::keep::Keep;
 use crate::problem::{Kind, Problem, ProblemBody, spread};
 use look::Seen;
 
@@ -56,6 +58,9 @@ pub(crate) enum Telling {
 struct Listening {
     events: broadcast::Receiver<Arc<Event>>,
     knows: watch::Receiver<bool>,
+    telling: Telling,
+    /// By which they came in: it ends with that.
+    token: Option<(Keep, String)>,
 }
 
 /// Something changed.
@@ -88,7 +93,7 @@ impl Events {
             self.sender.subscribe()
         };
         self.came.notify_one();
-        Listening { events, knows }
+        Listening { events, knows, telling: Telling::Everything, token: None }
     }
 
     /// Whether nobody listens; then what was seen is not known any more.
@@ -124,18 +129,29 @@ impl Events {
         (status = 429, description = "Too many listen; come back after `Retry-After`.", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub(crate) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
-    seat(&app, &headers, Telling::Everything)
+pub(crate) async fn listen(
+    State(app): State<App>,
+    access: Access,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    seat(&app, &access, &headers, Telling::Everything)
 }
 
 /// Seats somebody who listens.
-pub(crate) fn seat(app: &App, headers: &HeaderMap, telling: Telling) -> Result<Response, Problem> {
+pub(crate) fn seat(
+    app: &App,
+    access: &Access,
+    headers: &HeaderMap,
+    telling: Telling,
+) -> Result<Response, Problem> {
     let Ok(seat) = Arc::clone(&app.events.seats).try_acquire_owned() else {
         let detail = format!("{MOST_LISTENERS} listen to this daemon already");
         return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
     };
     let came_back = headers.contains_key("last-event-id");
-    Ok(stream::answer(app.events.subscribe(), seat, came_back, telling, app.stopping.clone()))
+    let token = access.token_id().map(|id| (app.keep.clone(), id.to_owned()));
+    let listening = Listening { telling, token, ..app.events.subscribe() };
+    Ok(stream::answer(listening, seat, came_back, app.stopping.clone()))
 }
 
 /// Looks for changes as long as somebody listens, until the daemon stops.

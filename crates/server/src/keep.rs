@@ -28,6 +28,9 @@ type Result<T> = std::result::Result<T, Error>;
 /// The most tokens that are listed, newest first.
 pub(crate) const MOST_TOKENS: u32 = 1000;
 
+/// The most sessions that one token has at a time; a new one ends the oldest.
+const MOST_SESSIONS: u32 = 100;
+
 /// The tokens and the audit log of one store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Keep {
@@ -116,6 +119,11 @@ impl Keep {
 
     pub(crate) async fn find(&self, id: &str) -> Result<Option<Stored>> {
         self.engine.find(id).await
+    }
+
+    /// Whether the token with this id still opens anything.
+    pub(crate) async fn is_good(&self, id: &str) -> Result<bool> {
+        Ok(self.find(id).await?.is_some_and(|stored| stored.record.is_good(stored.now)))
     }
 
     pub(crate) async fn used(&self, id: &str) -> Result<()> {

@@ -17,7 +17,7 @@ mod maintain;
 mod run;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -206,13 +206,16 @@ fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
 
 /// Tells which destinations a worker leaves alone because requests to them fail. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Broken(Arc<Shared>);
+pub struct Broken(Weak<Shared>);
 
 impl Broken {
     /// Those that were called lately, by name.
     pub fn names(&self) -> Vec<String> {
         #[cfg(feature = "http")]
-        return self.0.http.as_ref().map(crate::HttpRunner::broken).unwrap_or_default();
+        return (self.0.upgrade().iter())
+            .filter_map(|shared| shared.http.as_ref())
+            .flat_map(crate::HttpRunner::broken)
+            .collect();
         #[cfg(not(feature = "http"))]
         Vec::new()
     }
@@ -221,7 +224,7 @@ impl Broken {
 impl Worker {
     /// Which destinations it leaves alone.
     pub fn broken(&self) -> Broken {
-        Broken(Arc::clone(&self.shared))
+        Broken(Arc::downgrade(&self.shared))
     }
 
     /// Stops gracefully: fetches no more, waits a while for what runs, puts back what does not end, and returns when

@@ -48,6 +48,14 @@ impl Access {
         }
     }
 
+    /// The token they came in by.
+    pub(crate) fn token_id(&self) -> Option<&str> {
+        match self {
+            Self::Token(token) => Some(&token.id),
+            Self::Loopback | Self::Nobody => None,
+        }
+    }
+
     /// The name of their token, if they need one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {

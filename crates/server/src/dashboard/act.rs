@@ -100,7 +100,7 @@ pub(super) async fn confirm(State(app): State<App>, visitor: Visitor) -> Result<
 #[utoipa::path(post, path = "/steps/act", tag = "pages", security(("token" = ["admin", "namespace"])),
     responses((status = 303, description = "It is done.")))]
 pub(super) async fn act(State(app): State<App>, visitor: Visitor, form: String) -> Result<Response, Problem> {
-    let form = Query::read(&form);
+    let form = Query::form(&form);
     let word = word_of(form.get("action"));
     let (action, ..) = action(form.get("action"))?;
     let filter = meant(&visitor, &form)?;

@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
+use super::chrome::Visitor;
 use crate::problem::{Kind, Problem};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -35,21 +36,28 @@ static EDITION: LazyLock<String> = LazyLock::new(|| {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 });
 
-pub(super) fn edition() -> &'static str {
+pub(crate) fn edition() -> &'static str {
     &EDITION
 }
 
 /// A style, a script or the icon.
 #[utoipa::path(get, path = "/assets/{name}", tag = "pages", security(()),
     params(("name" = String, Path, description = "Its name.")), responses((status = 200, description = "It.")))]
-pub(super) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn asset(
+    Path(name): Path<String>,
+    visitor: Visitor,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let found = ASSETS.iter().find(|(known, ..)| *known == name);
     let (_, kind, bytes) =
         found.ok_or_else(|| Problem::new(Kind::NoSuchPage, "there is no such part of a page"))?;
+    // Another release may have asked, while one takes the place of the other.
+    let is_ours = visitor.query.get("v") == edition();
+    let keep = if is_ours { "public, max-age=31536000, immutable" } else { "no-cache" };
     let etag = format!("\"{}\"", edition());
     let headers_out = [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable")),
+        (CACHE_CONTROL, HeaderValue::from_static(keep)),
         (ETAG, HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"\""))),
     ];
     if headers.get(IF_NONE_MATCH).is_some_and(|seen| *seen == etag) {

@@ -62,7 +62,7 @@ impl Visitor {
         let is_admin = self.access.is_admin();
         let sees = |(at, _, all): &(&str, &str, bool)| {
             // The audit log is for those who can be in it.
-            (!all || self.access.own().is_none()) && (*at != "/audit" || is_admin)
+            (!all || self.access.own().is_none()) && (is_admin || !matches!(*at, "/audit" | "/settings"))
         };
         Chrome {
             base: Arc::clone(&self.base),
@@ -133,14 +133,15 @@ impl Chrome {
 /// What was just done, from where its form sends the browser.
 fn said(query: &Query) -> Option<String> {
     let count: u64 = query.get("count").parse().unwrap_or(0);
+    let what: String = query.get("what").chars().take(200).collect();
     let steps = || words::many(count, "step", "steps");
     Some(match query.get("done") {
         "retry" => format!("{}: ready to be tried again.", steps()),
         "cancel" => format!("{}: cancelled with their tasks.", steps()),
         "discard" => format!("{}: given up for good.", steps()),
         "resolve" => "Resolved: the step is tried again.".to_owned(),
-        "pause" => "Paused: what runs goes on, and nothing more is given out.".to_owned(),
-        "resume" => "Resumed.".to_owned(),
+        "pause" => format!("{what}: paused. What runs goes on, and nothing more is given out."),
+        "resume" => format!("{what}: given out again, unless its queue or operation is paused as well."),
         "release" if count == 0 => "Nobody held the lock any more.".to_owned(),
         "release" => "Taken from its holder; the token was raised.".to_owned(),
         "publish" => "Published: in force on every node within moments.".to_owned(),

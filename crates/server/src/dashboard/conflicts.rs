@@ -6,10 +6,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use holdoff_work::{Format, Payload, StepRecord, StepState};
+use serde_json::value::RawValue;
 
 use super::chrome::{Chrome, Visitor, render};
 use super::query::Query;
-use super::step::text;
 use crate::api::{self, NamedStep};
 use crate::app::App;
 use crate::problem::{Kind, Problem};
@@ -36,7 +36,7 @@ pub(super) async fn conflict(
     NamedStep(id): NamedStep,
 ) -> Result<Response, Problem> {
     let (_, step) = api::find_step(&app, &visitor.access, id).await?;
-    let payload = step.payload.as_ref().filter(|payload| is_text(payload)).map(text);
+    let payload = step.payload.as_ref().and_then(editable);
     render(&page(&visitor, step, payload, None))
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn resolve(
     NamedStep(id): NamedStep,
     form: String,
 ) -> Result<Response, Problem> {
-    let form = Query::read(&form);
+    let form = Query::form(&form);
     let (_, step) = api::find_step(&app, &visitor.access, id).await?;
     let written = form.get("payload").to_owned();
     let decided = match changed(&step, &written) {
@@ -83,27 +83,53 @@ fn page(visitor: &Visitor, step: StepRecord, payload: Option<String>, wrong: Opt
 
 /// The payload that was written, if it is another than before.
 fn changed(step: &StepRecord, written: &str) -> Result<Option<Payload>, Problem> {
-    let Some(before) = step.payload.as_ref().filter(|payload| is_text(payload)) else { return Ok(None) };
-    // Browsers end lines with a carriage return.
+    let Some(before) = &step.payload else { return Ok(None) };
+    let Some(shown) = editable(before) else { return Ok(None) };
+    // Browsers end lines with a carriage return, whatever was there before.
     let written = written.replace("\r\n", "\n");
-    if written.trim() == text(before).trim() {
+    if written == shown.replace("\r\n", "\n") {
         return Ok(None);
     }
     if before.format() != Format::Json {
         return Ok(Some(Payload::bytes(written.into_bytes())));
     }
-    let json: serde_json::Value = serde_json::from_str(&written)
+    // As it is written: numbers keep their digits, and keys their order.
+    let json: Box<RawValue> = serde_json::from_str(&written)
         .map_err(|why| Problem::new(Kind::InvalidBody, format!("this is no JSON: {why}")))?;
     Payload::json(&json).map(Some).map_err(|why| Problem::new(Kind::InvalidBody, why.to_string()))
 }
 
-/// Whether a payload can be changed by hand without losing any of it.
-fn is_text(payload: &Payload) -> bool {
+/// A payload as text that can be changed by hand without losing any of it; nothing if it is none.
+fn editable(payload: &Payload) -> Option<String> {
     const MOST: usize = 32 * 1024;
-    payload.as_bytes().len() <= MOST
-        && match payload.format() {
-            Format::Json => true,
-            Format::Empty => false,
-            _ => std::str::from_utf8(payload.as_bytes()).is_ok(),
+    let text = std::str::from_utf8(payload.as_bytes()).ok().filter(|text| text.len() <= MOST)?;
+    match payload.format() {
+        Format::Empty => None,
+        // Spread over lines, if nothing is lost by that: a number may have more digits than are understood.
+        Format::Json => {
+            let spread = serde_json::from_str(text).ok().map(|json: serde_json::Value| json);
+            let is_whole = spread.as_ref().is_some_and(|json| json.to_string() == text);
+            let spread = spread.filter(|_| is_whole).and_then(|json| serde_json::to_string_pretty(&json).ok());
+            Some(spread.unwrap_or_else(|| text.to_owned()))
         }
+        _ => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_spread_without_loss_is_shown_as_it_is() {
+        let shown = |json: &str| {
+            let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
+            editable(&Payload::json(&raw).unwrap()).unwrap()
+        };
+        assert_eq!(shown(r#"{"a":1,"b":2}"#), "{\n  \"a\": 1,\n  \"b\": 2\n}");
+        let large = r#"{"id":12345678901234567890123}"#;
+        assert_eq!(shown(large), large);
+        assert_eq!(editable(&Payload::bytes(b"a,b\r\n".to_vec())).unwrap(), "a,b\r\n");
+        assert!(editable(&Payload::bytes(vec![0xff])).is_none());
+    }
 }

@@ -2,14 +2,15 @@
 
 use askama::Template;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{ACCEPT, AUTHORIZATION, RETRY_AFTER};
+use axum::http::header::{ACCEPT, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::chrome::{Chrome, Visitor, sent};
-use super::{origin, query::Query};
-use crate::access::Access;
+use super::query::Query;
+use super::{origin, session};
+use crate::access::{Access, bearer};
 use crate::api;
 use crate::app::App;
 use crate::problem::{Kind, Problem, Said};
@@ -31,7 +32,7 @@ pub(crate) async fn dress(State(app): State<App>, request: Request, next: Next) 
     }
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     let asked = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    let has_token = request.headers().contains_key(AUTHORIZATION);
+    let has_token = bearer(request.headers()).is_some();
     let response = if is_look || has_token || origin::is_ours(request.headers()) {
         next.run(request).await
     } else {
@@ -42,6 +43,15 @@ pub(crate) async fn dress(State(app): State<App>, request: Request, next: Next) 
     let Some(said) = response.extensions().get::<Said>().cloned() else { return response };
     if response.status() == StatusCode::UNAUTHORIZED && is_look && !has_token {
         return to_login(&app, &asked).into_response();
+    }
+    if response.status() == StatusCode::UNAUTHORIZED && !has_token {
+        // A form of somebody whose session is over: nothing was done.
+        let detail = "your session is over, and nothing was done; log in, and send it again".to_owned();
+        let mut page = shown(&app, &response, Said { title: "Log in again", detail });
+        if let Ok(gone) = session::gone(&app).parse() {
+            page.headers_mut().insert(SET_COOKIE, gone);
+        }
+        return page;
     }
     shown(&app, &response, said)
 }

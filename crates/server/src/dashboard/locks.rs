@@ -10,7 +10,7 @@ use super::chrome::{Chrome, Visitor, render};
 use super::query::Query;
 use crate::app::App;
 use crate::keep::Deed;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 
 const MOST: u32 = 200;
 
@@ -59,9 +59,13 @@ pub(super) async fn release(
     visitor: Visitor,
     form: String,
 ) -> Result<Response, Problem> {
-    let form = Query::read(&form);
+    let form = Query::form(&form);
     let namespace = visitor.access.namespace(form.text("namespace"))?;
     let key = form.get("key");
+    let named = Key::new(&namespace, key).map_err(holdoff_lock::Error::from)?;
+    if form.get("digest") != hex(named.digest()) {
+        return Err(Problem::new(Kind::InvalidLock, "this form names another lock than the one it stood beside"));
+    }
     let holder = app.locks.with_namespace(&namespace)?.force_release(key).await?;
     let count = u64::from(holder.is_some());
     let deed = Deed::new("lock.force-release", key).within(namespace).times(count);

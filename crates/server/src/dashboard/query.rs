@@ -37,6 +37,13 @@ impl Query {
         Self { pairs: said.map(|(key, value)| (key.into_owned(), value.trim().to_owned())).collect() }
     }
 
+    /// A form, as it was sent: what somebody wrote, or what they mean, may begin or end with a space.
+    pub(super) fn form(text: &str) -> Self {
+        let pairs = form_urlencoded::parse(text.as_bytes()).take(MOST_PAIRS);
+        let said = pairs.filter(|(_, value)| !value.is_empty());
+        Self { pairs: said.map(|(key, value)| (key.into_owned(), value.into_owned())).collect() }
+    }
+
     /// The first value under this name; nothing is empty.
     pub(super) fn get(&self, key: &str) -> &str {
         self.all(key).next().unwrap_or_default()
@@ -91,13 +98,13 @@ impl Query {
 
     /// Which steps are meant, as far as this visitor sees them.
     pub(super) fn filter(&self, access: &Access) -> Result<Filter, Problem> {
-        self.form(access)
+        self.said(access)
             .map_err(|why| Problem::new(Kind::InvalidQuery, why))?
             .filter()
             .map_err(|why| Problem::new(Kind::InvalidQuery, why))
     }
 
-    fn form(&self, access: &Access) -> Result<FilterForm, String> {
+    fn said(&self, access: &Access) -> Result<FilterForm, String> {
         let text = |key: &str| self.text(key);
         let time = |key: &str| {
             let parsed = text(key).map(|text| holdoff_policy::parse_duration(&text));
@@ -153,6 +160,12 @@ mod tests {
         assert_eq!(query.without("state").link(), "?text=a%26b+c");
         assert_eq!(query.with("text", "\"<x>").link(), "?state=failed&state=ready&text=%22%3Cx%3E");
         assert_eq!(Query::default().link(), "");
+    }
+
+    #[test]
+    fn a_form_is_read_as_it_was_sent() {
+        assert_eq!(Query::form("key=deploy+").get("key"), "deploy ");
+        assert_eq!(Query::read("text=deploy+").get("text"), "deploy");
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) async fn pause(
     visitor: Visitor,
     form: String,
 ) -> Result<Response, Problem> {
-    let form = Query::read(&form);
+    let form = Query::form(&form);
     let namespace = visitor.access.namespace(form.text("namespace"))?;
     let (what, name) = match (form.get("queue"), form.get("operation")) {
         ("", operation) => (Pausable::Operation, operation),
@@ -75,6 +75,7 @@ pub(super) async fn pause(
         "pause" => (true, "pause"),
         _ => (false, "resume"),
     };
+    let said = Query::default().with("done", done).with("what", name);
     let deed = api::set_paused(&app, namespace, what, name, paused).await?;
-    Ok((Extension(deed), visitor.send(&format!("/queues?done={done}"))).into_response())
+    Ok((Extension(deed), visitor.send(&format!("/queues{}", said.link()))).into_response())
 }

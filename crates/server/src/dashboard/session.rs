@@ -69,6 +69,7 @@ pub(super) async fn begin(
         Ok(token) => token,
         Err(refusal) => return Ok(again(&visitor, next, refusal.into_response())),
     };
+    // It ends with its token anyway, whatever this clock says.
     let left = token.expires_at.map_or(LASTS, |end| end.since(clock::wall()).min(LASTS));
     let session = app.keep.issue(&NewToken::session(&token, left.max(Duration::from_secs(1)))).await?;
     tracing::info!(who = token.name, "logged in");
@@ -110,6 +111,11 @@ pub(super) async fn end(
     Ok(([(SET_COOKIE, cookie)], visitor.send("/login")).into_response())
 }
 
+/// What takes the session from a browser.
+pub(super) fn gone(app: &App) -> String {
+    set_cookie(app, &HeaderMap::new(), "", Duration::ZERO)
+}
+
 fn set_cookie(app: &App, headers: &HeaderMap, value: &str, lasts: Duration) -> String {
     let is_private =
         app.is_private || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
@@ -121,7 +127,7 @@ fn set_cookie(app: &App, headers: &HeaderMap, value: &str, lasts: Duration) -> S
 
 /// A place of ours to go on to: nobody is sent elsewhere by a link to the login.
 fn safe(next: &str) -> &str {
-    let is_ours = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    let is_ours = next.starts_with('/') && !next.starts_with("//") && !next.contains(|sign: char| sign.is_control() || sign == '\\');
     if is_ours { next } else { "/" }
 }
 
@@ -137,6 +143,8 @@ mod tests {
             ("//evil.example", "/"),
             ("https://evil.example", "/"),
             ("/\\evil.example", "/"),
+            // A browser leaves a tab out of an address.
+            ("/\t/evil.example", "/"),
         ] {
             assert_eq!(safe(next), to);
         }

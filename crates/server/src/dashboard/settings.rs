@@ -69,7 +69,9 @@ pub(super) async fn make(
     let mut page = page(&app, &visitor, door.is_open(), form.clone()).await?;
     match issued {
         Ok(issued) => {
-            let deed = Deed::new("token.create", format!("{} {}", issued.record.id, issued.record.name));
+            let TokenRecord { id, scope, name, namespace, .. } = &issued.record;
+            let deed = Deed::new("token.create", format!("{id} {scope} {name}"));
+            let deed = namespace.iter().fold(deed, Deed::within);
             page.made = Some((issued.record.name.clone(), issued.token));
             page.form = Query::default();
             Ok((Extension(deed), render(&page)?).into_response())

@@ -94,7 +94,7 @@ async fn list(
     let filters = query.filters();
     let mut page = Steps {
         chrome: visitor.page(at, title),
-        nothing: nothing(only, filters.pairs().is_empty()),
+        nothing: nothing(only, visitor.query.filters().pairs().is_empty()),
         at,
         states: StepState::ALL.into_iter().map(|state| (state, query.has("state", state.name()))).collect(),
         classes: Class::ALL
@@ -160,7 +160,7 @@ fn actions(only: Option<StepState>) -> Vec<(&'static str, &'static str)> {
 
 fn nothing(only: Option<StepState>, is_bare: bool) -> &'static str {
     match only {
-        _ if !is_bare && only.is_none() => "No step matches. Take a filter away, or look at another state.",
+        _ if !is_bare => "No step matches. Take a filter away, or look at another state.",
         Some(StepState::Failed) => {
             "Nothing has been given up. A step comes here when its policy grants no further try, or when trying again \
              cannot help; from here it can be retried with all its tries before it."

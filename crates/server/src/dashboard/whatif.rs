@@ -14,6 +14,7 @@ use super::chrome::{Chrome, Visitor, render};
 use super::policies::{attempts, publisher, used};
 use super::query::Query;
 use super::windows::{self, Windows};
+use crate::access::NothingDone;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::{api, lab};
@@ -134,7 +135,7 @@ pub(super) async fn publish(
     let wrong = |why| Problem::new(Kind::InvalidPolicies, format!("{why}; nothing was changed"));
     let other = parse(&name, &written(policy, &form)).map_err(wrong)?;
     if other == **policy {
-        return Ok(visitor.send("/policies?done=unchanged").into_response());
+        return Ok((Extension(NothingDone), visitor.send("/policies?done=unchanged")).into_response());
     }
     let mut next = (*set).clone();
     next.define(name, other);

@@ -9,7 +9,7 @@ use holdoff_work::Moment;
 use sqlx::{AssertSqlSafe, PgPool};
 
 use super::rows::{self, ENTRY, EntryRow, StoredRow, TOKEN, TokenRow, micros, number, refused};
-use super::{AuditEntry, AuditPage, Deed, Engine, NewToken, Result, Stored, TokenRecord};
+use super::{AuditEntry, AuditPage, Deed, Engine, MOST_SESSIONS, NewToken, Result, Stored, TokenRecord};
 
 const COMPONENT: Component = Component {
     table: "holdoff.server_migrations",
@@ -49,7 +49,9 @@ impl Engine for Postgres {
     async fn issue(&self, token: &NewToken, id: &str, hash: &[u8]) -> Result<(Moment, Option<Moment>)> {
         let query =
             "with over as (delete from holdoff.server_tokens
-                where session_of is not null and expires_at < holdoff.server_now())
+                where session_of is not null and (expires_at < holdoff.server_now()
+                    or session_of = $7 and id in (select id from holdoff.server_tokens where session_of = $7
+                        order by created_at desc, id offset $8)))
             insert into holdoff.server_tokens (id, name, scope, namespace, hash, created_at, expires_at, session_of)
             select $1, $2, $3, $4, $5, now, now + $6, $7 from holdoff.server_now() as now
             returning created_at, expires_at";
@@ -61,6 +63,7 @@ impl Engine for Postgres {
             .bind(hash)
             .bind(token.expires.map(micros))
             .bind(&token.session_of)
+            .bind(i64::from(MOST_SESSIONS) - 1)
             .fetch_one(&self.pool)
             .await
             .map_err(refused)?;
@@ -68,9 +71,12 @@ impl Engine for Postgres {
     }
 
     async fn find(&self, id: &str) -> Result<Option<Stored>> {
-        let query =
-            format!("select {TOKEN}, hash, holdoff.server_now() from holdoff.server_tokens where id = $1");
-        let found: Option<StoredRow> = sqlx::query_as(AssertSqlSafe(query))
+        // A session is no better than the token it was made from.
+        let query = "select t.id, t.name, t.scope, t.namespace, t.created_at, least(t.expires_at, p.expires_at),
+                coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, holdoff.server_now()
+            from holdoff.server_tokens t left join holdoff.server_tokens p on p.id = t.session_of
+            where t.id = $1";
+        let found: Option<StoredRow> = sqlx::query_as(query)
             .bind(id)
             .fetch_optional(&self.pool)
             .await

@@ -9,7 +9,7 @@ use holdoff_work::Moment;
 use sqlx::AssertSqlSafe;
 
 use super::rows::{self, ENTRY, EntryRow, StoredRow, TOKEN, TokenRow, micros, number, refused};
-use super::{AuditEntry, AuditPage, Deed, Engine, NewToken, Result, Stored, TokenRecord};
+use super::{AuditEntry, AuditPage, Deed, Engine, MOST_SESSIONS, NewToken, Result, Stored, TokenRecord};
 
 const COMPONENT: Component = Component {
     table: "holdoff_server_migrations",
@@ -52,16 +52,29 @@ impl Engine for Sqlite {
             .execute(&mut *write.tx)
             .await
             .map_err(refused)?;
-        // Whoever comes in sweeps away the sessions that are over.
-        let over = "delete from holdoff_server_tokens where session_of is not null and expires_at < ?1";
-        sqlx::query(over).bind(write.now).execute(&mut *write.tx).await.map_err(refused)?;
+        // Whoever comes in sweeps away the sessions that are over, and the oldest of too many.
+        let over = "delete from holdoff_server_tokens where session_of is not null and (expires_at < ?1
+            or session_of = ?2 and id in (select id from holdoff_server_tokens where session_of = ?2
+                order by created_at desc, id limit -1 offset ?3))";
+        sqlx::query(over)
+            .bind(write.now)
+            .bind(&token.session_of)
+            .bind(MOST_SESSIONS)
+            .execute(&mut *write.tx)
+            .await
+            .map_err(refused)?;
         write.tx.commit().await.map_err(refused)?;
         Ok((Moment::from_micros(write.now), expires_at.map(Moment::from_micros)))
     }
 
     async fn find(&self, id: &str) -> Result<Option<Stored>> {
-        let query = format!("select {TOKEN}, hash, ?2 from holdoff_server_tokens where id = ?1");
-        let found: Option<StoredRow> = sqlx::query_as(AssertSqlSafe(query))
+        // A session is no better than the token it was made from.
+        let query = "select t.id, t.name, t.scope, t.namespace, t.created_at,
+                coalesce(min(t.expires_at, p.expires_at), t.expires_at, p.expires_at),
+                coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, ?2
+            from holdoff_server_tokens t left join holdoff_server_tokens p on p.id = t.session_of
+            where t.id = ?1";
+        let found: Option<StoredRow> = sqlx::query_as(query)
             .bind(id)
             .bind(self.file.now())
             .fetch_optional(self.file.readers())
