@@ -30,22 +30,33 @@
   let changed = false;
   let paused = sessionStorage.getItem("holdoff-paused") === "yes";
   let connected = false;
+  let stale = false; // the last look failed
   let last = Date.now();
 
   const show = () => {
     button.setAttribute("aria-pressed", String(paused));
     button.textContent = paused ? "Resume" : "Pause";
-    const state = paused ? "paused" : connected ? "live" : "connecting";
+    const state = paused ? "paused" : stale ? "out of date" : connected ? "live" : "connecting";
     word.textContent = state;
     word.dataset.state = state;
   };
 
-  // Nobody's writing, choosing or reading is interrupted.
+  // Nobody's writing or reading is interrupted; what stands outside of the changing part is left alone anyway.
   const isBusy = () => {
+    const live = document.getElementById("live");
+    const within = (node) => live && node && live.contains(node);
     const at = document.activeElement;
-    const writes = at && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName);
-    const marks = String(window.getSelection()) !== "";
+    const writes = within(at) && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName);
+    const marked = window.getSelection();
+    const marks = String(marked) !== "" && within(marked.anchorNode);
     return document.hidden || writes || marks;
+  };
+
+  // By what something is found again after the part it stood in was written anew.
+  const names = ["id", "href", "aria-label"];
+  const nameOf = (element) => {
+    const by = names.find((name) => element.getAttribute(name));
+    return by && `[${by}="${CSS.escape(element.getAttribute(by))}"]`;
   };
 
   const look = () => {
@@ -56,12 +67,15 @@
     last = Date.now();
     const live = document.getElementById("live");
     if (!live) return;
-    const at = live.contains(document.activeElement) ? document.activeElement.id || document.activeElement.getAttribute("href") : null;
+    const at = live.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+    const scrolled = Array.from(live.querySelectorAll(".wide"), (table) => table.scrollLeft);
     htmx
       .ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", swap: "outerHTML" })
       .then(() => {
-        if (!at) return;
-        const again = document.getElementById(at) || document.querySelector(`#live a[href="${CSS.escape(at)}"]`);
+        document.querySelectorAll("#live .wide").forEach((table, place) => {
+          table.scrollLeft = scrolled[place] || 0;
+        });
+        const again = at && document.querySelector(`#live ${at}`);
         if (again) again.focus({ preventScroll: true });
       });
   };
@@ -74,21 +88,45 @@
     look();
   });
 
-  const source = new EventSource(`${base}/live`);
-  const told = () => {
-    changed = true;
+  for (const [event, is] of [["htmx:responseError", true], ["htmx:sendError", true], ["htmx:afterSwap", false]]) {
+    body.addEventListener(event, () => {
+      stale = is;
+      show();
+    });
+  }
+
+  // A browser has few connections to one host: a page that nobody sees holds none.
+  let source = null;
+  const listen = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(`${base}/live`);
+    const told = () => {
+      changed = true;
+    };
+    source.addEventListener("changed", told);
+    source.addEventListener("reset", told);
+    source.addEventListener("open", () => {
+      connected = true;
+      show();
+    });
+    source.addEventListener("error", () => {
+      connected = false;
+      show();
+    });
   };
-  source.addEventListener("changed", told);
-  source.addEventListener("reset", told);
-  source.addEventListener("open", () => {
-    connected = true;
-    show();
-  });
-  source.addEventListener("error", () => {
+  const hangUp = () => {
+    if (source) source.close();
+    source = null;
     connected = false;
-    show();
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return hangUp();
+    changed = true;
+    listen();
   });
-  addEventListener("pagehide", () => source.close());
+  addEventListener("pagehide", hangUp);
+  addEventListener("pageshow", listen);
+  listen();
   setInterval(look, 250);
   show();
 })();

@@ -36,8 +36,11 @@ struct Row {
     responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
 pub(crate) async fn docs() -> Result<Response, Problem> {
     let document = api::document();
-    let page =
-        Docs { edition: dashboard::edition(), about: document.info.description.clone().unwrap_or_default(), groups: groups(&document) };
+    let page = Docs {
+        edition: dashboard::edition(),
+        about: document.info.description.clone().unwrap_or_default(),
+        groups: groups(&document),
+    };
     let page = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(dashboard::sent(page))
 }

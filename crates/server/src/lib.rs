@@ -85,7 +85,9 @@ pub struct PageRoute {
 /// The pages there are, for whoever writes down what each needs. The API's operations stand in its document.
 pub fn pages() -> Vec<PageRoute> {
     let page = |(method, route, need)| match need {
-        access::Need::Nothing | access::Need::Offered => PageRoute { method, route, scope: None, narrowed: false },
+        access::Need::Nothing | access::Need::Offered => {
+            PageRoute { method, route, scope: None, narrowed: false }
+        }
         access::Need::Scope { scope, narrowed } => PageRoute { method, route, scope: Some(scope), narrowed },
     };
     let mut pages: Vec<_> = api::pages().map(page).collect();

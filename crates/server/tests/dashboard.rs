@@ -143,7 +143,7 @@ async fn what_is_done_from_a_page_is_done_and_written_down(stores: Stores) {
         &[("namespace", "default"), ("operation", "one"), ("do", "pause")],
     )
     .await;
-    assert_eq!(location(&paused), "/queues?done=pause");
+    assert_eq!(location(&paused), "/queues?done=pause&what=one");
     let audit = daemon.get("/audit").await.text().await.unwrap();
     for deed in ["steps.retry", "operation.pause"] {
         assert!(audit.contains(deed), "{deed}: {audit}");
@@ -170,6 +170,11 @@ async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
     let session = cookie.split(';').next().unwrap();
     assert_eq!(look(&daemon, "/steps", session).await.status(), 200);
     assert_eq!(look(&daemon, "/v1/steps", session).await.status(), 401, "the API wants the token");
+    let secret = session.split_once('=').unwrap().1;
+    let bearer = client().get(format!("{}/v1/steps", daemon.url)).bearer_auth(secret).send().await.unwrap();
+    assert_eq!(bearer.status(), 401, "a session opens pages alone");
+    let again = send(&daemon, "/login", "", &[("token", secret)]).await;
+    assert_eq!(again.status(), 401, "a session makes no session");
     assert_eq!(keep.tokens().await.unwrap().len(), 1, "a session stands in no list");
 
     let other = log_in(&daemon, &issued.token).await;
@@ -178,6 +183,39 @@ async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
     assert_eq!(look(&daemon, "/steps", &other).await.status(), 200, "the other session goes on");
     assert!(keep.revoke(&issued.record.id).await.unwrap());
     until_refused(&daemon, &other).await;
+    let late = send(&daemon, "/queues/pause", &other, &[("operation", "a"), ("do", "pause")]).await;
+    assert_eq!(late.status(), StatusCode::UNAUTHORIZED);
+    assert!(late.headers()[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert!(late.text().await.unwrap().contains("nothing was done"));
+}
+
+/// Whoever logs in just when their token is revoked has a session that is no better than the token.
+async fn a_session_is_no_better_than_its_token(stores: Stores) {
+    let daemon = Daemon::start_with(closed(&stores)).await;
+    let keep = daemon.server.keep();
+    let issued = keep.issue(&NewToken::new("ops", Scope::Admin)).await.unwrap();
+    // The daemon believes it for a moment longer.
+    assert_eq!(look(&daemon, "/login", "").await.status(), 200);
+    let first = log_in(&daemon, &issued.token).await;
+    assert!(keep.revoke(&issued.record.id).await.unwrap());
+    let late = send(&daemon, "/login", "", &[("token", &issued.token)]).await;
+    if let Some(cookie) = late.headers().get(SET_COOKIE) {
+        until_refused(&daemon, cookie.to_str().unwrap().split(';').next().unwrap()).await;
+    }
+    until_refused(&daemon, &first).await;
+}
+
+/// A proxy's own way of asking who somebody is does not open the door to forms from elsewhere.
+async fn another_scheme_is_no_token(stores: Stores) {
+    let daemon = Daemon::start_with(closed(&stores)).await;
+    let token = daemon.server.keep().issue(&NewToken::new("ops", Scope::Admin)).await.unwrap().token;
+    let session = log_in(&daemon, &token).await;
+    let form = encoded(&[("namespace", "default"), ("operation", "x"), ("do", "pause")]);
+    let sent = client().post(format!("{}/queues/pause", daemon.url)).basic_auth("a", Some("b")).body(form);
+    let refused = sent.header(COOKIE, &session).header("sec-fetch-site", "same-site").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let page = client().get(format!("{}/steps", daemon.url)).basic_auth("a", Some("b")).send().await.unwrap();
+    assert_eq!(location(&page), "/login?next=%2Fsteps");
 }
 
 async fn until_refused(daemon: &Daemon, session: &str) {
@@ -269,6 +307,8 @@ on_both_stores!(
     every_page_shows_what_is_there,
     what_is_done_from_a_page_is_done_and_written_down,
     a_session_is_a_token_that_ends_with_another,
+    a_session_is_no_better_than_its_token,
+    another_scheme_is_no_token,
     whoever_may_only_look_changes_nothing,
     forms_of_others_are_refused,
     pages_stand_under_a_prefix,

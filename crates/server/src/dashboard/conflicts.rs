@@ -109,7 +109,8 @@ fn editable(payload: &Payload) -> Option<String> {
         Format::Json => {
             let spread = serde_json::from_str(text).ok().map(|json: serde_json::Value| json);
             let is_whole = spread.as_ref().is_some_and(|json| json.to_string() == text);
-            let spread = spread.filter(|_| is_whole).and_then(|json| serde_json::to_string_pretty(&json).ok());
+            let spread =
+                spread.filter(|_| is_whole).and_then(|json| serde_json::to_string_pretty(&json).ok());
             Some(spread.unwrap_or_else(|| text.to_owned()))
         }
         _ => Some(text.to_owned()),

@@ -64,7 +64,10 @@ pub(super) async fn release(
     let key = form.get("key");
     let named = Key::new(&namespace, key).map_err(holdoff_lock::Error::from)?;
     if form.get("digest") != hex(named.digest()) {
-        return Err(Problem::new(Kind::InvalidLock, "this form names another lock than the one it stood beside"));
+        return Err(Problem::new(
+            Kind::InvalidLock,
+            "this form names another lock than the one it stood beside",
+        ));
     }
     let holder = app.locks.with_namespace(&namespace)?.force_release(key).await?;
     let count = u64::from(holder.is_some());

@@ -127,7 +127,9 @@ fn set_cookie(app: &App, headers: &HeaderMap, value: &str, lasts: Duration) -> S
 
 /// A place of ours to go on to: nobody is sent elsewhere by a link to the login.
 fn safe(next: &str) -> &str {
-    let is_ours = next.starts_with('/') && !next.starts_with("//") && !next.contains(|sign: char| sign.is_control() || sign == '\\');
+    let is_ours = next.starts_with('/')
+        && !next.starts_with("//")
+        && !next.contains(|sign: char| sign.is_control() || sign == '\\');
     if is_ours { next } else { "/" }
 }
 

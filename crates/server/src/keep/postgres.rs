@@ -72,15 +72,13 @@ impl Engine for Postgres {
 
     async fn find(&self, id: &str) -> Result<Option<Stored>> {
         // A session is no better than the token it was made from.
-        let query = "select t.id, t.name, t.scope, t.namespace, t.created_at, least(t.expires_at, p.expires_at),
+        let query =
+            "select t.id, t.name, t.scope, t.namespace, t.created_at, least(t.expires_at, p.expires_at),
                 coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, holdoff.server_now()
             from holdoff.server_tokens t left join holdoff.server_tokens p on p.id = t.session_of
             where t.id = $1";
-        let found: Option<StoredRow> = sqlx::query_as(query)
-            .bind(id)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(refused)?;
+        let found: Option<StoredRow> =
+            sqlx::query_as(query).bind(id).fetch_optional(&self.pool).await.map_err(refused)?;
         found.map(rows::stored).transpose()
     }
 
