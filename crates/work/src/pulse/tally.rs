@@ -12,7 +12,7 @@ use crate::store::{Exit, Outcome, Report};
 const MOST_KINDS: usize = 1000;
 
 /// The most operations, and the most destinations, written down at once: those that fail most, then the busiest.
-const MOST_NAMES: usize = 100;
+const MOST_NAMES: usize = 50;
 
 /// What the rest goes by.
 const OTHER: &str = "other";

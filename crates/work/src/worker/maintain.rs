@@ -91,7 +91,7 @@ async fn rescue(shared: &Shared) -> Result<()> {
 
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
-    let stats = work.store.stats(work.settings.stale_after).await?;
+    let stats = shared.work.count_anew().await?;
     for lane in &stats {
         metrics::counted(lane);
         if lane.stale > 0 {
