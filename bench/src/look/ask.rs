@@ -180,6 +180,12 @@ async fn others(work: &Work) -> Result<Vec<Times>, Error> {
         work.affected(&parts, &Action::Retry).await?;
         affected.add(start.elapsed(), &words);
     }
-    all.extend([signals, nodes, first, stats, states, affected]);
+    let mut act = Times::new("act, nothing matches");
+    for (parts, words) in PARTS.iter().filter(|part| part.1 == "none").map(|part| filter(&[part])) {
+        let start = now();
+        work.act(&parts, &Action::Retry).await?;
+        act.add(start.elapsed(), &words);
+    }
+    all.extend([signals, nodes, first, stats, states, affected, act]);
     Ok(all)
 }

@@ -194,21 +194,18 @@ pub(super) async fn fill(url: &str) -> Result<StepId, String> {
     let newest = now_ms();
     let why = |error: sqlx::Error| error.to_string();
     let start = crate::measure::now();
-    match url.starts_with("sqlite") {
-        true => {
-            let mut store = SqliteConnection::connect(url).await.map_err(why)?;
-            store.execute("pragma synchronous = off").await.map_err(why)?;
-            for statement in Engine::Sqlite.statements(newest) {
-                store.execute(AssertSqlSafe(statement)).await.map_err(why)?;
-            }
+    if url.starts_with("sqlite") {
+        let mut store = SqliteConnection::connect(url).await.map_err(why)?;
+        store.execute("pragma synchronous = off").await.map_err(why)?;
+        for statement in Engine::Sqlite.statements(newest) {
+            store.execute(AssertSqlSafe(statement)).await.map_err(why)?;
         }
-        false => {
-            let mut store = PgConnection::connect(url).await.map_err(why)?;
-            for statement in Engine::Postgres.statements(newest) {
-                store.execute(AssertSqlSafe(statement)).await.map_err(why)?;
-            }
-            store.execute("vacuum analyze").await.map_err(why)?;
+    } else {
+        let mut store = PgConnection::connect(url).await.map_err(why)?;
+        for statement in Engine::Postgres.statements(newest) {
+            store.execute(AssertSqlSafe(statement)).await.map_err(why)?;
         }
+        store.execute("vacuum analyze").await.map_err(why)?;
     }
     eprintln!("look: a million steps were written in {:.0} s", start.elapsed().as_secs_f64());
     let (ms, number) = (newest - STEPS / 2 * EVERY, STEPS / 2);

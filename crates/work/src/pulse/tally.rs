@@ -67,9 +67,10 @@ impl Tally {
 
     /// A step was taken back from a worker that vanished, and perhaps given up.
     pub(crate) fn rescued(&mut self, lane: &Arc<Lane>, is_given_up: bool) {
-        let (outcome, class) = match is_given_up {
-            true => (Outcome::Failed, holdoff_policy::Class::Timeout.name()),
-            false => (Outcome::Rescued, ""),
+        let (outcome, class) = if is_given_up {
+            (Outcome::Failed, holdoff_policy::Class::Timeout.name())
+        } else {
+            (Outcome::Rescued, "")
         };
         let lane = Arc::clone(lane);
         self.add(Event { lane, destination: None, outcome: Some(outcome), class, attempt: 0 }, 1);

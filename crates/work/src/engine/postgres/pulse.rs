@@ -68,7 +68,7 @@ pub(super) async fn leave(pool: &PgPool, node: Uuid) -> Result<()> {
 /// Forgets what is too old. Whatever somebody else is forgetting is left to him.
 pub(super) async fn forget(pool: &PgPool) -> Result<()> {
     let old = "delete from holdoff.pulse p where p.ctid = any(array(
-            select x.ctid from holdoff.pulse x where x.level = $1 and x.what between 0 and 4
+            select x.ctid from holdoff.pulse x where x.level = $1 and x.what in (0, 1, 2, 3, 4)
             and x.at < (select clock_timestamp()) - holdoff.span($2) limit 10000 for update skip locked))";
     for level in Level::ALL {
         // A bucket goes when its end is too old.

@@ -84,7 +84,7 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
         }
     }
     if let Some(age) = filter.stale_after {
-        query.push(if table != Table::Done { " and s.state in (1, 2)" } else { " and false" });
+        query.push(if table == Table::Done { " and false" } else { " and s.state in (1, 2)" });
         query.push(" and s.created_at <= clock_timestamp() - holdoff.span(").push_bind(micros(age)).push(")");
     }
     if let Some(token) = filter.token {
