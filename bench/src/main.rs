@@ -1,12 +1,13 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock` and
-//! `server`, where a disk and others take part, go by the clock on the wall.
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock`, `look`
+//! and `server`, where a disk and others take part, go by the clock on the wall.
 
 mod budget;
 mod decide;
 mod lock;
+mod look;
 mod measure;
 mod retry;
 mod room;
@@ -22,7 +23,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 9] = [
+const SUITES: [(&str, Suite); 10] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
@@ -31,6 +32,7 @@ const SUITES: [(&str, Suite); 9] = [
     ("store", store::rows),
     ("room", room::rows),
     ("lock", lock::rows),
+    ("look", look::rows),
     ("server", server::rows),
 ];
 

@@ -1,6 +1,9 @@
 //! The stores that can keep steps: one folder each, behind one trait, under one conformance suite.
 
 pub(crate) mod exits;
+#[cfg(test)]
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod forgetting;
 pub(crate) mod like;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

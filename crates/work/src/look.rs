@@ -4,9 +4,6 @@
 use crate::record::{StepRecord, TaskSummary};
 use crate::{Filter, StepId, TaskId};
 
-/// The most rows of each table that one count goes through.
-pub(crate) const MOST_COUNTED: u32 = 50_000;
-
 /// One look at the steps that match.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -53,7 +50,6 @@ impl Count {
 pub(crate) struct TasksSeen {
     pub(crate) tasks: Vec<TaskSummary>,
     pub(crate) next: Option<TaskId>,
-    pub(crate) is_cut: bool,
 }
 
 /// What one table answered: what matches, newest first, and how far down the table was read.

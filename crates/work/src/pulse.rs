@@ -13,7 +13,6 @@ use std::time::Duration;
 pub(crate) use heart::{Busy, Heart};
 
 use crate::Moment;
-use crate::store::Outcome;
 
 /// What happened lately on a store, over all its nodes.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -93,7 +92,7 @@ pub(crate) struct PulseRow {
 }
 
 impl PulseRow {
-    /// The outcome of a step that was taken in. The others are [`Outcome::code`].
+    /// The outcome of a step that was taken in. The others are those of [`Outcome`](crate::store::Outcome).
     pub(crate) const SUBMITTED: i16 = 100;
     /// What became of an operation or a destination.
     pub(crate) const SUCCESS: i16 = 0;
@@ -128,7 +127,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    pub(crate) const ALL: [Self; 2] = [Self::new(0, 5, 60, 15 * 60), Self::new(1, 60, 600, 24 * 3600)];
+    pub(crate) const ALL: [Self; 2] = [Self::new(0, 5, 60, 15 * 60), Self::new(1, 60, 900, 24 * 3600)];
 
     const fn new(number: i16, beat: u64, rest: u64, kept: u64) -> Self {
         let [beat, rest, kept] =
@@ -184,20 +183,15 @@ impl Asked<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) now: i64,
-    /// When, outcome, how many.
-    pub(crate) beats: Vec<(i64, i16, i64)>,
+    pub(crate) beats: Vec<BeatRow>,
     pub(crate) rest: Vec<RestRow>,
 }
 
-/// What, namespace, name, outcome, how many; and when the last failure was, and its class, as [`read_class`] reads it.
+/// When; and how many were submitted, succeeded, retried, failed or in conflict, and anything else.
+pub(crate) type BeatRow = (i64, i64, i64, i64, i64, i64);
+
+/// What, namespace, name, outcome, how many, and the class of the last failure.
 pub(crate) type RestRow = (i16, String, String, i16, i64, Option<String>);
-
-/// How many digits a time has before its class.
-const DIGITS: usize = 16;
-
-fn read_class(text: &str) -> Option<String> {
-    text.get(DIGITS..).map(str::to_owned)
-}
 
 impl Pulse {
     /// The most operations, and the most destinations.
@@ -212,10 +206,13 @@ impl Pulse {
             beats.insert(at, Beat { at: Moment(at), ..Beat::default() });
             at = at.saturating_add(step);
         }
-        for (at, outcome, count) in kept.beats {
-            // Another node's clock is the store's, too; but one beat may begin while this is read.
+        for (at, submitted, succeeded, retried, failed, other) in kept.beats {
+            // One may begin while this is read; it is not asked for.
             if let Some(beat) = beats.get_mut(&at) {
-                beat.add(outcome, u64::try_from(count).unwrap_or(0));
+                let [submitted, succeeded, retried, failed, other] =
+                    [submitted, succeeded, retried, failed, other]
+                        .map(|count| u64::try_from(count).unwrap_or(0));
+                *beat = Beat { at: beat.at, submitted, succeeded, retried, failed, other };
             }
         }
         let mut pulse =
@@ -250,7 +247,7 @@ impl Pulse {
                 PulseRow::SUCCESS => failing.successes += count,
                 _ => failing.failures += count,
             }
-            failing.last_class = class.as_deref().and_then(read_class).or(failing.last_class.take());
+            failing.last_class = class.or(failing.last_class.take());
         }
         self.classes = classes.into_iter().collect();
         self.classes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -267,19 +264,6 @@ fn worst(names: BTreeMap<(String, String), Failing>) -> Vec<Failing> {
     names
 }
 
-impl Beat {
-    fn add(&mut self, outcome: i16, count: u64) {
-        let sum = match Outcome::of_code(outcome) {
-            None => &mut self.submitted,
-            Some(Outcome::Succeeded) => &mut self.succeeded,
-            Some(Outcome::Retried) => &mut self.retried,
-            Some(Outcome::Failed | Outcome::Conflicted) => &mut self.failed,
-            Some(Outcome::Snoozed | Outcome::Shutdown | Outcome::Busy | Outcome::Rescued) => &mut self.other,
-        };
-        *sum += count;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +275,8 @@ mod tests {
         let now = 1_000_003 * SECOND;
         let window = Duration::from_secs(60);
         let asked = Asked { namespace: None, level: Level::reaching(window), window };
-        let kept = Kept { now, beats: vec![(1_000_000 * SECOND, 0, 7), (5, 0, 9)], rest: vec![] };
+        let kept =
+            Kept { now, beats: vec![(1_000_000 * SECOND, 0, 7, 0, 0, 0), (5, 0, 9, 0, 0, 0)], rest: vec![] };
         let pulse = Pulse::of(&asked, kept);
         assert_eq!((pulse.width, pulse.buckets.len()), (Duration::from_secs(5), 12));
         let gaps = pulse.buckets.windows(2).map(|pair| pair[1].at.since(pair[0].at));
@@ -316,7 +301,7 @@ mod tests {
     #[test]
     fn the_worst_come_first_with_their_last_class() {
         let row = |what, name: &str, outcome, count, class: Option<&str>| {
-            let class = class.map(|class| format!("1700000000000000{class}"));
+            let class = class.map(str::to_owned);
             (what, "eu".to_owned(), name.to_owned(), outcome, count, class)
         };
         let mut pulse = Pulse::default();

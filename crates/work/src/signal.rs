@@ -35,6 +35,13 @@ impl Fingerprint {
     }
 }
 
+impl Fingerprint {
+    /// As a store keeps it, for people.
+    pub(crate) fn shown(bytes: &[u8]) -> String {
+        <[u8; 32]>::try_from(bytes).map_or_else(|_| String::new(), |bytes| Self(bytes).to_string())
+    }
+}
+
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

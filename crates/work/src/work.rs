@@ -8,6 +8,7 @@ mod operators;
 mod prepare;
 mod pull;
 mod signals;
+mod stats;
 mod versions;
 mod wakes;
 
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     depth: depth::Depth,
     intake: intake::Intake,
     pub(crate) heart: Heart,
+    counts: stats::Counts,
 }
 
 impl Work {
@@ -98,6 +100,7 @@ impl Work {
             depth: depth::Depth::default(),
             intake: intake::Intake::default(),
             heart: Heart::default(),
+            counts: stats::Counts::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

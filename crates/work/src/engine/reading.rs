@@ -107,7 +107,7 @@ use sqlx::types::Uuid;
 
 use crate::node::NodeRecord;
 use crate::record::{self, Moment, QueueStats, TaskSummary};
-use crate::{SignalRecord, StepState, TaskId, TaskState};
+use crate::{Fingerprint, SignalRecord, StepState, TaskId, TaskState};
 
 pub(crate) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
@@ -161,7 +161,7 @@ pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<Sign
         let known = tasks.get(&task);
         SignalRecord {
             namespace,
-            fingerprint: fingerprint.iter().map(|byte| format!("{byte:02x}")).collect(),
+            fingerprint: Fingerprint::shown(&fingerprint),
             task,
             state: known.map_or(TaskState::Succeeded, |known| known.state),
             operation: known.map(|known| known.operation.clone()).unwrap_or_default(),

@@ -234,15 +234,15 @@ impl Store for Sqlite {
     }
 
     async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
-        pulse::beat(self.file.write().await?, rows, node).await
+        pulse::beat(self.file.write_relaxed().await?, rows, node).await
     }
 
     async fn leave(&self, node: uuid::Uuid) -> Result<()> {
-        pulse::leave(self.file.write().await?, node).await
+        pulse::leave(self.file.write_relaxed().await?, node).await
     }
 
     async fn forget(&self) -> Result<()> {
-        pulse::forget(self.file.write().await?).await
+        pulse::forget(self.file.write_relaxed().await?).await
     }
 
     async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept> {

@@ -74,15 +74,18 @@ impl Heart {
         // Steps of one batch mostly go the same way.
         let mut run: Option<(&Arc<Lane>, u64)> = None;
         for lane in lanes {
-            run = match run {
-                Some((same, count)) if Arc::ptr_eq(same, lane) => Some((same, count + 1)),
-                other => {
-                    other.into_iter().for_each(|(lane, count)| tally.submitted(lane, count));
-                    Some((lane, 1))
+            match &mut run {
+                Some((same, count)) if Arc::ptr_eq(same, lane) => *count += 1,
+                _ => {
+                    if let Some((before, count)) = run.replace((lane, 1)) {
+                        tally.submitted(before, count);
+                    }
                 }
-            };
+            }
         }
-        run.into_iter().for_each(|(lane, count)| tally.submitted(lane, count));
+        if let Some((last, count)) = run {
+            tally.submitted(last, count);
+        }
     }
 
     /// Whether nobody writes down yet; whoever is told so does from now on.
@@ -150,5 +153,26 @@ impl Heart {
     pub(crate) fn put_back(&self, mut rows: Vec<PulseRow>) {
         rows.truncate(MOST_WAITING);
         self.state().waiting = rows;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn what_could_not_be_written_down_is_added_to_what_comes() {
+        let (heart, name) = (Heart::default(), || "mail".to_owned());
+        let lane =
+            Lane { namespace: name(), queue: name(), operation: name(), kind: Kind::Handler, priority: 5 };
+        let lane = Arc::new(lane);
+        heart.submitted([&lane, &lane].into_iter());
+        let (rows, _) = heart.take();
+        heart.put_back(rows);
+        heart.submitted([&lane].into_iter());
+        let (rows, _) = heart.take();
+        assert_eq!(rows.iter().map(|row| row.count).collect::<Vec<_>>(), [3]);
+        assert!(heart.take().0.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::store::{Exit, Outcome, Report};
 const MOST_KINDS: usize = 1000;
 
 /// The most operations, and the most destinations, written down at once: those that fail most, then the busiest.
-const MOST_NAMES: usize = 100;
+const MOST_NAMES: usize = 50;
 
 /// What the rest goes by.
 const OTHER: &str = "other";
@@ -67,9 +67,10 @@ impl Tally {
 
     /// A step was taken back from a worker that vanished, and perhaps given up.
     pub(crate) fn rescued(&mut self, lane: &Arc<Lane>, is_given_up: bool) {
-        let (outcome, class) = match is_given_up {
-            true => (Outcome::Failed, holdoff_policy::Class::Timeout.name()),
-            false => (Outcome::Rescued, ""),
+        let (outcome, class) = if is_given_up {
+            (Outcome::Failed, holdoff_policy::Class::Timeout.name())
+        } else {
+            (Outcome::Rescued, "")
         };
         let lane = Arc::clone(lane);
         self.add(Event { lane, destination: None, outcome: Some(outcome), class, attempt: 0 }, 1);

@@ -129,7 +129,7 @@ async fn beat(beating: Beating) {
             Ok(()) if says_so => said = Some(clock::now()),
             Ok(()) => {}
             Err(error) => {
-                tracing::debug!(%error, "what was counted cannot be written down; it is tried again")
+                tracing::debug!(%error, "what was counted cannot be written down; it is tried again");
             }
         }
         if is_node && clock::now().saturating_sub(forgotten) >= FORGOTTEN_EVERY {

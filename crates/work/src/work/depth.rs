@@ -83,7 +83,7 @@ impl Work {
             self.shared.depth.of(key).saturating_add(**coming) > limit
         };
         if wanted.iter().any(|entry| is_full(&entry)) && !self.shared.depth.is_fresh() {
-            let stats = self.shared.store.stats(self.shared.settings.stale_after).await?;
+            let stats = self.count_anew().await?;
             self.shared.depth.learn(&stats);
         }
         let Some((key, _)) = wanted.iter().find(is_full) else { return Ok(()) };

@@ -48,7 +48,7 @@ impl Work {
 
     /// What happened within this time until now, at most a day, over all nodes: as they counted it, a few seconds ago. Beats
     /// are of five seconds, or of a minute if it is more than a quarter of an hour; the rest goes by whole minutes, or
-    /// by ten of them.
+    /// by quarters of an hour.
     pub async fn pulse(&self, namespace: Option<&str>, window: Duration) -> Result<Pulse> {
         let level = Level::reaching(window);
         let asked = Asked { namespace, level, window: window.min(level.kept) };

@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::Work;
 use crate::filter::{Action, Filter, Page};
 use crate::patience::patiently;
-use crate::record::{QueueStats, TaskPage, TaskRecord};
+use crate::record::{TaskPage, TaskRecord};
 use crate::store::{Pausable, PruneRule, Result};
 use crate::{Error, TaskId, TaskState, metrics};
 
 /// How often a waiting caller looks, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a page of tasks is looked for among tasks in other states.
-const MOST_LOOKS: u32 = 10;
+/// How many tasks in other states are looked at for a page of them.
+const MOST_PASSED_OVER: u32 = 1000;
 
 /// The most steps forgotten in one transaction.
 const FORGOTTEN_AT_ONCE: i64 = 1000;
@@ -48,31 +48,21 @@ impl Work {
         limit: u32,
     ) -> Result<TaskPage> {
         let wanted = limit.clamp(1, Page::MOST);
+        // When most are passed over, looking at few at a time would take many looks.
+        let looked_at = if state.is_some() { MOST_PASSED_OVER } else { wanted };
+        let seen =
+            patiently(&self.shared.callers, |_| self.shared.store.tasks(filter, before, looked_at)).await?;
         let mut page = TaskPage { tasks: Vec::new(), next: before };
-        for _ in 0..MOST_LOOKS {
-            let missing = wanted - u32::try_from(page.tasks.len()).unwrap_or(wanted).min(wanted);
-            if missing == 0 {
+        for task in seen.tasks {
+            if page.tasks.len() >= wanted as usize {
                 return Ok(page);
             }
-            // When most are passed over, looking at few at a time would take many looks.
-            let look = if state.is_some() { wanted } else { missing };
-            let before = page.next;
-            let found =
-                patiently(&self.shared.callers, |_| self.shared.store.tasks(filter, before, look)).await?;
-            for task in found.tasks {
-                if page.tasks.len() >= wanted as usize {
-                    return Ok(page);
-                }
-                page.next = Some(task.id);
-                if state.is_none_or(|state| state == task.state) {
-                    page.tasks.push(task);
-                }
-            }
-            page.next = found.next;
-            if found.is_cut || page.next.is_none() {
-                return Ok(page);
+            page.next = Some(task.id);
+            if state.is_none_or(|state| state == task.state) {
+                page.tasks.push(task);
             }
         }
+        page.next = seen.next;
         Ok(page)
     }
 
@@ -137,11 +127,5 @@ impl Work {
     /// Gives the steps of a queue or an operation out again.
     pub async fn resume(&self, namespace: &str, what: Pausable, name: &str) -> Result<()> {
         patiently(&self.shared.callers, |_| self.shared.store.pause(namespace, what, name, false)).await
-    }
-
-    /// How many steps are in which state, by queue and operation.
-    pub async fn stats(&self) -> Result<Vec<QueueStats>> {
-        let stale_after = self.shared.settings.stale_after;
-        patiently(&self.shared.callers, |_| self.shared.store.stats(stale_after)).await
     }
 }

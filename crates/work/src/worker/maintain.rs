@@ -92,7 +92,7 @@ async fn rescue(shared: &Shared) -> Result<()> {
 
 async fn count(shared: &Shared) -> Result<()> {
     let work = &shared.work.shared;
-    let stats = work.store.stats(work.settings.stale_after).await?;
+    let stats = shared.work.count_anew().await?;
     let mut others: Option<QueueStats> = None;
     for lane in &stats {
         if work.names.is_counted(lane) {

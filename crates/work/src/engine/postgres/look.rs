@@ -5,11 +5,11 @@ use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool, PgTransaction, Postgres, QueryBuilder, Row};
 
 use super::claim::step_id;
-use super::select::{name, push_where};
+use super::select::{Lanes, name, push_where};
 use crate::StepId;
 use crate::engine::{Table, reading};
 use crate::filter::{Filter, Page};
-use crate::look::{Count, MOST_COUNTED, Part, Seen, StepPage};
+use crate::look::{Count, Part, Seen, StepPage};
 use crate::record::StepRecord;
 use crate::store::Result;
 
@@ -63,6 +63,10 @@ pub(super) async fn floor(
 
 pub(super) async fn look(pool: &PgPool, filter: &Filter, page: &Page) -> Result<StepPage> {
     let mut tx = begin(pool).await?;
+    let lanes = Lanes::of(&mut tx, filter).await?;
+    if lanes.is_empty() {
+        return Ok(StepPage::default());
+    }
     let wanted = Page { limit: page.limit.saturating_add(1), ..page.clone() };
     let mut parts = Vec::new();
     for table in Table::of(filter) {
@@ -70,7 +74,7 @@ pub(super) async fn look(pool: &PgPool, filter: &Filter, page: &Page) -> Result<
         if filter.passes_over() {
             floor_of_table = floor(&mut tx, table, page.after, page.looked_at).await?;
         }
-        let steps = select(&mut tx, filter, &wanted, table, floor_of_table).await?;
+        let steps = select(&mut tx, filter, &lanes, &wanted, table, floor_of_table).await?;
         parts.push(Part::new(steps, wanted.limit, floor_of_table, |step| step.id));
     }
     Ok(Seen::of(parts, page.limit, |step| step.id).into())
@@ -78,17 +82,21 @@ pub(super) async fn look(pool: &PgPool, filter: &Filter, page: &Page) -> Result<
 
 pub(super) async fn count(pool: &PgPool, filter: &Filter, most: u64) -> Result<Count> {
     let mut tx = begin(pool).await?;
+    let lanes = Lanes::of(&mut tx, filter).await?;
+    if lanes.is_empty() {
+        return Ok(Count::Exactly(0));
+    }
     let limit = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
     let (mut counted, mut is_all) = (0, true);
     for table in Table::of(filter) {
         let mut range = Range::default();
         if filter.passes_over() {
-            range.floor = floor(&mut tx, table, None, MOST_COUNTED).await?;
+            range.floor = floor(&mut tx, table, None, Page::MOST_LOOKED_AT).await?;
             is_all &= range.floor.is_none();
         }
         let mut query = QueryBuilder::<Postgres>::new("select count(*) from (select from ");
         query.push(name(table)).push(" s");
-        push_where(&mut query, filter, table);
+        push_where(&mut query, filter, table, &lanes);
         range.push(&mut query);
         query.push(" limit ").push_bind(limit).push(") s");
         let count: i64 = query.build_query_scalar().fetch_one(&mut *tx).await?;
@@ -101,6 +109,7 @@ pub(super) async fn count(pool: &PgPool, filter: &Filter, most: u64) -> Result<C
 pub(super) async fn select(
     tx: &mut PgConnection,
     filter: &Filter,
+    lanes: &Lanes,
     page: &Page,
     table: Table,
     floor: Option<StepId>,
@@ -124,7 +133,7 @@ pub(super) async fn select(
     query.push(", s.lease");
     query.push(" from ").push(name(table)).push(" s join holdoff.lanes l on l.id = s.lane");
     query.push(" left join holdoff.policies p on p.id = s.policy");
-    push_where(&mut query, filter, table);
+    push_where(&mut query, filter, table, lanes);
     Range { below: page.after, floor }.push(&mut query);
     query.push(" order by s.task desc, s.step desc limit ").push_bind(i64::from(page.limit));
     let rows = query.build().fetch_all(tx).await?;

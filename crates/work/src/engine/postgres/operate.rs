@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder};
 
-use super::select::push_where;
+use super::select::{Lanes, push_where};
 use crate::engine::Table;
 use crate::filter::{Action, Filter};
 use crate::store::Result;
@@ -33,7 +33,7 @@ pub(super) async fn affected(pool: &PgPool, filter: &Filter, action: &Action) ->
     };
     let mut query = QueryBuilder::<Postgres>::new("select count(*) from holdoff.steps");
     query.push(before).push(" s");
-    push_where(&mut query, filter, Table::Steps);
+    push_where(&mut query, filter, Table::Steps, &Lanes::Asked);
     query.push(condition).push(after);
     let count: i64 = query.build_query_scalar().fetch_one(&mut *tx).await?;
     Ok(u64::try_from(count).unwrap_or(0))
@@ -47,7 +47,7 @@ async fn revive(
     payload: Option<&crate::Payload>,
 ) -> Result<u64> {
     let mut query = QueryBuilder::<Postgres>::new("with x as (select s.task, s.step from holdoff.steps s");
-    push_where(&mut query, filter, Table::Steps);
+    push_where(&mut query, filter, Table::Steps, &Lanes::Asked);
     query.push(" and ").push(condition).push(
         " order by s.task, s.step for update)
         update holdoff.steps s set state = 1, line = 1, lease = s.lease + 1, failures = 0, rescues = 0, refreshed = false,
@@ -71,7 +71,7 @@ async fn end(
     whole_tasks: bool,
 ) -> Result<u64> {
     let mut query = QueryBuilder::<Postgres>::new("with x as (select s.task, s.step from holdoff.steps s");
-    push_where(&mut query, filter, Table::Steps);
+    push_where(&mut query, filter, Table::Steps, &Lanes::Asked);
     query
         .push(" and ")
         .push(condition)

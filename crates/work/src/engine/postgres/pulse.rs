@@ -68,7 +68,7 @@ pub(super) async fn leave(pool: &PgPool, node: Uuid) -> Result<()> {
 /// Forgets what is too old. Whatever somebody else is forgetting is left to him.
 pub(super) async fn forget(pool: &PgPool) -> Result<()> {
     let old = "delete from holdoff.pulse p where p.ctid = any(array(
-            select x.ctid from holdoff.pulse x where x.level = $1 and x.what between 0 and 4
+            select x.ctid from holdoff.pulse x where x.level = $1 and x.what in (0, 1, 2, 3, 4)
             and x.at < (select clock_timestamp()) - holdoff.span($2) limit 10000 for update skip locked))";
     for level in Level::ALL {
         // A bucket goes when its end is too old.
@@ -86,22 +86,31 @@ pub(super) async fn pulse(pool: &PgPool, asked: &Asked<'_>) -> Result<Kept> {
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     sqlx::raw_sql("set local enable_hashagg = on").execute(&mut *tx).await?;
     let now: i64 = sqlx::query_scalar("select holdoff.micros(clock_timestamp())").fetch_one(&mut *tx).await?;
-    let beats = "select holdoff.micros(at), outcome, sum(count)::bigint from holdoff.pulse
+    let beats = "select holdoff.micros(at), coalesce(sum(count) filter (where outcome = 100), 0)::bigint,
+            coalesce(sum(count) filter (where outcome = 0), 0)::bigint,
+            coalesce(sum(count) filter (where outcome = 1), 0)::bigint,
+            coalesce(sum(count) filter (where outcome in (2, 3)), 0)::bigint,
+            coalesce(sum(count) filter (where outcome between 4 and 99), 0)::bigint
+        from holdoff.pulse
         where level = $1 and what = 0 and at >= 'epoch'::timestamptz + holdoff.span($2)
             and ($3::text is null or namespace = $3)
-        group by at, outcome";
+        group by at";
     let beats = sqlx::query_as(beats)
         .bind(asked.level.number)
         .bind(asked.first_beat(now))
         .bind(asked.namespace)
         .fetch_all(&mut *tx)
         .await?;
-    let rest = "select what, namespace, name, outcome, sum(count)::bigint,
-            max(lpad(holdoff.micros(at)::text, 16, '0') || class)
-        from holdoff.pulse
-        where level = $1 and what in (1, 2, 3, 4) and at >= 'epoch'::timestamptz + holdoff.span($2)
-            and ($3::text is null or namespace = $3)
-        group by what, namespace, name, outcome";
+    let rest = "with sums as materialized (
+            select what, namespace, name, outcome, sum(count)::bigint as count, max(at) filter (where class is not null) as at
+            from holdoff.pulse
+            where level = $1 and what in (1, 2, 3, 4) and at >= 'epoch'::timestamptz + holdoff.span($2)
+                and ($3::text is null or namespace = $3)
+            group by what, namespace, name, outcome
+        )
+        select s.what, s.namespace, s.name, s.outcome, s.count, p.class
+        from sums s left join holdoff.pulse p on p.level = $1 and p.what = s.what and p.at = s.at
+            and p.namespace = s.namespace and p.name = s.name and p.outcome = s.outcome";
     let rest = sqlx::query_as(rest)
         .bind(asked.level.number)
         .bind(asked.first_rest(now))

@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Row};
 
 use super::look::select;
+use super::select::Lanes;
 use super::submit::micros;
 use crate::engine::Table;
 use crate::engine::reading::{self, Group, LaneRow};
@@ -27,8 +28,8 @@ pub(super) async fn task(pool: &PgPool, id: TaskId, with_payloads: bool) -> Resu
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     let page = Page { limit: u32::MAX, with_payloads, ..Page::default() };
     let filter = Filter::task(id);
-    let mut steps = select(&mut tx, &filter, &page, Table::Steps, None).await?;
-    steps.extend(select(&mut tx, &filter, &page, Table::Done, None).await?);
+    let mut steps = select(&mut tx, &filter, &Lanes::Asked, &page, Table::Steps, None).await?;
+    steps.extend(select(&mut tx, &filter, &Lanes::Asked, &page, Table::Done, None).await?);
     if steps.is_empty() {
         return Ok(None);
     }

@@ -1,10 +1,11 @@
 //! A filter as SQL.
 
-use sqlx::{Postgres, QueryBuilder};
+use sqlx::{PgConnection, Postgres, QueryBuilder};
 
 use super::submit::micros;
 use crate::Filter;
 use crate::engine::{Table, like};
+use crate::store::Result;
 
 pub(super) const fn name(table: Table) -> &'static str {
     match table {
@@ -13,8 +14,34 @@ pub(super) const fn name(table: Table) -> &'static str {
     }
 }
 
+/// In which lanes steps can be that are meant.
+pub(super) enum Lanes {
+    /// Whichever the filter says: the statement looks them up.
+    Asked,
+    /// All, or these.
+    Known(Option<Vec<i32>>),
+}
+
+impl Lanes {
+    /// Looks them up before the statement is made. A list that the planner sees is searched by its hash for each row, and
+    /// one that it does not see from end to end.
+    pub(super) async fn of(tx: &mut PgConnection, filter: &Filter) -> Result<Self> {
+        if !names_lanes(filter) {
+            return Ok(Self::Known(None));
+        }
+        let mut query = QueryBuilder::<Postgres>::new("");
+        push_lane_ids(&mut query, filter);
+        Ok(Self::Known(Some(query.build_query_scalar().fetch_all(tx).await?)))
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Self::Known(Some(lanes)) if lanes.is_empty())
+    }
+}
+
 /// Adds `where …` for rows called `s`.
-pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, table: Table) {
+pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, table: Table, lanes: &Lanes) {
     query.push(if table == Table::Aside { " where s.line = 2" } else { " where true" });
     if !filter.states.is_empty() {
         let codes: Vec<i16> = filter.states.iter().map(|state| state.code()).collect();
@@ -27,7 +54,17 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
         query.push(" and s.task = ").push_bind(step.task.as_uuid());
         query.push(" and s.step = ").push_bind(step.number);
     }
-    push_lane(query, filter);
+    match lanes {
+        Lanes::Known(Some(lanes)) => {
+            query.push(" and s.lane = any(").push_bind(lanes.clone()).push(")");
+        }
+        Lanes::Asked if names_lanes(filter) => {
+            query.push(" and s.lane = any(array(");
+            push_lane_ids(query, filter);
+            query.push("))");
+        }
+        Lanes::Asked | Lanes::Known(None) => {}
+    }
     if let Some(destination) = &filter.destination {
         query.push(" and s.destination = ").push_bind(destination.clone());
     }
@@ -47,7 +84,7 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
         }
     }
     if let Some(age) = filter.stale_after {
-        query.push(if table != Table::Done { " and s.state in (1, 2)" } else { " and false" });
+        query.push(if table == Table::Done { " and false" } else { " and s.state in (1, 2)" });
         query.push(" and s.created_at <= clock_timestamp() - holdoff.span(").push_bind(micros(age)).push(")");
     }
     if let Some(token) = filter.token {
@@ -60,11 +97,12 @@ pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, ta
     }
 }
 
-fn push_lane(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
-    if filter.namespace.is_none() && filter.queue.is_none() && filter.operation.is_none() {
-        return;
-    }
-    query.push(" and s.lane = any(array(select id from holdoff.lanes where true");
+const fn names_lanes(filter: &Filter) -> bool {
+    filter.namespace.is_some() || filter.queue.is_some() || filter.operation.is_some()
+}
+
+fn push_lane_ids(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    query.push("select id from holdoff.lanes where true");
     if let Some(namespace) = &filter.namespace {
         query.push(" and namespace = ").push_bind(namespace.clone());
     }
@@ -74,5 +112,4 @@ fn push_lane(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
     if let Some(operation) = &filter.operation {
         query.push(" and operation like ").push_bind(like::glob(operation));
     }
-    query.push("))");
 }

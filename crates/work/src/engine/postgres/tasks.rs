@@ -4,7 +4,7 @@ use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder};
 
 use super::look::{begin, floor};
-use super::select::{name, push_where};
+use super::select::{Lanes, name, push_where};
 use crate::TaskId;
 use crate::engine::Table;
 use crate::engine::reading::{self, TaskRow};
@@ -20,6 +20,10 @@ pub(super) async fn tasks(
     limit: u32,
 ) -> Result<TasksSeen> {
     let mut tx = begin(pool).await?;
+    let lanes = Lanes::of(&mut tx, filter).await?;
+    if lanes.is_empty() {
+        return Ok(TasksSeen::default());
+    }
     let wanted = limit.saturating_add(1);
     let mut parts = Vec::new();
     for table in Table::of(filter) {
@@ -31,7 +35,7 @@ pub(super) async fn tasks(
         }
         let mut query = QueryBuilder::<Postgres>::new("select distinct s.task from ");
         query.push(name(table)).push(" s");
-        push_where(&mut query, filter, table);
+        push_where(&mut query, filter, table, &lanes);
         for (sign, task) in [(" and s.task < ", before), (" and s.task >= ", floor_of_table)] {
             if let Some(task) = task {
                 query.push(sign).push_bind(task.as_uuid());
@@ -42,8 +46,8 @@ pub(super) async fn tasks(
         let found = found.into_iter().map(TaskId::from_uuid).collect();
         parts.push(Part::new(found, wanted, floor_of_table, |task: &TaskId| *task));
     }
-    let Seen { found, next, is_cut } = Seen::of(parts, limit, |task| *task);
-    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next, is_cut })
+    let Seen { found, next, .. } = Seen::of(parts, limit, |task| *task);
+    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next })
 }
 
 /// What the steps of these tasks say, newest first.

@@ -1,5 +1,7 @@
--- Failed and conflicted steps, newest first.
-create index holdoff_steps_aside on holdoff_steps (task, step) where state in (4, 5);
+-- Failed and conflicted steps, newest first, with what they are mostly looked for by: they lie far apart in the table, and each
+-- page of it that need not be read is time saved.
+create index holdoff_steps_aside on holdoff_steps (task, step, state, lane, class, failures, destination, created_at)
+    where state in (4, 5);
 
 -- What happened when, as nodes counted it, for people to look at: level 0 in narrow buckets, kept for minutes, level 1
 -- in wide ones, kept for a day. What is counted: 0 steps by outcome, 1 failures by class, 2 retries by attempt,

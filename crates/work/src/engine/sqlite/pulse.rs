@@ -76,16 +76,19 @@ pub(super) async fn forget(mut write: Write) -> Result<()> {
 
 pub(super) async fn pulse(readers: &SqlitePool, now: i64, asked: &Asked<'_>) -> Result<Kept> {
     let mut tx = readers.begin().await?;
-    let beats = "select at, outcome, sum(count) from holdoff_pulse
+    let beats = "select at, sum(iif(outcome = 100, count, 0)), sum(iif(outcome = 0, count, 0)),
+            sum(iif(outcome = 1, count, 0)), sum(iif(outcome in (2, 3), count, 0)),
+            sum(iif(outcome between 4 and 99, count, 0))
+        from holdoff_pulse
         where level = ?1 and what = 0 and at >= ?2 and (?3 is null or namespace = ?3)
-        group by at, outcome";
+        group by at";
     let beats = sqlx::query_as(beats)
         .bind(asked.level.number)
         .bind(asked.first_beat(now))
         .bind(asked.namespace)
         .fetch_all(&mut *tx)
         .await?;
-    let rest = "select what, namespace, name, outcome, sum(count), max(printf('%016d', at) || class)
+    let rest = "select what, namespace, name, outcome, sum(count), substr(max(at || class), 17)
         from holdoff_pulse
         where level = ?1 and what in (1, 2, 3, 4) and at >= ?2 and (?3 is null or namespace = ?3)
         group by what, namespace, name, outcome";

@@ -60,7 +60,7 @@ fn push(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i6
         }
     }
     if let Some(age) = filter.stale_after {
-        query.push(if table != Table::Done { " and s.state in (1, 2)" } else { " and false" });
+        query.push(if table == Table::Done { " and false" } else { " and s.state in (1, 2)" });
         query.push(" and s.created_at <= ").push_bind(now.saturating_sub(micros(age)));
     }
     if let Some(token) = filter.token {

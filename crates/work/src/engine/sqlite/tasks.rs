@@ -3,7 +3,7 @@
 use sqlx::types::Uuid;
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
-use super::look::floor;
+use super::look::{floor, gone_through};
 use super::rows::Rows;
 use super::select::{name, push_where_by_key};
 use crate::TaskId;
@@ -29,7 +29,9 @@ pub(super) async fn tasks(
         if filter.passes_over() {
             // Of the last task everything is looked at.
             let below = before.map(|task| task.step(0));
-            floor_of_table = floor(&mut tx, table, below, Page::MOST_LOOKED_AT).await?.map(|step| step.task);
+            floor_of_table = floor(&mut tx, table, below, gone_through(filter, table, Page::MOST_LOOKED_AT))
+                .await?
+                .map(|step| step.task);
         }
         let mut query = QueryBuilder::<Sqlite>::new("select distinct s.task from ");
         query.push(name(table)).push(" s");
@@ -44,8 +46,8 @@ pub(super) async fn tasks(
         let found = found.into_iter().map(TaskId::from_uuid).collect();
         parts.push(Part::new(found, wanted, floor_of_table, |task: &TaskId| *task));
     }
-    let Seen { found, next, is_cut } = Seen::of(parts, limit, |task| *task);
-    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next, is_cut })
+    let Seen { found, next, .. } = Seen::of(parts, limit, |task| *task);
+    Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next })
 }
 
 /// What the steps of these tasks say, newest first.

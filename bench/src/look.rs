@@ -1,0 +1,87 @@
+//! How long people wait for an answer when there are a million steps: every filter, every pair of filters, and whatever else a
+//! page asks. Steps are written by SQL, because nobody has time for a million of them.
+
+mod ask;
+mod fill;
+
+use std::time::Duration;
+
+use holdoff_testbed::{Options, Postgres, postgres_binaries};
+
+use crate::row::Row;
+use crate::work;
+
+/// What a question may take at the 95th percentile, in milliseconds.
+const BAR: f64 = 100.0;
+
+/// How long each kind of question took, in milliseconds, and what the longest was about.
+#[derive(Default)]
+struct Times {
+    name: String,
+    took: Vec<f64>,
+    worst: (f64, String),
+}
+
+impl Times {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn add(&mut self, took: Duration, about: &str) {
+        let took = took.as_secs_f64() * 1e3;
+        self.took.push(took);
+        if took > self.worst.0 {
+            self.worst = (took, about.to_owned());
+        }
+    }
+
+    fn at(&self, share: usize) -> f64 {
+        let mut times = self.took.clone();
+        times.sort_by(f64::total_cmp);
+        times.get((times.len() * share / 100).min(times.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    }
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let measured = runtime.block_on(measure());
+    measured.unwrap_or_else(|why| {
+        eprintln!("look: not measured, {why}");
+        Vec::new()
+    })
+}
+
+async fn measure() -> Result<Vec<Row>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let file = folder.path().join("look.db");
+    let mut rows = store("SQLite", &format!("sqlite:{}", file.display())).await?;
+    if postgres_binaries().is_some() {
+        let settings = vec![("shared_buffers".to_owned(), "256MB".to_owned())];
+        let server = Postgres::start_with(&Options { fsync: true, settings });
+        rows.extend(store("Postgres", &server.create_database("look")).await?);
+    }
+    Ok(rows)
+}
+
+async fn store(name: &str, url: &str) -> Result<Vec<Row>, String> {
+    let work = work::open(url).await?;
+    let half_way = fill::fill(url).await?;
+    let asked = ask::everything(&work, half_way).await.map_err(|error| error.to_string())?;
+    println!("{:<34} {:>6} {:>9} {:>9} {:>9}  the longest", name, "asked", "p50", "p95", "max");
+    for times in &asked {
+        let Times { name, took: all, worst } = times;
+        let (p50, p95) = (times.at(50), times.at(95));
+        println!("{name:<34} {:>6} {p50:>6.1} ms {p95:>6.1} ms {:>6.1} ms  {}", all.len(), worst.0, worst.1);
+    }
+    let row = |times: &Times| {
+        let (p50, p95) = (times.at(50), times.at(95));
+        let row = Row::beside(&format!("{name}: {}", times.name), "ms", p95, ("median", p50));
+        let row = Row { ratio: None, ..row };
+        // Whoever acts is told the exact number, however long it takes.
+        let is_exact =
+            ["stats, the first time", "affected", "act, nothing matches"].contains(&times.name.as_str());
+        if is_exact { row } else { row.bar("p95 ≤ 100", p95 <= BAR) }
+    };
+    Ok(asked.iter().map(row).collect())
+}
