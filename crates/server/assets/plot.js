@@ -5,7 +5,7 @@
   const drawn = new Map();
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const COLOURS = { succeeded: "good", retried: "warn", failed: "bad", "in force": "faint", changed: "accent" };
+  const COLOURS = { succeeded: "good", retried: "warn", failed: "bad", conflicted: "info", "in force": "faint", changed: "accent" };
 
   const draw = (element) => {
     const data = JSON.parse(element.dataset.plot);

@@ -5,6 +5,7 @@
 //! them however many ways to combine these there are.
 
 mod heart;
+mod known;
 mod tally;
 
 use std::collections::BTreeMap;
@@ -46,8 +47,10 @@ pub struct Beat {
     pub succeeded: u64,
     /// Runs that failed, and were granted another try.
     pub retried: u64,
-    /// Steps that were given up, or are in conflict.
+    /// Steps that were given up.
     pub failed: u64,
+    /// Steps about which somebody must decide.
+    pub conflicted: u64,
     /// Runs that ended without having failed: snoozed, shut down, turned away, rescued.
     pub other: u64,
 }
@@ -69,7 +72,7 @@ pub struct Failing {
 }
 
 /// What is counted. The numbers are the stores', and never change.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum What {
     Steps = 0,
     Class = 1,
@@ -187,8 +190,8 @@ pub(crate) struct Kept {
     pub(crate) rest: Vec<RestRow>,
 }
 
-/// When; and how many were submitted, succeeded, retried, failed or in conflict, and anything else.
-pub(crate) type BeatRow = (i64, i64, i64, i64, i64, i64);
+/// When; and how many were submitted, succeeded, retried, failed, conflicted, and anything else.
+pub(crate) type BeatRow = (i64, i64, i64, i64, i64, i64, i64);
 
 /// What, namespace, name, outcome, how many, and the class of the last failure.
 pub(crate) type RestRow = (i16, String, String, i16, i64, Option<String>);
@@ -196,6 +199,9 @@ pub(crate) type RestRow = (i16, String, String, i16, i64, Option<String>);
 impl Pulse {
     /// The most operations, and the most destinations.
     const MOST_NAMES: usize = 100;
+
+    /// The most rows that are read: those that fail most come first.
+    pub(crate) const MOST_ROWS: i64 = 2000;
 
     pub(crate) fn of(asked: &Asked<'_>, kept: Kept) -> Self {
         let width = asked.level.beat;
@@ -206,13 +212,13 @@ impl Pulse {
             beats.insert(at, Beat { at: Moment(at), ..Beat::default() });
             at = at.saturating_add(step);
         }
-        for (at, submitted, succeeded, retried, failed, other) in kept.beats {
+        for (at, submitted, succeeded, retried, failed, conflicted, other) in kept.beats {
             // One may begin while this is read; it is not asked for.
             if let Some(beat) = beats.get_mut(&at) {
-                let [submitted, succeeded, retried, failed, other] =
-                    [submitted, succeeded, retried, failed, other]
+                let [submitted, succeeded, retried, failed, conflicted, other] =
+                    [submitted, succeeded, retried, failed, conflicted, other]
                         .map(|count| u64::try_from(count).unwrap_or(0));
-                *beat = Beat { at: beat.at, submitted, succeeded, retried, failed, other };
+                *beat = Beat { at: beat.at, submitted, succeeded, retried, failed, conflicted, other };
             }
         }
         let mut pulse =
@@ -275,8 +281,11 @@ mod tests {
         let now = 1_000_003 * SECOND;
         let window = Duration::from_secs(60);
         let asked = Asked { namespace: None, level: Level::reaching(window), window };
-        let kept =
-            Kept { now, beats: vec![(1_000_000 * SECOND, 0, 7, 0, 0, 0), (5, 0, 9, 0, 0, 0)], rest: vec![] };
+        let kept = Kept {
+            now,
+            beats: vec![(1_000_000 * SECOND, 0, 7, 0, 0, 0, 0), (5, 0, 9, 0, 0, 0, 0)],
+            rest: vec![],
+        };
         let pulse = Pulse::of(&asked, kept);
         assert_eq!((pulse.width, pulse.buckets.len()), (Duration::from_secs(5), 12));
         let gaps = pulse.buckets.windows(2).map(|pair| pair[1].at.since(pair[0].at));

@@ -69,6 +69,7 @@ struct Rates {
     succeeded: String,
     retried: String,
     failed: String,
+    conflicted: String,
     per_second: String,
     /// How long the step has been due that is longest due, unless it is paused.
     oldest: String,
@@ -150,6 +151,14 @@ fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], see
         );
         alarms.push(Alarm { text, link: "/failed".to_owned(), is_bad: true });
     }
+    let conflicted: u64 = pulse.buckets.iter().map(|beat| beat.conflicted).sum();
+    if conflicted > 0 {
+        let text = format!(
+            "{} for somebody to decide.",
+            words::many(conflicted, "conflict came up", "conflicts came up")
+        );
+        alarms.push(Alarm { text, link: "/conflicts".to_owned(), is_bad: false });
+    }
     if !broken.is_empty() {
         let text = format!(
             "{} left alone because requests to them fail.",
@@ -181,6 +190,7 @@ fn plot(pulse: &Pulse) -> String {
             { "name": "succeeded", "values": column(|beat| beat.succeeded) },
             { "name": "retried", "values": column(|beat| beat.retried) },
             { "name": "failed", "values": column(|beat| beat.failed) },
+            { "name": "conflicted", "values": column(|beat| beat.conflicted) },
         ],
     })
     .to_string()
@@ -190,20 +200,22 @@ fn plot(pulse: &Pulse) -> String {
 fn worth_drawing(beats: &[Beat]) -> &[Beat] {
     const LEAST: usize = 24;
     let full = beats.split_last().map_or(beats, |(_, full)| full);
-    let is_busy = |beat: &Beat| beat.submitted + beat.succeeded + beat.retried + beat.failed > 0;
+    let is_busy =
+        |beat: &Beat| beat.submitted + beat.succeeded + beat.retried + beat.failed + beat.conflicted > 0;
     let first = full.iter().position(is_busy).unwrap_or(0).saturating_sub(1);
     full.get(first.min(full.len().saturating_sub(LEAST))..).unwrap_or(full)
 }
 
 fn rates(pulse: &Pulse, span: Duration, oldest: Duration) -> Rates {
     let sum = |count: fn(&Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
-    let ended = sum(|beat| beat.succeeded + beat.failed);
+    let ended = sum(|beat| beat.succeeded + beat.failed + beat.conflicted);
     let tenths = ended * 10 / span.as_secs().max(1);
     Rates {
         submitted: words::number(sum(|beat| beat.submitted)),
         succeeded: words::number(sum(|beat| beat.succeeded)),
         retried: words::number(sum(|beat| beat.retried)),
         failed: words::number(sum(|beat| beat.failed)),
+        conflicted: words::number(sum(|beat| beat.conflicted)),
         oldest: words::coarse(oldest),
         per_second: format!("{}.{}", tenths / 10, tenths % 10),
     }

@@ -216,13 +216,7 @@ impl Store for Postgres {
     }
 
     async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
-        if !rows.is_empty() {
-            pulse::add(&self.pool, rows).await?;
-        }
-        match node {
-            Some(node) => pulse::tell(&self.pool, node).await,
-            None => Ok(()),
-        }
+        pulse::beat(&self.pool, rows, node).await
     }
 
     async fn leave(&self, node: uuid::Uuid) -> Result<()> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::PulseRow;
+use super::known::Known;
 use super::tally::Tally;
 use crate::{Lane, clock};
 
@@ -41,6 +42,7 @@ pub(crate) struct Heart {
 struct State {
     workers: Vec<Weak<dyn Busy>>,
     finished: VecDeque<(Duration, u64)>,
+    known: Known,
     /// What could not be written down yet.
     waiting: Vec<PulseRow>,
 }
@@ -145,7 +147,7 @@ impl Heart {
         }
         let finished = state.finished.iter().map(|(_, count)| count).sum();
         let mut rows = std::mem::take(&mut state.waiting);
-        rows.extend(tally.rows());
+        rows.extend(state.known.fold(tally.rows(), now));
         (PulseRow::merged(rows), finished)
     }
 

@@ -15,7 +15,7 @@ const MOST_KINDS: usize = 1000;
 const MOST_NAMES: usize = 50;
 
 /// What the rest goes by.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// The attempts from this one on are put together.
 const LAST_ATTEMPT: i32 = 10;

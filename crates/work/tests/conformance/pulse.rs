@@ -14,7 +14,7 @@ fn total(pulse: &Pulse) -> Beat {
         sum.submitted += beat.submitted;
         sum.succeeded += beat.succeeded;
         sum.retried += beat.retried;
-        sum.failed += beat.failed;
+        sum.failed += beat.failed + beat.conflicted;
         sum.other += beat.other;
         sum
     })

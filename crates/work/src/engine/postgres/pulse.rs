@@ -1,12 +1,12 @@
 //! What nodes have counted, and the nodes.
 
-use sqlx::PgPool;
 use sqlx::types::Uuid;
+use sqlx::{PgConnection, PgPool};
 
 use super::submit::micros;
 use crate::engine::reading::{self, NodeRecordRow};
 use crate::node::{NodeRecord, NodeRow};
-use crate::pulse::{Asked, Kept, Level, PulseRow};
+use crate::pulse::{Asked, Kept, Level, Pulse, PulseRow};
 use crate::store::Result;
 
 /// Adds to what is there. Rows come in everybody's order, so that two nodes never wait for each other in a circle.
@@ -19,7 +19,19 @@ const ADD: &str = "insert into holdoff.pulse as p (level, what, at, namespace, n
     on conflict (level, what, at, namespace, name, outcome) do update
         set count = p.count + excluded.count, class = coalesce(excluded.class, p.class)";
 
-pub(super) async fn add(pool: &PgPool, rows: &[PulseRow]) -> Result<()> {
+/// Both or neither: what was not written is counted again.
+pub(super) async fn beat(pool: &PgPool, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
+    let mut tx = pool.begin().await?;
+    if !rows.is_empty() {
+        add(&mut tx, rows).await?;
+    }
+    if let Some(node) = node {
+        tell(&mut tx, node).await?;
+    }
+    Ok(tx.commit().await?)
+}
+
+async fn add(tx: &mut PgConnection, rows: &[PulseRow]) -> Result<()> {
     let both: Vec<(Level, &PulseRow)> =
         Level::ALL.into_iter().flat_map(|level| rows.iter().map(move |row| (level, row))).collect();
     let width = |(level, row): &(Level, &PulseRow)| {
@@ -34,12 +46,12 @@ pub(super) async fn add(pool: &PgPool, rows: &[PulseRow]) -> Result<()> {
         .bind(both.iter().map(|(_, row)| row.outcome).collect::<Vec<_>>())
         .bind(both.iter().map(|(_, row)| i64::try_from(row.count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
         .bind(both.iter().map(|(_, row)| row.class.as_deref()).collect::<Vec<_>>())
-        .execute(pool)
+        .execute(tx)
         .await?;
     Ok(())
 }
 
-pub(super) async fn tell(pool: &PgPool, node: &NodeRow) -> Result<()> {
+async fn tell(tx: &mut PgConnection, node: &NodeRow) -> Result<()> {
     let tell = "insert into holdoff.nodes (id, name, version, started_at, seen_at, policies, drift, running, places,
             finished)
         values ($1, $2, $3, clock_timestamp(), clock_timestamp(), $4, $5, $6, $7, $8)
@@ -55,7 +67,7 @@ pub(super) async fn tell(pool: &PgPool, node: &NodeRow) -> Result<()> {
         .bind(count(node.running))
         .bind(count(node.places))
         .bind(count(node.finished))
-        .execute(pool)
+        .execute(tx)
         .await?;
     Ok(())
 }
@@ -89,7 +101,8 @@ pub(super) async fn pulse(pool: &PgPool, asked: &Asked<'_>) -> Result<Kept> {
     let beats = "select holdoff.micros(at), coalesce(sum(count) filter (where outcome = 100), 0)::bigint,
             coalesce(sum(count) filter (where outcome = 0), 0)::bigint,
             coalesce(sum(count) filter (where outcome = 1), 0)::bigint,
-            coalesce(sum(count) filter (where outcome in (2, 3)), 0)::bigint,
+            coalesce(sum(count) filter (where outcome = 2), 0)::bigint,
+            coalesce(sum(count) filter (where outcome = 3), 0)::bigint,
             coalesce(sum(count) filter (where outcome between 4 and 99), 0)::bigint
         from holdoff.pulse
         where level = $1 and what = 0 and at >= 'epoch'::timestamptz + holdoff.span($2)
@@ -107,6 +120,7 @@ pub(super) async fn pulse(pool: &PgPool, asked: &Asked<'_>) -> Result<Kept> {
             where level = $1 and what in (1, 2, 3, 4) and at >= 'epoch'::timestamptz + holdoff.span($2)
                 and ($3::text is null or namespace = $3)
             group by what, namespace, name, outcome
+            order by what in (1, 2) desc, outcome = 1 desc, 5 desc limit $4
         )
         select s.what, s.namespace, s.name, s.outcome, s.count, p.class
         from sums s left join holdoff.pulse p on p.level = $1 and p.what = s.what and p.at = s.at
@@ -115,6 +129,7 @@ pub(super) async fn pulse(pool: &PgPool, asked: &Asked<'_>) -> Result<Kept> {
         .bind(asked.level.number)
         .bind(asked.first_rest(now))
         .bind(asked.namespace)
+        .bind(Pulse::MOST_ROWS)
         .fetch_all(&mut *tx)
         .await?;
     Ok(Kept { now, beats, rest })

@@ -7,7 +7,7 @@ use super::Write;
 use super::rows::{Rows, micros};
 use crate::engine::reading::{self, NodeRecordRow};
 use crate::node::{NodeRecord, NodeRow};
-use crate::pulse::{Asked, Kept, Level, PulseRow, bucket};
+use crate::pulse::{Asked, Kept, Level, Pulse, PulseRow};
 use crate::store::Result;
 
 const ADD: &str = "insert into holdoff_pulse (level, what, at, namespace, name, outcome, count, class)
@@ -77,7 +77,7 @@ pub(super) async fn forget(mut write: Write) -> Result<()> {
 pub(super) async fn pulse(readers: &SqlitePool, now: i64, asked: &Asked<'_>) -> Result<Kept> {
     let mut tx = readers.begin().await?;
     let beats = "select at, sum(iif(outcome = 100, count, 0)), sum(iif(outcome = 0, count, 0)),
-            sum(iif(outcome = 1, count, 0)), sum(iif(outcome in (2, 3), count, 0)),
+            sum(iif(outcome = 1, count, 0)), sum(iif(outcome = 2, count, 0)), sum(iif(outcome = 3, count, 0)),
             sum(iif(outcome between 4 and 99, count, 0))
         from holdoff_pulse
         where level = ?1 and what = 0 and at >= ?2 and (?3 is null or namespace = ?3)
@@ -91,11 +91,13 @@ pub(super) async fn pulse(readers: &SqlitePool, now: i64, asked: &Asked<'_>) -> 
     let rest = "select what, namespace, name, outcome, sum(count), substr(max(at || class), 17)
         from holdoff_pulse
         where level = ?1 and what in (1, 2, 3, 4) and at >= ?2 and (?3 is null or namespace = ?3)
-        group by what, namespace, name, outcome";
+        group by what, namespace, name, outcome
+        order by what in (1, 2) desc, outcome = 1 desc, sum(count) desc limit ?4";
     let rest = sqlx::query_as(rest)
         .bind(asked.level.number)
         .bind(asked.first_rest(now))
         .bind(asked.namespace)
+        .bind(Pulse::MOST_ROWS)
         .fetch_all(&mut *tx)
         .await?;
     Ok(Kept { now, beats, rest })
