@@ -7,7 +7,7 @@ use super::Write;
 use super::rows::{Rows, micros};
 use crate::engine::reading::{self, NodeRecordRow};
 use crate::node::{NodeRecord, NodeRow};
-use crate::pulse::{Asked, Kept, Level, Pulse, PulseRow};
+use crate::pulse::{Asked, Kept, Level, Pulse, PulseRow, bucket};
 use crate::store::Result;
 
 const ADD: &str = "insert into holdoff_pulse (level, what, at, namespace, name, outcome, count, class)
