@@ -12,8 +12,8 @@ mod token;
 
 pub use audit::{AuditEntry, AuditPage, Deed};
 pub use scope::{Scope, UnknownScope};
-pub(crate) use token::Presented;
 pub use token::{InvalidToken, Issued, NewToken, TokenRecord};
+pub(crate) use token::{Presented, hex};
 
 use std::sync::Arc;
 use std::time::Duration;

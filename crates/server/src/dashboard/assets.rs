@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 
 use super::chrome::Visitor;
+use crate::keep::hex;
 use crate::problem::{Kind, Problem};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -33,7 +34,7 @@ static EDITION: LazyLock<String> = LazyLock::new(|| {
         hash.update(name);
         hash.update(bytes);
     }
-    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()).chars().take(12).collect()
 });
 
 pub(crate) fn edition() -> &'static str {
@@ -77,7 +78,7 @@ mod tests {
         for line in sums.lines() {
             let (sum, name) = line.split_once("  ").unwrap();
             let (_, _, bytes) = ASSETS.iter().find(|(known, ..)| *known == name).unwrap();
-            let found: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let found = hex(&Sha256::digest(bytes));
             assert_eq!(found, sum, "{name}");
             assert!(include_str!("../../assets/LICENSES.md").contains(&format!("`{name}`")), "{name}");
         }

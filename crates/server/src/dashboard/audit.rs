@@ -13,7 +13,7 @@ const ON_A_PAGE: u32 = 100;
 
 #[derive(Template)]
 #[template(path = "audit.html")]
-struct Audit {
+struct AuditLog {
     chrome: Chrome,
     entries: Vec<AuditEntry>,
     is_first: bool,
@@ -31,5 +31,5 @@ pub(super) async fn audit(State(app): State<App>, visitor: Visitor) -> Result<Re
     let is_full = entries.len() >= ON_A_PAGE as usize;
     let next = entries.last().filter(|_| is_full).map(|entry| format!("/audit?before={}", entry.id));
     let is_first = page.before.is_none();
-    render(&Audit { chrome: visitor.page("/audit", "Audit log"), entries, is_first, next })
+    render(&AuditLog { chrome: visitor.page("/audit", "Audit log"), entries, is_first, next })
 }

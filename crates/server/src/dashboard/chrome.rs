@@ -103,6 +103,11 @@ pub(super) struct Chrome {
     pub(super) now: Moment,
 }
 
+#[expect(
+    clippy::unused_self,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "templates call these on what they have, by reference"
+)]
 impl Chrome {
     /// The same, for a page on which somebody writes.
     pub(super) fn still(self) -> Self {

@@ -108,7 +108,9 @@ fn editable(payload: &Payload) -> Option<String> {
         // Spread over lines, if nothing is lost by that: a number may have more digits than are understood.
         Format::Json => {
             let spread = serde_json::from_str(text).ok().map(|json: serde_json::Value| json);
-            let is_whole = spread.as_ref().is_some_and(|json| json.to_string() == text);
+            let is_whole = spread
+                .as_ref()
+                .is_some_and(|json| serde_json::to_string(json).is_ok_and(|again| again == text));
             let spread =
                 spread.filter(|_| is_whole).and_then(|json| serde_json::to_string_pretty(&json).ok());
             Some(spread.unwrap_or_else(|| text.to_owned()))

@@ -27,7 +27,8 @@ struct ProblemPage {
 pub(crate) async fn dress(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let is_page = route.as_ref().is_some_and(|route| api::is_page(route.as_str()));
-    if !is_page && !(route.is_none() && wants_a_page(request.headers())) {
+    let is_lost = route.is_none() && wants_a_page(request.headers());
+    if !is_page && !is_lost {
         return next.run(request).await;
     }
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);

@@ -9,14 +9,14 @@ use holdoff_lock::{Filter, Key, LockRecord};
 use super::chrome::{Chrome, Visitor, render};
 use super::query::Query;
 use crate::app::App;
-use crate::keep::Deed;
+use crate::keep::{Deed, hex};
 use crate::problem::{Kind, Problem};
 
 const MOST: u32 = 200;
 
 #[derive(Template)]
 #[template(path = "locks.html")]
-struct Locks {
+struct LocksPage {
     chrome: Chrome,
     query: Query,
     locks: Vec<Lock>,
@@ -48,7 +48,12 @@ pub(super) async fn locks(State(app): State<App>, visitor: Visitor) -> Result<Re
         Lock { record, is_readable }
     };
     let locks = found.into_iter().map(lock).collect();
-    render(&Locks { chrome: visitor.page("/locks", "Locks"), query: visitor.query.clone(), locks, is_full })
+    render(&LocksPage {
+        chrome: visitor.page("/locks", "Locks"),
+        query: visitor.query.clone(),
+        locks,
+        is_full,
+    })
 }
 
 /// Takes a lock from whoever has it.
@@ -73,8 +78,4 @@ pub(super) async fn release(
     let count = u64::from(holder.is_some());
     let deed = Deed::new("lock.force-release", key).within(namespace).times(count);
     Ok((Extension(deed), visitor.send(&format!("/locks?done=release&count={count}"))).into_response())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

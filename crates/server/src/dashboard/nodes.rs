@@ -11,7 +11,7 @@ use crate::problem::Problem;
 
 #[derive(Template)]
 #[template(path = "nodes.html")]
-struct Nodes {
+struct NodesPage {
     chrome: Chrome,
     nodes: Vec<NodeRecord>,
     active: String,
@@ -24,5 +24,10 @@ struct Nodes {
 pub(super) async fn nodes(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
     let nodes = app.work.nodes().await?;
     let active = app.work.policies().id().to_string();
-    render(&Nodes { chrome: visitor.page("/nodes", "Nodes"), nodes, active, place: app.place.to_string() })
+    render(&NodesPage {
+        chrome: visitor.page("/nodes", "Nodes"),
+        nodes,
+        active,
+        place: app.place.to_string(),
+    })
 }

@@ -9,13 +9,11 @@ use axum::http::header::{HOST, ORIGIN};
 /// Whether whoever sends this stands on a page of this very daemon.
 pub(super) fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    match text("sec-fetch-site") {
-        Some(site) => site == "same-origin",
-        None => {
-            let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
-            origin.is_some_and(|(_, from)| Some(from) == text(HOST.as_str()))
-        }
+    if let Some(site) = text("sec-fetch-site") {
+        return site == "same-origin";
     }
+    let origin = text(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, from)| Some(from) == text(HOST.as_str()))
 }
 
 #[cfg(test)]

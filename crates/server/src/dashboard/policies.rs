@@ -17,7 +17,7 @@ use crate::problem::{Kind, Problem};
 
 #[derive(Template)]
 #[template(path = "policies.html")]
-struct Policies {
+struct PoliciesPage {
     chrome: Chrome,
     version: String,
     policies: Vec<Row>,
@@ -62,7 +62,7 @@ pub(super) async fn policies(State(app): State<App>, visitor: Visitor) -> Result
     let mut policies: Vec<Row> = set.policies().iter().map(row).collect();
     // Those of the file first, then presets that somebody uses.
     policies.sort_by_key(|row| (!row.is_own, row.used.is_empty(), row.name.clone()));
-    render(&Policies {
+    render(&PoliciesPage {
         chrome: visitor.page("/policies", "Policies"),
         version: set.id().to_string(),
         policies,

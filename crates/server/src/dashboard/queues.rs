@@ -18,7 +18,7 @@ const MOST: usize = 500;
 
 #[derive(Template)]
 #[template(path = "queues.html")]
-struct Queues {
+struct QueuesPage {
     chrome: Chrome,
     lanes: Vec<Lane>,
     left_out: usize,
@@ -44,7 +44,7 @@ pub(super) async fn queues(State(app): State<App>, visitor: Visitor) -> Result<R
         let oldest = if stats.due == 0 { "–".to_owned() } else { words::coarse(stats.oldest_due) };
         Lane { steps: format!("/steps{}", query.link()), oldest, stats }
     };
-    render(&Queues {
+    render(&QueuesPage {
         chrome: visitor.page("/queues", "Queues"),
         lanes: lanes.into_iter().map(lane).collect(),
         left_out,

@@ -19,7 +19,7 @@ use crate::problem::{Kind, Problem};
 
 #[derive(Template)]
 #[template(path = "settings.html")]
-struct Settings {
+struct SettingsPage {
     chrome: Chrome,
     facts: Vec<(&'static str, String)>,
     tokens: Vec<Token>,
@@ -99,7 +99,7 @@ pub(super) async fn revoke(
     Ok((Extension(Deed::new("token.revoke", id)), visitor.send("/settings?done=revoke")).into_response())
 }
 
-async fn page(app: &App, visitor: &Visitor, is_open: bool, form: Query) -> Result<Settings, Problem> {
+async fn page(app: &App, visitor: &Visitor, is_open: bool, form: Query) -> Result<SettingsPage, Problem> {
     let chrome = visitor.page("/settings", "Settings").still();
     let state = |record: &TokenRecord| match record {
         record if record.revoked_at.is_some() => "revoked",
@@ -108,7 +108,7 @@ async fn page(app: &App, visitor: &Visitor, is_open: bool, form: Query) -> Resul
     };
     let tokens = app.keep.tokens().await?;
     let tokens = tokens.into_iter().map(|record| Token { state: state(&record), record }).collect();
-    Ok(Settings { facts: facts(app), tokens, is_open, made: None, wrong: None, form, chrome })
+    Ok(SettingsPage { facts: facts(app), tokens, is_open, made: None, wrong: None, form, chrome })
 }
 
 fn wanted(form: &Query) -> Result<NewToken, String> {

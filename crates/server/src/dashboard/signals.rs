@@ -13,7 +13,7 @@ const MOST: u32 = 100;
 
 #[derive(Template)]
 #[template(path = "signals.html")]
-struct Signals {
+struct SignalsPage {
     chrome: Chrome,
     signals: Vec<SignalRecord>,
 }
@@ -23,5 +23,5 @@ struct Signals {
     responses((status = 200, description = "The page.")))]
 pub(super) async fn signals(State(app): State<App>, visitor: Visitor) -> Result<Response, Problem> {
     let signals = app.work.signals(visitor.access.own(), MOST).await?;
-    render(&Signals { chrome: visitor.page("/signals", "Signals"), signals })
+    render(&SignalsPage { chrome: visitor.page("/signals", "Signals"), signals })
 }

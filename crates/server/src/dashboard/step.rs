@@ -17,6 +17,7 @@ const MOST_SHOWN: usize = 64 * 1024;
 
 #[derive(Template)]
 #[template(path = "step.html")]
+#[expect(clippy::struct_excessive_bools, reason = "a template asks many small questions")]
 struct StepPage {
     chrome: Chrome,
     step: StepRecord,

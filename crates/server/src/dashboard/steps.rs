@@ -21,7 +21,7 @@ const SELDOM: [&str; 6] = ["queue", "namespace", "destination", "min_failures", 
 
 #[derive(Template)]
 #[template(path = "steps.html")]
-struct Steps {
+struct StepsPage {
     chrome: Chrome,
     /// What is here if there is nothing.
     nothing: &'static str,
@@ -89,10 +89,12 @@ async fn list(
             }
         }
     }
-    names.iter_mut().for_each(|names| names.sort_unstable());
+    for names in &mut names {
+        names.sort_unstable();
+    }
     let [namespaces, queues, operations] = names;
     let filters = query.filters();
-    let mut page = Steps {
+    let mut page = StepsPage {
         chrome: visitor.page(at, title),
         nothing: nothing(only, visitor.query.filters().pairs().is_empty()),
         at,

@@ -17,7 +17,7 @@ const ON_A_PAGE: u32 = 50;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
-struct Tasks {
+struct TasksPage {
     chrome: Chrome,
     query: Query,
     states: Vec<(TaskState, bool)>,
@@ -55,7 +55,7 @@ pub(super) async fn tasks(State(app): State<App>, visitor: Visitor) -> Result<Re
     namespaces.sort_unstable();
     namespaces.dedup();
     let next = found.next.map(|task| query.filters().with("before", &task.to_string()).link());
-    render(&Tasks {
+    render(&TasksPage {
         chrome: visitor.page("/tasks", "Tasks"),
         states: TaskState::ALL.into_iter().map(|known| (known, state == Some(known))).collect(),
         namespaces,

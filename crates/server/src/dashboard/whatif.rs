@@ -2,6 +2,8 @@
 //!
 //! The changed numbers stand in the page's address, so that they can be shown to somebody else before they are in force.
 
+use std::fmt::Write;
+
 use askama::Template;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -177,7 +179,8 @@ fn parse(name: &str, lines: &[(String, String)]) -> Result<Policy, String> {
         }
         let is_plain = value.parse::<f64>().is_ok() || value.starts_with(['{', '[', '"']);
         let value = if is_plain { value.clone() } else { format!("\"{}\"", value.replace(['"', '\\'], "")) };
-        text.push_str(&format!("{key} = {value}\n"));
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "{key} = {value}");
     }
     let set = PolicySet::from_toml(&text).map_err(|problems| {
         let each = problems.iter().map(|problem| match &problem.expected {
@@ -246,13 +249,14 @@ fn outcome(row: &Row) -> Outcome {
     }
 }
 
+/// Few enough to be read, and the same for both.
+const POINTS: u64 = 120;
+
 /// Calls over time, of both, as the plot's script reads them.
 fn plot(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.calls_over_time.bucket_us()).max().unwrap_or(1_000).max(1_000);
     let longest =
         rows.iter().map(|row| row.calls_over_time.bucket_us() * row.calls_over_time.counts().len() as u64);
-    // Few enough to be read, and the same for both.
-    const POINTS: u64 = 120;
     let step = (longest.max().unwrap_or(0) / POINTS).max(width);
     let buckets = |row: &Row| {
         let own = row.calls_over_time.bucket_us().max(1);
