@@ -285,7 +285,7 @@ async fn forms_of_others_are_refused(stores: Stores) {
 
 async fn pages_stand_under_a_prefix(stores: Stores) {
     let mut options = closed(&stores);
-    options.server.prefix = "/ops/holdoff".to_owned();
+    options.server.prefix = "/ops/holdoff".into();
     let daemon = Daemon::start_with(options).await;
     let token = daemon.server.keep().issue(&NewToken::new("ops", Scope::Admin)).await.unwrap().token;
     for under in ["", "/ops/holdoff"] {
