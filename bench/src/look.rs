@@ -38,7 +38,8 @@ impl Times {
     fn at(&self, share: usize) -> f64 {
         let mut times = self.took.clone();
         times.sort_by(f64::total_cmp);
-        times.get((times.len() * share / 100).min(times.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+        let rank = (times.len() * share).div_ceil(100).max(1);
+        times.get(rank - 1).copied().unwrap_or(f64::NAN)
     }
 }
 

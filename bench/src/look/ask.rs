@@ -95,7 +95,7 @@ async fn looks(work: &Work, half: StepId) -> Result<Vec<Times>, Error> {
         ["tasks", "tasks, one filter", "tasks, two filters"].map(Times::new);
     let page = Page::first(100);
     let singles = || PARTS.iter().map(|part| filter(&[part]));
-    for _ in 0..4 * ROUNDS {
+    for _ in 0..8 * ROUNDS {
         let all = Filter::default();
         let start = now();
         work.look(&all, &page).await?;
@@ -147,7 +147,7 @@ async fn others(work: &Work) -> Result<Vec<Times>, Error> {
     let mut all = Vec::new();
     for (name, window) in windows {
         let mut times = Times::new(name);
-        for _ in 0..ROUNDS {
+        for _ in 0..4 * ROUNDS {
             for namespace in [None, Some("eu")] {
                 let start = now();
                 work.pulse(namespace, window).await?;
@@ -161,7 +161,7 @@ async fn others(work: &Work) -> Result<Vec<Times>, Error> {
     let start = now();
     work.stats().await?;
     first.add(start.elapsed(), "not bounded");
-    for _ in 0..4 * ROUNDS {
+    for _ in 0..8 * ROUNDS {
         let start = now();
         work.signals(None, 100).await?;
         signals.add(start.elapsed(), "");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdoff_work::{Action, Error, Fault, Filter, Outcome, Payload, Receipt, Step, StepState, Task};
+use sqlx::{Connection as _, PgConnection};
 
 use crate::place::{
     MINUTE, Place, attempts, claim, claim_many, claimer, eventually, filter, ids, nothing_is_due,
@@ -233,6 +234,24 @@ async fn many_claims_come_at_once(place: Place) {
     let work = place.open().await;
     submit_many(&work, 1500, || Task::new("mail")).await;
     claim_many(&claimer(&work, &["mail"]).await, 1500, MINUTE).await;
+}
+
+/// Whatever indexes there are besides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_changes_no_index_of_postgres() {
+    let place = Place::postgres();
+    let work = place.open().await;
+    submit_many(&work, 500, || Task::new("mail")).await;
+    claim_many(&claimer(&work, &["mail"]).await, 500, MINUTE).await;
+    // Statistics come late.
+    let look = async || {
+        let query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'steps'";
+        let mut server = PgConnection::connect(&place.url).await.unwrap();
+        let counted: (i64, i64) = sqlx::query_as(query).fetch_one(&mut server).await.unwrap();
+        Some(counted).filter(|counted| counted.0 >= 500)
+    };
+    let counted = eventually("the server's statistics", look).await;
+    assert_eq!(counted, (500, 500), "updates, and those that wrote no index entry");
 }
 
 on_every_store!(

@@ -229,6 +229,19 @@ async fn the_numbers_add_up(place: Place) {
     let _ = zoo.ready;
 }
 
+/// So many that they are not counted whenever somebody asks.
+async fn a_crowd_is_counted_now_and_then(place: Place) {
+    let work = place.open().await;
+    let due = || async { work.stats().await.unwrap().iter().map(|lane| lane.due).sum::<u64>() };
+    for _ in 0..3 {
+        submit_many(&work, 7000, || Task::new("mail")).await;
+    }
+    assert_eq!(due().await, 21_000);
+    submit(&work, Task::new("mail")).await;
+    let counted = || async { Some(due().await).filter(|due| *due != 21_000) };
+    assert_eq!(eventually("another count", counted).await, 21_001);
+}
+
 async fn an_unknown_task_is_none(place: Place) {
     let work = place.open().await;
     let unknown: TaskId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
@@ -245,5 +258,6 @@ on_every_store!(
     paging_covers_everything_exactly_once,
     payloads_are_read_only_when_asked_for,
     the_numbers_add_up,
+    a_crowd_is_counted_now_and_then,
     an_unknown_task_is_none,
 );
