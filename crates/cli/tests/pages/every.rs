@@ -1,6 +1,7 @@
 //! Every page, in light and dark, on a telephone and on a desk: silent, accessible, light in weight, and pictured.
 
 mod axe;
+mod demo;
 mod pictures;
 mod stage;
 
@@ -40,7 +41,6 @@ async fn every_page(scheme: &str) {
     for (name, page) in &pages {
         wrong.extend(look(&visitor, &axe, scheme, name, page).await);
     }
-    pictures::for_the_readme(&visitor, scheme, &pages).await;
     visitor.leave().await;
 
     let daemon = Daemon::start_with(TOKENS);

@@ -63,10 +63,10 @@ async fn serve(app: Router) -> String {
 }
 
 async fn gated(State(gate): State<Arc<Gate>>) -> Response {
-    match gate.is_open.load(Ordering::Relaxed) {
-        true => "done".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "closed for the night").into_response(),
+    if gate.is_open.load(Ordering::Relaxed) {
+        return "done".into_response();
     }
+    (StatusCode::SERVICE_UNAVAILABLE, "closed for the night").into_response()
 }
 
 async fn revision(State(gate): State<Arc<Gate>>, body: String) -> Response {

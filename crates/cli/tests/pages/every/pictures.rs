@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
+use super::demo::Demo;
 use crate::visitor::Visitor;
 
 /// Set to 1, it has the pictures of the documents taken anew.
@@ -18,36 +19,44 @@ const TALLEST: f64 = 2400.0;
 /// Takes a picture of the page as it is shown now, from its top.
 pub(super) async fn take(visitor: &Visitor, name: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../pictures");
-    let picture = capture(visitor, TALLEST).await;
+    let picture = capture(visitor, "body", TALLEST).await;
     assert!(picture.len() > 4_000, "{name}: a blank picture");
     write(&folder, name, &picture);
 }
 
-/// Those that stand in the documents, if they are wanted.
-pub(super) async fn for_the_readme(visitor: &Visitor, scheme: &str, pages: &[(&str, String)]) {
+/// Those that stand in the documents, of the demo, if they are wanted.
+#[tokio::test]
+async fn those_of_the_documents_are_taken_anew() {
     if std::env::var(VARIABLE).as_deref() != Ok("1") {
         return;
     }
-    let wanted: &[(&str, &str, f64)] = match scheme {
-        "light" => &[("overview", "", 800.0), ("step", "", 640.0), ("what-if", "", 900.0)],
-        _ => &[("overview", "-dark", 800.0)],
-    };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/img");
-    for (name, more, height) in wanted {
-        let (_, page) = pages.iter().find(|(known, _)| known == name).expect(name);
+    let demo = Demo::play().await;
+    let visitor = Visitor::to(&demo.url).await;
+    let step = demo.step().await;
+    let what_if = "/policies/payments?set.jitter=none&scenario=row&clients=100";
+    for (name, scheme, page, from, height) in [
+        ("overview", "light", "/", "body", 830.0),
+        ("overview-dark", "dark", "/", "body", 830.0),
+        ("step", "light", step.as_str(), "body", 680.0),
+        ("what-if", "light", what_if, "#storm", 760.0),
+    ] {
         visitor.look_by(scheme, 1200).await;
         visitor.open(page).await;
-        let picture = capture(visitor, *height).await;
+        let picture = capture(&visitor, from, height).await;
         assert!(picture.len() <= LARGEST, "{name}: {} bytes are too many for a document", picture.len());
-        write(&folder, &format!("{name}{more}"), &picture);
+        write(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/img"), name, &picture);
     }
+    visitor.leave().await;
 }
 
-async fn capture(visitor: &Visitor, tallest: f64) -> Vec<u8> {
-    let size = "return [document.documentElement.clientWidth, document.documentElement.scrollHeight]";
-    let size = visitor.script(size, vec![]).await;
-    let height = size[1].as_f64().unwrap().min(tallest);
-    let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
+/// From the top of this on, so far.
+async fn capture(visitor: &Visitor, from: &str, tallest: f64) -> Vec<u8> {
+    let place = "const page = document.documentElement; \
+        const top = Math.max(0, document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY - 12); \
+        return [page.clientWidth, top, page.scrollHeight - top]";
+    let place = visitor.script(place, vec![from.into()]).await;
+    let height = place[2].as_f64().unwrap().min(tallest);
+    let clip = json!({ "x": 0, "y": place[1], "width": place[0], "height": height, "scale": 1 });
     let wish = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
     let picture = visitor.cdp("Page.captureScreenshot", wish).await;
     STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
