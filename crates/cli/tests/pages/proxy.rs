@@ -61,9 +61,9 @@ async fn pass(mut client: TcpStream, to: &str, prefix: &str, manner: Manner) -> 
         Manner::TakesItAway => format!("/{inner}"),
     };
     let headers = lines.filter(|line| !line.to_ascii_lowercase().starts_with("connection:"));
-    let headers = headers.map(|line| format!("{line}\r\n")).collect::<String>();
+    let headers = headers.collect::<Vec<_>>().join("\r\n");
     let mut daemon = TcpStream::connect(to).await.ok()?;
-    let request = format!("{method} {path} {version}\r\n{headers}Connection: close\r\n\r\n");
+    let request = format!("{method} {path} {version}\r\n{headers}\r\nConnection: close\r\n\r\n");
     daemon.write_all(request.as_bytes()).await.ok()?;
     daemon.write_all(&rest).await.ok()?;
     let _ = copy_bidirectional(&mut client, &mut daemon).await;

@@ -1,5 +1,7 @@
 //! Somebody with a browser: what they do, and what they see.
 
+use std::time::{Duration, Instant};
+
 use fantoccini::Locator;
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::key::Key;
@@ -7,7 +9,7 @@ use fantoccini::wd::WebDriverCompatibleCommand;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::until;
+use crate::{PATIENCE, until};
 
 /// Keeps what the page's own policy forbade, from the first line of every page on.
 const WATCH: &str = "window.forbidden = []; \
@@ -58,13 +60,16 @@ impl Visitor {
 
     /// Waits until the first that matches says this.
     pub(crate) async fn sees(&self, css: &str, words: &str) {
-        let mut seen = String::new();
-        let what = format!("{css} says {words:?}");
-        until(&what, async || {
-            seen = self.text(css).await;
-            seen.contains(words)
-        })
-        .await;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.text(css).await;
+            if seen.contains(words) {
+                return;
+            }
+            let place = self.place().await;
+            assert!(Instant::now() < end, "{css} at {place} does not say {words:?}, but {seen:?}");
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
     }
 
     /// What stands in a field.

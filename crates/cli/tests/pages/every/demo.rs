@@ -42,15 +42,14 @@ impl Demo {
 
     /// A step that was tried often, and what came of it.
     pub(super) async fn step(&self) -> String {
-        let mut found = String::new();
+        let asked = format!("{}/v1/steps?operation=payments.*&min_failures=3&limit=1", self.url);
+        let mut steps = Value::Null;
         until("a step has failed several times", async || {
-            let asked = format!("{}/v1/steps?operation=payments.*&min_failures=3&limit=1", self.url);
-            let steps: Value = reqwest::get(asked).await.unwrap().json().await.unwrap();
-            found = steps["items"][0]["id"].as_str().unwrap_or_default().to_owned();
-            !found.is_empty()
+            steps = reqwest::get(&asked).await.unwrap().json().await.unwrap();
+            steps["items"][0]["id"].is_string()
         })
         .await;
-        format!("/steps/{found}")
+        format!("/steps/{}", steps["items"][0]["id"].as_str().unwrap())
     }
 }
 
