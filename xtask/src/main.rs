@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`,
-//! `schemathesis`.
+//! `schemathesis`, `axe`.
 
+mod axe;
 mod n_minus_one;
 mod needs;
 mod openapi;
@@ -24,6 +25,7 @@ usage: cargo xtask CHORE
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
   schemathesis          holds a running daemon's answers against the API's document
+  axe                   installs axe-core where the tests in a browser look for it
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
+        ["axe"] => axe::run(),
         ["schemathesis"] => schemathesis::run(),
         _ => {
             eprint!("{USAGE}");

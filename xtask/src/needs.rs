@@ -17,7 +17,7 @@ struct Need {
     is_there: fn() -> bool,
 }
 
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 9] = [
     Need { what: "chromium", package: "chromium", why: IN_A_BROWSER, is_there: || answers("chromium") },
     Need {
         what: "chromedriver",
@@ -25,6 +25,7 @@ const NEEDS: [Need; 8] = [
         why: IN_A_BROWSER,
         is_there: || answers("chromedriver"),
     },
+    Need { what: "npm", package: "npm", why: IN_A_BROWSER, is_there: || answers("npm") },
     Need {
         what: "Postgres' server binaries",
         package: "postgresql",

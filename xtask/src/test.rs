@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything CI runs.
 
 use crate::run::{Done, cargo, now};
-use crate::{n_minus_one, needs, schemathesis, tidy};
+use crate::{axe, n_minus_one, needs, schemathesis, tidy};
 
 pub(crate) fn run() -> Done {
     let start = now();
@@ -12,7 +12,9 @@ pub(crate) fn run() -> Done {
     // The pure core must stay usable without the standard library, and the executors without tokio.
     cargo(&["clippy", "-p", "holdoff-policy", "--no-default-features", "--", "-D", "warnings"], &[])?;
     cargo(&["clippy", "-p", "holdoff-retry", "--no-default-features", "--", "-D", "warnings"], &[])?;
-    cargo(&["test", "--workspace", "--all-features", "--all-targets"], &[])?;
+    let axe = axe::install()?;
+    let axe = [(axe::VARIABLE, axe.to_str().ok_or("the path of this folder is no text")?)];
+    cargo(&["test", "--workspace", "--all-features", "--all-targets"], &axe)?;
     cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
     schemathesis::run()?;
     n_minus_one::run()?;

@@ -19,6 +19,19 @@
     }
   });
 
+  // Enter is a change and a sending; of both becomes one place to come back to.
+  body.addEventListener("htmx:beforeHistoryUpdate", (event) => {
+    const to = event.detail.history;
+    if (to.path === location.pathname + location.search) to.type = "replace";
+  });
+
+  // Whose session is over is asked to log in, and finds the way back from there.
+  body.addEventListener("htmx:beforeSwap", (event) => {
+    if (new URL(event.detail.xhr.responseURL).pathname !== `${base}/login`) return;
+    event.detail.shouldSwap = false;
+    location.reload();
+  });
+
   // A dialog asks before anything that cannot be undone.
   body.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;

@@ -197,7 +197,8 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
     let method = request.method().clone();
     let need = api::need_of(&method, route.as_ref().map(MatchedPath::as_str));
     let peer = request.extensions().get::<Peer>().copied();
-    let is_page = route.as_ref().is_some_and(|route| api::is_page(route.as_str()));
+    // Whoever is logged in and loses the way is told so, and not asked to log in.
+    let is_page = route.as_ref().is_none_or(|route| api::is_page(route.as_str()));
     let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
     let access = match door.admit(need, request.headers(), session, peer).await {
         Ok(access) => access,

@@ -255,5 +255,5 @@ fn failing(items: &[Failing], filter: &str) -> Vec<Bar> {
             format!("{share} % of {}{class}", words::many(all, "try", "tries")),
         )
     };
-    bars(items.iter().take(TOP).map(item).collect())
+    bars(items.iter().filter(|item| item.failures > 0).take(TOP).map(item).collect())
 }

@@ -1,0 +1,48 @@
+//! The pages as a person meets them: the real daemon, a target that misbehaves, and a real Chromium.
+
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and may look at the clock"
+)]
+
+#[path = "../browser/mod.rs"]
+mod browser;
+mod daemon;
+mod proxy;
+mod target;
+mod visitor;
+
+mod bulk;
+mod conflict;
+mod every;
+mod filters;
+mod foreign;
+mod keyboard;
+mod live;
+mod locks;
+mod login;
+mod planted;
+mod policy;
+mod prefix;
+mod queues;
+mod settings;
+mod work;
+
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks until it is so.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}
