@@ -14,8 +14,9 @@ use std::time::Duration;
 use holdoff_testbed::{Options, Postgres, postgres_binaries};
 
 use crate::row::Row;
-use daemon::Daemon;
+pub(crate) use daemon::Daemon;
 use load::Load;
+pub(crate) use load::length;
 pub(crate) use soak::soak;
 
 const ROUNDS: usize = 5;

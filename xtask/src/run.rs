@@ -28,7 +28,7 @@ pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
 /// `cargo xtask bench`
 pub(crate) fn bench(arguments: &[&str]) -> Done {
     let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
-    if names().count() == 0 || names().any(|name| *name == "server") {
+    if names().count() == 0 || names().any(|name| ["server", "look"].contains(name)) {
         // Loaded from outside, as it is shipped.
         cargo(&["build", "--quiet", "--release", "--package", "holdoff-cli"], &[])?;
     }

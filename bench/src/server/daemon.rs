@@ -5,19 +5,21 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// A daemon that does not outlive the bench.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
     /// Host and port.
-    pub(super) address: String,
+    pub(crate) address: String,
 }
 
 impl Daemon {
     /// Starts it and waits until it serves.
-    pub(super) fn start(store: &str) -> Result<Self, String> {
+    pub(crate) fn start(store: &str) -> Result<Self, String> {
         let program = program()?;
         let mut process = Command::new(&program)
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store])
             .env_remove("RUST_LOG")
+            // What is filled in for a bench should not be forgotten while it is looked at.
+            .env("HOLDOFF_WORK_HISTORY_KEEP", "90d")
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
@@ -33,7 +35,7 @@ impl Daemon {
     }
 
     /// What it has in memory.
-    pub(super) fn resident_mib(&self) -> f64 {
+    pub(crate) fn resident_mib(&self) -> f64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

@@ -141,7 +141,7 @@ async fn ask(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Optio
 }
 
 /// How long head and body are, when the head is there.
-fn length(answer: &[u8]) -> Option<usize> {
+pub(crate) fn length(answer: &[u8]) -> Option<usize> {
     const NAME: &[u8] = b"content-length: ";
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let lines = answer.get(..head)?;
