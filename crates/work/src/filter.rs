@@ -77,7 +77,7 @@ impl Page {
     pub const MOST: u32 = 1000;
 
     /// The most steps that are gone through for it.
-    pub const MOST_LOOKED_AT: u32 = 20_000;
+    pub const MOST_LOOKED_AT: u32 = 10_000;
 
     /// The first page of so many steps.
     pub fn first(limit: u32) -> Self {
