@@ -51,12 +51,10 @@ async fn those_of_the_documents_are_taken_anew() {
 
 /// From the top of this on, so far.
 async fn capture(visitor: &Visitor, from: &str, tallest: f64) -> Vec<u8> {
-    let place = "const page = document.documentElement; \
-        const top = Math.max(0, document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY - 12); \
-        return [page.clientWidth, top, page.scrollHeight - top]";
-    let place = visitor.script(place, vec![from.into()]).await;
-    let height = place[2].as_f64().unwrap().min(tallest);
-    let clip = json!({ "x": 0, "y": place[1], "width": place[0], "height": height, "scale": 1 });
+    let place = "const page = document.documentElement, at = document.querySelector(arguments[0]).getBoundingClientRect(); \
+        const [x, y] = [Math.max(0, at.left + scrollX - 12), Math.max(0, at.top + scrollY - 12)]; \
+        return { x, y, width: page.clientWidth - x, height: Math.min(page.scrollHeight - y, arguments[1]), scale: 1 }";
+    let clip = visitor.script(place, vec![from.into(), tallest.into()]).await;
     let wish = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
     let picture = visitor.cdp("Page.captureScreenshot", wish).await;
     STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
