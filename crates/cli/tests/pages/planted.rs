@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, TOKENS};
 use crate::target::Target;
 use crate::until;
 use crate::visitor::Visitor;
@@ -67,7 +67,8 @@ async fn what_clients_write_is_shown_as_text() {
         (format!("/audit?before={p}"), vec![]),
         ("/settings".into(), vec!["token"]),
         (format!("/?window={p}"), vec![]),
-        (format!("/?done={p}&count={p}"), vec![]),
+        (format!("/?done={p}&count={p}&what={p}"), vec![]),
+        (format!("/queues?done=pause&what={p}"), vec!["operation"]),
         (format!("/tasks/{p}"), vec![]),
         (format!("/assets/{p}"), vec![]),
         (format!("/{p}"), vec![]),
@@ -111,6 +112,31 @@ async fn what_clients_write_is_shown_as_text() {
     visitor.sees(".wrong", "this is no JSON").await;
     assert_eq!(visitor.value("#edit").await, PLANTED);
     unharmed(&visitor, "a conflict, refused").await;
+    visitor.leave().await;
+}
+
+/// Where somebody logs in, and what they are called then.
+#[tokio::test]
+async fn a_login_is_as_harmless() {
+    let daemon = Daemon::start_with(TOKENS);
+    let token = daemon.token(&["--name", &planted("token"), "--scope", "admin"]);
+    let visitor = Visitor::to(&daemon.url).await;
+    for next in [PLANTED, "javascript:planted=1", "/\"><script>planted=1</script>", "//example.com/"] {
+        visitor.browser.client.delete_all_cookies().await.unwrap();
+        visitor.open(&format!("/login?next={}", encoded(next))).await;
+        unharmed(&visitor, "/login").await;
+        visitor.log_in(PLANTED).await;
+        visitor.sees(".wrong", "This token opens nothing here").await;
+        unharmed(&visitor, "/login, refused").await;
+        visitor.log_in(&token).await;
+        visitor.sees(".brand", "holdoff").await;
+        unharmed(&visitor, "what comes after a login").await;
+        let place = visitor.place().await;
+        assert!(place.starts_with('/') && !place.starts_with("/login"), "{next}: {place}");
+    }
+    visitor.open("/").await;
+    visitor.sees(".name", "token <script>planted=1</script>").await;
+    unharmed(&visitor, "/, by name").await;
     visitor.leave().await;
 }
 
