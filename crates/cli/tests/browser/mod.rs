@@ -1,6 +1,7 @@
 //! A real browser, driven by its own driver.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use fantoccini::wd::WebDriverCompatibleCommand;
@@ -8,10 +9,12 @@ use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::json;
 
-/// Chromium with a session; both end with it.
+/// Chromium with a session; both end with it, however the test ends.
 pub(crate) struct Browser {
     pub(crate) client: Client,
     driver: Child,
+    port: u16,
+    session: String,
     _profile: tempfile::TempDir,
 }
 
@@ -46,7 +49,8 @@ impl Browser {
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .expect("a session");
-        Self { client, driver, _profile: profile }
+        let session = client.session_id().await.expect("an answer").expect("a session");
+        Self { client, driver, port, session, _profile: profile }
     }
 
     /// What the page has written to the console so far.
@@ -55,8 +59,25 @@ impl Browser {
         log.as_array().cloned().unwrap_or_default()
     }
 
-    pub(crate) async fn close(mut self) {
+    pub(crate) async fn close(self) {
         let _ = self.client.clone().close().await;
+    }
+
+    /// Only the driver ends its Chromium: killed, it would leave it behind.
+    fn end_session(&self) -> std::io::Result<()> {
+        let mut driver = TcpStream::connect(("127.0.0.1", self.port))?;
+        let (session, port) = (&self.session, self.port);
+        write!(
+            driver,
+            "DELETE /session/{session} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+        )?;
+        driver.read(&mut [0; 64]).map(drop)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.end_session();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
