@@ -12,6 +12,7 @@ mod chrome;
 mod conflicts;
 mod dress;
 mod graph;
+mod json;
 mod live;
 mod locks;
 mod nodes;

@@ -9,6 +9,7 @@ use holdoff_work::{Format, Payload, StepRecord, StepState};
 use serde_json::value::RawValue;
 
 use super::chrome::{Chrome, Visitor, render};
+use super::json;
 use super::query::Query;
 use crate::api::{self, NamedStep};
 use crate::app::App;
@@ -94,7 +95,7 @@ fn changed(step: &StepRecord, written: &str) -> Result<Option<Payload>, Problem>
         return Ok(Some(Payload::bytes(written.into_bytes())));
     }
     // As it is written: numbers keep their digits, and keys their order.
-    let json: Box<RawValue> = serde_json::from_str(&written)
+    let json: Box<RawValue> = serde_json::from_str(&json::join(&written))
         .map_err(|why| Problem::new(Kind::InvalidBody, format!("this is no JSON: {why}")))?;
     Payload::json(&json).map(Some).map_err(|why| Problem::new(Kind::InvalidBody, why.to_string()))
 }
@@ -105,16 +106,7 @@ fn editable(payload: &Payload) -> Option<String> {
     let text = std::str::from_utf8(payload.as_bytes()).ok().filter(|text| text.len() <= MOST)?;
     match payload.format() {
         Format::Empty => None,
-        // Spread over lines, if nothing is lost by that: a number may have more digits than are understood.
-        Format::Json => {
-            let spread = serde_json::from_str(text).ok().map(|json: serde_json::Value| json);
-            let is_whole = spread
-                .as_ref()
-                .is_some_and(|json| serde_json::to_string(json).is_ok_and(|again| again == text));
-            let spread =
-                spread.filter(|_| is_whole).and_then(|json| serde_json::to_string_pretty(&json).ok());
-            Some(spread.unwrap_or_else(|| text.to_owned()))
-        }
+        Format::Json => Some(json::spread(text)),
         _ => Some(text.to_owned()),
     }
 }
@@ -124,14 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_spread_without_loss_is_shown_as_it_is() {
-        let shown = |json: &str| {
-            let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
-            editable(&Payload::json(&raw).unwrap()).unwrap()
-        };
-        assert_eq!(shown(r#"{"a":1,"b":2}"#), "{\n  \"a\": 1,\n  \"b\": 2\n}");
-        let large = r#"{"id":12345678901234567890123}"#;
-        assert_eq!(shown(large), large);
+    fn nothing_is_lost_by_being_shown() {
+        let large = r#"{"url":"x","id":12345678901234567890123}"#;
+        let raw: Box<RawValue> = serde_json::from_str(large).unwrap();
+        let shown = editable(&Payload::json(&raw).unwrap()).unwrap();
+        assert_eq!(shown, "{\n  \"url\": \"x\",\n  \"id\": 12345678901234567890123\n}");
+        assert_eq!(json::join(&shown), large);
         assert_eq!(editable(&Payload::bytes(b"a,b\r\n".to_vec())).unwrap(), "a,b\r\n");
         assert!(editable(&Payload::bytes(vec![0xff])).is_none());
     }

@@ -6,6 +6,7 @@ use axum::response::Response;
 use holdoff_work::{AttemptRecord, Format, Payload, StepRecord, StepState};
 
 use super::chrome::{Chrome, Visitor, render};
+use super::json;
 use super::timeline::{self, Timeline};
 use super::words;
 use crate::api::{self, NamedStep};
@@ -99,13 +100,11 @@ fn next(step: &StepRecord, chrome: &Chrome) -> String {
 }
 
 /// A payload as people read it.
-pub(super) fn text(payload: &Payload) -> String {
+fn text(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     let shown = match payload.format() {
         Format::Empty => return "(empty)".to_owned(),
-        Format::Json => serde_json::from_slice::<serde_json::Value>(bytes)
-            .and_then(|json| serde_json::to_string_pretty(&json))
-            .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned()),
+        Format::Json => json::spread(&String::from_utf8_lossy(bytes)),
         _ => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => return format!("({} bytes that are no text)", bytes.len()),

@@ -187,7 +187,7 @@ fn parse(name: &str, lines: &[(String, String)]) -> Result<Policy, String> {
             Some(expected) => format!("{}: expected {expected}", problem.message),
             None => problem.message.clone(),
         });
-        each.collect::<Vec<_>>().join("; ")
+        each.collect::<Vec<_>>().join("; ").replace("policies.changed", name)
     })?;
     set.policy("changed").map(|policy| (**policy).clone()).ok_or_else(|| format!("{name} has no numbers"))
 }
