@@ -25,10 +25,11 @@ const BAR: f64 = 1.1;
 
 /// Soaks the daemon, if that is asked for.
 pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
-    let ["soak", "server"] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
+    let ["soak", "server", ref only @ ..] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    else {
         return None;
     };
-    let rows = rows().unwrap_or_else(|why| {
+    let rows = rows(only).unwrap_or_else(|why| {
         eprintln!("soak: not done, {why}");
         vec![Row::beside("memory of the daemon", "MiB", f64::NAN, ("", f64::NAN)).bar("measured", false)]
     });
@@ -36,12 +37,18 @@ pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
     Some(if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn rows() -> Result<Vec<Row>, String> {
+/// Both stores, or those that are named.
+fn rows(only: &[&str]) -> Result<Vec<Row>, String> {
+    let is_asked = |store: &str| only.is_empty() || only.contains(&store);
     let target = target().map_err(|error| error.to_string())?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut rows =
-        vec![memory("SQLite", &format!("sqlite:{}", folder.path().join("work.db").display()), target)?];
-    if let Some(server) = postgres() {
+    let mut rows = Vec::new();
+    if is_asked("sqlite") {
+        rows.push(memory("SQLite", &format!("sqlite:{}", folder.path().join("work.db").display()), target)?);
+    }
+    if is_asked("postgres")
+        && let Some(server) = postgres()
+    {
         rows.push(memory("Postgres", &server.create_database("soak"), target)?);
     }
     Ok(rows)

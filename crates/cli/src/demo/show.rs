@@ -57,7 +57,7 @@ pub(super) fn greet(setting: &Setting<'_>, is_json: bool) -> Result<()> {
     list(&mut out, "What to look at", &PAGES)?;
     list(&mut out, "What happens, in every minute", &HAPPENS)?;
     let end = match kept {
-        None => "Ctrl-C ends it and removes everything.".to_owned(),
+        None => "The operator goes on all the while, and may undo what you do.\nCtrl-C ends it and removes everything.".to_owned(),
         Some(path) => format!("Ctrl-C ends it; the store stays in {}.", path.display()),
     };
     writeln!(out, "\n{end}")

@@ -36,7 +36,7 @@ async fn a_conflict_is_resolved_by_changing_what_is_sent() {
     let broken = revised(&sent, "2 oops");
     visitor.write("#edit", &broken).await;
     visitor.click("#confirm").await;
-    visitor.sees(".wrong", "this is no JSON").await;
+    visitor.sees(".wrong", "this is not JSON").await;
     let wrong = visitor.text(".wrong").await;
     assert!(wrong.contains("line"), "it says where: {wrong}");
     assert_eq!(visitor.value("#edit").await, broken, "what was typed is still there");

@@ -62,7 +62,7 @@ async fn the_overview_tells_of_trouble_as_it_comes() {
     visitor.sees("#live-word", "live").await;
     daemon.call("mail.send", "mail", &target.at("/answer/503")).await;
     visitor.sees(".totals .bad .figure", "1").await;
-    visitor.sees(".alarms", "1 step failed for good").await;
+    visitor.sees(".alarms", "1 step is given up").await;
     until("its operation is named", async || {
         visitor.texts(".bars .label").await.join(" ").contains("mail.send")
     })

@@ -109,7 +109,7 @@ async fn what_clients_write_is_shown_as_text() {
     visitor.open(&format!("/conflicts/{task}/0")).await;
     visitor.write("#edit", PLANTED).await;
     visitor.click("#confirm").await;
-    visitor.sees(".wrong", "this is no JSON").await;
+    visitor.sees(".wrong", "this is not JSON").await;
     assert_eq!(visitor.value("#edit").await, PLANTED);
     unharmed(&visitor, "a conflict, refused").await;
     visitor.leave().await;

@@ -20,7 +20,7 @@ async fn what_is_paused_waits_until_it_is_resumed() {
     daemon.settle(&[other], "succeeded").await;
     assert_eq!(daemon.state(&waiting).await, "ready");
     visitor.open("/").await;
-    visitor.sees(".alarms", "1 lane is paused.").await;
+    visitor.sees(".alarms", "mail.send is paused").await;
     visitor.open("/queues").await;
     visitor.click("#live tbody tr:first-child button").await;
     done(&visitor, "resume").await;

@@ -31,7 +31,7 @@ fn action(word: &str) -> Result<(Action, &'static str, &'static str), Problem> {
         "retry" => (
             Action::Retry,
             "Retry",
-            "Failed and conflicted ones become ready at once, with all their tries before them. Others are left alone.",
+            "Failed and conflicted ones become ready at once, with a fresh set of tries. Others are left alone.",
         ),
         "cancel" => (
             Action::Cancel,

@@ -146,7 +146,7 @@ fn said(query: &Query) -> Option<String> {
         "discard" => format!("{}: given up for good.", steps()),
         "resolve" => "Resolved: the step is tried again.".to_owned(),
         "pause" => format!("{what}: paused. What runs goes on, and nothing more is given out."),
-        "resume" => format!("{what}: given out again, unless its queue or operation is paused as well."),
+        "resume" => format!("{what}: given out again."),
         "release" if count == 0 => "Nobody held the lock any more.".to_owned(),
         "release" => "Taken from its holder; the token was raised.".to_owned(),
         "publish" => "Published: in force on every node within moments.".to_owned(),

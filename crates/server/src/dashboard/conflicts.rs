@@ -96,7 +96,7 @@ fn changed(step: &StepRecord, written: &str) -> Result<Option<Payload>, Problem>
     }
     // As it is written: numbers keep their digits, and keys their order.
     let json: Box<RawValue> = serde_json::from_str(&json::join(&written))
-        .map_err(|why| Problem::new(Kind::InvalidBody, format!("this is no JSON: {why}")))?;
+        .map_err(|why| Problem::new(Kind::InvalidBody, format!("this is not JSON: {why}")))?;
     Payload::json(&json).map(Some).map_err(|why| Problem::new(Kind::InvalidBody, why.to_string()))
 }
 

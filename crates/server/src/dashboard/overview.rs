@@ -141,41 +141,55 @@ fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], see
         let query = Query::default().with("operation", &lane.operation).with("state", "ready");
         alarms.push(Alarm { text, link: format!("/steps{}", query.link()), is_bad: true });
     }
+    let open = |count: fn(&QueueStats) -> u64| lanes.iter().map(count).sum::<u64>();
     let failed: u64 = pulse.buckets.iter().map(|beat| beat.failed).sum();
-    if failed > 0 {
+    let given_up = open(|lane| lane.failed);
+    if failed > 0 && given_up > 0 {
         let first = pulse.buckets.iter().find(|beat| beat.failed > 0).map_or(pulse.now, |beat| beat.at);
         let since = words::coarse(pulse.now.since(first));
-        let text = format!(
-            "{} for good within the last {since}.",
-            words::many(failed, "step failed", "steps failed")
-        );
+        let steps = words::many(given_up, "step is", "steps are");
+        let text = format!("{steps} given up; it happened {} in the last {since}.", times(failed));
         alarms.push(Alarm { text, link: "/failed".to_owned(), is_bad: true });
     }
-    let conflicted: u64 = pulse.buckets.iter().map(|beat| beat.conflicted).sum();
-    if conflicted > 0 {
-        let text = format!(
-            "{} for somebody to decide.",
-            words::many(conflicted, "conflict came up", "conflicts came up")
-        );
+    let conflicts = open(|lane| lane.conflicted);
+    if conflicts > 0 {
+        let text = format!("{} for a decision.", words::many(conflicts, "conflict waits", "conflicts wait"));
         alarms.push(Alarm { text, link: "/conflicts".to_owned(), is_bad: false });
     }
-    if !broken.is_empty() {
-        let text = format!(
-            "{} left alone because requests to them fail.",
-            words::many(broken.len() as u64, "destination is", "destinations are")
-        );
-        alarms.push(Alarm { text, link: "#destinations".to_owned(), is_bad: false });
+    match broken {
+        [] => {}
+        [one] => {
+            let text = format!("{one} is left alone for a while, because requests to it fail.");
+            alarms.push(Alarm { text, link: "#destinations".to_owned(), is_bad: false });
+        }
+        many => {
+            let text = format!(
+                "{} destinations are left alone for a while, because requests to them fail.",
+                many.len()
+            );
+            alarms.push(Alarm { text, link: "#destinations".to_owned(), is_bad: false });
+        }
     }
-    let paused = lanes.iter().filter(|lane| lane.paused).count();
-    if paused > 0 {
-        let text = format!("{} paused.", words::many(paused as u64, "lane is", "lanes are"));
-        alarms.push(Alarm { text, link: "/queues".to_owned(), is_bad: false });
-    }
+    let paused: Vec<&QueueStats> = lanes.iter().filter(|lane| lane.paused).collect();
+    let text = match paused.as_slice() {
+        [] => None,
+        [one] => Some(format!(
+            "{} is paused: {} due.",
+            one.operation,
+            words::many(one.due, "step is", "steps are")
+        )),
+        many => Some(format!("{} operations are paused.", many.len())),
+    };
+    alarms.extend(text.map(|text| Alarm { text, link: "/queues".to_owned(), is_bad: false }));
     if sees_all && app.work.drift().is_some() {
         let text = "Policy drift: this node's own file is not what is in force.".to_owned();
         alarms.push(Alarm { text, link: "/nodes".to_owned(), is_bad: false });
     }
     alarms
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{} times", words::number(count)) }
 }
 
 /// The series as the plot's script reads them: times in seconds, and counts.
@@ -209,7 +223,9 @@ fn worth_drawing(beats: &[Beat]) -> &[Beat] {
 fn rates(pulse: &Pulse, span: Duration, oldest: Duration) -> Rates {
     let sum = |count: fn(&Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
     let ended = sum(|beat| beat.succeeded + beat.failed + beat.conflicted);
-    let tenths = ended * 10 / span.as_secs().max(1);
+    // Over the time in which anything happened: a daemon that was started just now has no other.
+    let first = worth_drawing(&pulse.buckets).first().map_or(pulse.now, |beat| beat.at);
+    let tenths = ended * 10 / pulse.now.since(first).min(span).as_secs().max(1);
     Rates {
         submitted: words::number(sum(|beat| beat.submitted)),
         succeeded: words::number(sum(|beat| beat.succeeded)),
@@ -248,11 +264,15 @@ fn failing(items: &[Failing], filter: &str) -> Vec<Bar> {
         let share = words::percent(item.failures, all);
         let share = share.split('.').next().unwrap_or_default();
         let class = item.last_class.as_deref().map_or_else(String::new, |class| format!(", lately {class}"));
+        let place = match item.namespace.as_str() {
+            "default" => String::new(),
+            namespace => format!(" in {namespace}"),
+        };
         (
             item.name.clone(),
             item.failures,
             format!("/steps{}", query.link()),
-            format!("{share} % of {}{class}", words::many(all, "try", "tries")),
+            format!("{share} % of {}{class}", words::many(all, "try", "tries") + &place),
         )
     };
     bars(items.iter().filter(|item| item.failures > 0).take(TOP).map(item).collect())

@@ -11,6 +11,7 @@ use super::query::Query;
 use super::words;
 use crate::api;
 use crate::app::App;
+use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
 
 /// The most lanes on the page.
@@ -21,6 +22,7 @@ const MOST: usize = 500;
 struct QueuesPage {
     chrome: Chrome,
     lanes: Vec<Lane>,
+    queues: std::collections::BTreeSet<String>,
     left_out: usize,
 }
 
@@ -46,6 +48,7 @@ pub(super) async fn queues(State(app): State<App>, visitor: Visitor) -> Result<R
     };
     render(&QueuesPage {
         chrome: visitor.page("/queues", "Queues"),
+        queues: lanes.iter().map(|lane| lane.queue.clone()).collect(),
         lanes: lanes.into_iter().map(lane).collect(),
         left_out,
     })
@@ -61,9 +64,19 @@ pub(super) async fn pause(
 ) -> Result<Response, Problem> {
     let form = Query::form(&form);
     let namespace = visitor.access.namespace(form.text("namespace"))?;
-    let (what, name) = match (form.get("queue"), form.get("operation")) {
-        ("", operation) => (Pausable::Operation, operation),
-        (queue, "") => (Pausable::Queue, queue),
+    let (queue, operation) = (form.get("queue"), form.get("operation"));
+    let paused = form.get("do") == "pause";
+    let set = async |what, name: &str| api::set_paused(&app, namespace.clone(), what, name, paused).await;
+    let (deed, name) = match (queue, operation) {
+        ("", operation) => (set(Pausable::Operation, operation).await?, operation.to_owned()),
+        (queue, "") => (set(Pausable::Queue, queue).await?, queue.to_owned()),
+        // A row is paused by its operation or by its queue; whoever resumes it means that it goes on.
+        (queue, operation) if !paused => {
+            let deed = set(Pausable::Operation, operation).await?;
+            set(Pausable::Queue, queue).await?;
+            let both = format!("{operation} and its queue {queue}");
+            (Deed { object: both.clone(), ..deed }, both)
+        }
         _ => {
             return Err(Problem::new(
                 Kind::InvalidBody,
@@ -71,11 +84,7 @@ pub(super) async fn pause(
             ));
         }
     };
-    let (paused, done) = match form.get("do") {
-        "pause" => (true, "pause"),
-        _ => (false, "resume"),
-    };
-    let said = Query::default().with("done", done).with("what", name);
-    let deed = api::set_paused(&app, namespace, what, name, paused).await?;
+    let done = if paused { "pause" } else { "resume" };
+    let said = Query::default().with("done", done).with("what", &name);
     Ok((Extension(deed), visitor.send(&format!("/queues{}", said.link()))).into_response())
 }

@@ -1,9 +1,12 @@
 //! One step: what it is, its tries on a line of time, and what happens next.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use holdoff_work::{AttemptRecord, Format, Payload, StepRecord, StepState};
+use holdoff_policy::Class;
+use holdoff_work::{AttemptRecord, Format, Moment, Payload, QueueStats, StepRecord, StepState};
 
 use super::chrome::{Chrome, Visitor, render};
 use super::json;
@@ -25,6 +28,8 @@ struct StepPage {
     number: String,
     attempts: Vec<AttemptRecord>,
     timeline: Option<Timeline>,
+    /// The try that succeeded: when it began, and how long it took.
+    success: Option<(Moment, Duration)>,
     /// What happens next, in words.
     next: String,
     has_policy: bool,
@@ -51,12 +56,18 @@ pub(super) async fn step(
     let policy = policies.policy(&step.policy);
     let timeline =
         timeline::draw(&step, &attempts.iter().collect::<Vec<_>>(), policy.map(|policy| &**policy), task.now);
+    let is_its_lane = |lane: &QueueStats| {
+        (&lane.namespace, &lane.queue, &lane.operation) == (&step.namespace, &step.queue, &step.operation)
+    };
+    let is_paused = step.state == StepState::Ready
+        && app.work.stats().await?.iter().any(|lane| lane.paused && is_its_lane(lane));
     let shows_payload = visitor.query.get("payload") == "shown";
     let name = step.name.clone().unwrap_or_else(|| step.operation.clone());
     let mut chrome = visitor.page("/steps", format!("{name}, {}", step.state));
     chrome.now = task.now;
     render(&StepPage {
-        next: next(&step, &chrome),
+        next: next(&step, &chrome, is_paused),
+        success: success(&step),
         number: step.id.number.to_string(),
         has_policy: policy.is_some(),
         payload: step.payload.as_ref().filter(|_| shows_payload).map(text),
@@ -71,8 +82,14 @@ pub(super) async fn step(
     })
 }
 
+/// The try that succeeded is not among those that were written down.
+fn success(step: &StepRecord) -> Option<(Moment, Duration)> {
+    let began = step.last_attempted_at.filter(|_| step.state == StepState::Succeeded)?;
+    Some((began, step.ended_at?.since(began)))
+}
+
 /// What happens next, and when.
-fn next(step: &StepRecord, chrome: &Chrome) -> String {
+fn next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String {
     let tries = words::many(u64::from(step.failures), "failure", "failures");
     let due = step.due_at.filter(|due| *due > chrome.now);
     match (step.state, due) {
@@ -80,6 +97,10 @@ fn next(step: &StepRecord, chrome: &Chrome) -> String {
             let parents = words::many(u64::from(step.waiting_for), "step", "steps");
             format!("It waits for {parents} of its task.")
         }
+        (StepState::Ready, _) if is_paused => format!(
+            "Its operation, or its queue {}, is paused: nothing happens until somebody resumes it.",
+            step.queue
+        ),
         (StepState::Ready, Some(due)) if step.failures > 0 => {
             format!("After {tries}, it is tried again {}.", chrome.ago(&due))
         }
@@ -90,6 +111,10 @@ fn next(step: &StepRecord, chrome: &Chrome) -> String {
             chrome.ago(&due)
         ),
         (StepState::Running, None) => "A worker had it and is silent: the step is taken back.".to_owned(),
+        (StepState::Failed, _) if step.class.as_deref() == Some(Class::Permanent.name()) => format!(
+            "Given up after {tries}: it was refused for good, and the same would most likely be refused again. Mend what \
+             is sent or who refuses it, then retry."
+        ),
         (StepState::Failed, _) => {
             format!("Given up after {tries}. Nothing happens unless somebody retries it.")
         }

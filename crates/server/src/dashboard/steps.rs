@@ -7,10 +7,10 @@ use holdoff_policy::Class;
 use holdoff_work::{Count, Page, StepRecord, StepState};
 
 use super::chrome::{Chrome, Visitor, render};
-use super::query::Query;
+use super::query::{FILTERS, Query};
 use super::words;
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 
 /// How many stand on a page.
 const ON_A_PAGE: u32 = 50;
@@ -114,11 +114,19 @@ async fn list(
         is_first: query.get("after").is_empty(),
         first: format!("{at}{}", visitor.query.filters().link()),
         next: None,
-        actions: actions(only),
+        actions: ACTIONS.into(),
         acting: filters.link(),
         query: query.clone(),
     };
-    let asked = filters.filter(&visitor.access).and_then(|filter| Ok((filter, query.after()?)));
+    let known = |key: &str| FILTERS.contains(&key) || ["after", "done", "count"].contains(&key);
+    let strange = visitor.query.pairs().iter().find(|(key, _)| !known(key)).map(|(key, _)| {
+        Problem::new(
+            Kind::InvalidQuery,
+            format!("there is no filter `{key}`, so that more would match than is meant"),
+        )
+    });
+    let asked = strange.map_or(Ok(()), Err).and_then(|()| filters.filter(&visitor.access));
+    let asked = asked.and_then(|filter| Ok((filter, query.after()?)));
     let (filter, after) = match asked {
         Ok(asked) => asked,
         Err(wrong) => {
@@ -149,23 +157,15 @@ fn set(filters: &Query, at: &str, has_state: bool) -> Vec<(String, String, Strin
     filters.pairs().iter().filter(is_shown).map(one).collect()
 }
 
-/// What can be done to steps in this state, or to any.
-fn actions(only: Option<StepState>) -> Vec<(&'static str, &'static str)> {
-    let retry = ("retry", "Retry");
-    match only {
-        Some(StepState::Failed | StepState::Conflicted) => {
-            vec![retry, ("discard", "Discard"), ("cancel", "Cancel tasks")]
-        }
-        _ => vec![retry, ("cancel", "Cancel tasks"), ("discard", "Discard")],
-    }
-}
+/// What can be done to those that match, in the same order everywhere.
+const ACTIONS: [(&str, &str); 3] = [("retry", "Retry"), ("discard", "Discard"), ("cancel", "Cancel tasks")];
 
 fn nothing(only: Option<StepState>, is_bare: bool) -> &'static str {
     match only {
         _ if !is_bare => "No step matches. Take a filter away, or look at another state.",
         Some(StepState::Failed) => {
             "Nothing has been given up. A step comes here when its policy grants no further try, or when trying again \
-             cannot help; from here it can be retried with all its tries before it."
+             cannot help; from here it can be retried, with a fresh set of tries."
         }
         Some(StepState::Conflicted) => {
             "Nothing waits for a decision. A step comes here when the other side says that it knows better (409, 412): \

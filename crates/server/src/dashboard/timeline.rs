@@ -16,6 +16,13 @@ pub(super) struct Timeline {
     pub(super) ticks: Vec<Tick>,
 }
 
+impl Timeline {
+    /// One try alone makes no picture.
+    pub(super) fn is_worth_it(&self) -> bool {
+        self.tries.len() > 1 || self.next.is_some()
+    }
+}
+
 /// Where something begins and how long it is, in per cent of the line.
 pub(super) struct Span {
     pub(super) x: String,
