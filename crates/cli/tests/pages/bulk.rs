@@ -24,9 +24,9 @@ async fn exactly_those_that_match_are_retried() {
     visitor.open("/failed").await;
     visitor.sees(".count", "8 steps").await;
     visitor.write("input[name=operation]", &format!("mail.*{}", Key::Enter)).await;
-    visitor.sees(".count", "6 steps match").await;
+    visitor.sees(".count", "6 steps with these filters").await;
     visitor.write("input[name=queue]", &format!("mail{}", Key::Enter)).await;
-    visitor.sees(".count", "5 steps match").await;
+    visitor.sees(".count", "5 steps with these filters").await;
     visitor.click("#act-retry").await;
     visitor.sees("h1", "Retry 5 steps?").await;
     assert_eq!(visitor.texts(".chips li").await.len(), 3, "it says which");

@@ -29,16 +29,16 @@ async fn filters_combine_and_survive_a_reload() {
     let visitor = Visitor::to(&daemon.url).await;
     visitor.open("/steps").await;
     visitor.click("input[name=state][value=failed]").await;
-    visitor.sees(".count", "5 steps match").await;
+    visitor.sees(".count", "5 steps with these filters").await;
     visitor.write("input[name=operation]", &format!("mail.*{}", Key::Enter)).await;
-    visitor.sees(".count", "4 steps match").await;
+    visitor.sees(".count", "4 steps with these filters").await;
     visitor.write("input[name=queue]", &format!("mail{}", Key::Enter)).await;
-    visitor.sees(".count", "3 steps match").await;
+    visitor.sees(".count", "3 steps with these filters").await;
     visitor.write("input[name=min_failures]", &format!("3{}", Key::Enter)).await;
-    visitor.sees(".count", "2 steps match").await;
+    visitor.sees(".count", "2 steps with these filters").await;
     visitor.choose("select[name=class]", "transient").await;
     visitor.sees("#live .chips", "class: transient").await;
-    visitor.sees(".count", "2 steps match").await;
+    visitor.sees(".count", "2 steps with these filters").await;
     let rows = visitor.texts(ROWS).await;
     assert_eq!(rows, ["mail.sort", "mail.send"], "the newest first");
     let chips = visitor.texts(CHIPS).await;
@@ -60,7 +60,7 @@ async fn filters_combine_and_survive_a_reload() {
     somebody.leave().await;
 
     visitor.click("#live .chips li:nth-child(1) a").await;
-    visitor.sees(".count", "2 steps match").await;
+    visitor.sees(".count", "2 steps with these filters").await;
     assert_eq!(visitor.count(CHIPS).await, 4, "one filter is taken away, the others stay");
     visitor.write("input[name=older_than]", &format!("long{}", Key::Enter)).await;
     visitor.sees("#live .wrong", "older_than: expected a time").await;
@@ -79,7 +79,7 @@ async fn the_way_back_leads_to_the_filters_before() {
     let visitor = Visitor::to(&daemon.url).await;
     visitor.open("/failed").await;
     visitor.write("input[name=operation]", &format!("mail.*{}", Key::Enter)).await;
-    visitor.sees(".count", "1 step match").await;
+    visitor.sees(".count", "1 step with these filters").await;
     visitor.write("input[name=operation]", &format!("sms.*{}", Key::Enter)).await;
     visitor.sees(ROWS, "sms.send").await;
     visitor.browser.client.back().await.unwrap();

@@ -77,7 +77,7 @@ async fn acted(visitor: &Visitor, daemon: &Daemon, target: &Target, task: &str) 
     daemon.call("sms.send", "sms", &target.at("/answer/400")).await;
     visitor.sees("#live tbody th", "sms.send").await;
     visitor.write("input[name=operation]", "mail.*\u{e007}").await;
-    visitor.sees(".count", "1 step match").await;
+    visitor.sees(".count", "1 step with these filters").await;
     assert_eq!(visitor.place().await, "/failed?operation=mail.*");
     visitor.click("#act-retry").await;
     visitor.click("#confirm").await;
