@@ -40,7 +40,7 @@ fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String
         ("server.rate", server.rate.map(|rate| plain(&rate))),
         ("server.audit_keep", Some(time(server.audit_keep))),
         ("server.insecure", Some(plain(&server.insecure))),
-        ("server.prefix", Some(plain(&server.prefix))),
+        ("server.prefix", Some(&server.prefix).filter(|prefix| !prefix.is_empty()).map(plain)),
         ("server.tls.cert", tls.map(|tls| tls.cert.display().to_string())),
         ("server.tls.key", tls.map(|tls| tls.key.display().to_string())),
     ]
