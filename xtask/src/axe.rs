@@ -11,7 +11,7 @@ use crate::run::{Done, root};
 const VERSION: &str = "4.14.0";
 
 /// By which the tests are told where it is.
-pub(crate) const VARIABLE: &str = "HOLDOFF_AXE";
+pub(crate) const VARIABLE: &str = "AXE_CORE";
 
 pub(crate) fn run() -> Done {
     let path = install()?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::visitor::Visitor;
 
 /// What says where it is; else it is where `cargo xtask test` puts it.
-const VARIABLE: &str = "HOLDOFF_AXE";
+const VARIABLE: &str = "AXE_CORE";
 
 const RUN: &str = "const done = arguments[arguments.length - 1]; \
     axe.run(document, { resultTypes: ['violations'], preload: false }).then( \

@@ -10,7 +10,7 @@ use super::demo::Demo;
 use crate::visitor::Visitor;
 
 /// Set to 1, it has the pictures of the documents taken anew.
-const VARIABLE: &str = "HOLDOFF_PICTURES";
+const VARIABLE: &str = "TAKE_PICTURES";
 /// The most bytes of a picture in the documents.
 const LARGEST: usize = 120_000;
 /// The most of a page, in points from its top.
