@@ -283,6 +283,21 @@ async fn forms_of_others_are_refused(stores: Stores) {
     assert_eq!(send(&[(ORIGIN.as_str(), own)]).await, StatusCode::SEE_OTHER);
 }
 
+async fn what_does_not_fit_stands_on_the_next_page(stores: Stores) {
+    let daemon = Daemon::start(stores.place()).await;
+    let many = vec![json!({ "operation": "later", "delay": "1h" }); 51];
+    assert_eq!(daemon.post(&json!(many)).await.status(), 201);
+    for place in ["/steps", "/tasks"] {
+        let page = daemon.get(place).await.text().await.unwrap();
+        assert!(!page.contains(">Newest<"), "{page}");
+        let (before, _) = page.split_once("\">Older<").unwrap();
+        let next = before.rsplit('"').next().unwrap().to_owned();
+        let page = daemon.get(&next).await.text().await.unwrap();
+        assert_eq!(page.matches("<th scope=\"row\">").count(), 1, "{page}");
+        assert!(page.contains(&format!("href=\"{place}\">Newest<")) && !page.contains(">Older<"), "{page}");
+    }
+}
+
 async fn pages_stand_under_a_prefix(stores: Stores) {
     let mut options = closed(&stores);
     options.server.prefix = "/ops/holdoff".into();
@@ -311,5 +326,6 @@ on_both_stores!(
     another_scheme_is_no_token,
     whoever_may_only_look_changes_nothing,
     forms_of_others_are_refused,
+    what_does_not_fit_stands_on_the_next_page,
     pages_stand_under_a_prefix,
 );
