@@ -186,7 +186,11 @@ async fn what_is_done_for_somebody_who_went_away_is_written_down() {
     let asking = tokio::spawn(request.json(&json!({ "filter": { "operation": "a" } })).send());
     let blocked = "select count(*) from pg_stat_activity where datname = current_database()
         and wait_event_type = 'Lock' and query like '%holdoff.steps%'";
-    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut *lock).await.unwrap() == 0 {
+    // From outside of the transaction: within it Postgres shows the others as they were at the first look.
+    let mut watch = PgConnection::connect(&url).await.unwrap();
+    let since = Instant::now();
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
+        assert!(since.elapsed() < Duration::from_secs(20), "the daemon never came to the lock");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     asking.abort();

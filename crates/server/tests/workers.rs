@@ -10,6 +10,7 @@ use bed::{Daemon, Stores, answer, on_both_stores};
 use holdoff_server::Place;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
+use tokio::time::Instant;
 
 async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
     let mut form = json!({ "worker": "tester", "operations": ["a", "b"], "wait": "20s" });
@@ -131,11 +132,11 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
 /// A look that is under way when the daemon stops is looked to its end: what it claims is answered.
 #[tokio::test]
 async fn a_stop_leaves_no_step_with_nobody() {
-    let url = holdoff_testbed::Postgres::shared().create_database("server");
-    let daemon = Daemon::start(Place::store(url.clone())).await;
+    let store = holdoff_testbed::Postgres::shared().create_database("server");
+    let daemon = Daemon::start(Place::store(store.clone())).await;
     daemon.submit(&json!({ "operation": "a" })).await;
     // Somebody else has the table, so that the look takes until it is given back.
-    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut other = PgConnection::connect(&store).await.unwrap();
     let mut lock = other.begin().await.unwrap();
     lock.execute("lock table holdoff.steps in access exclusive mode").await.unwrap();
     let wish = json!({ "worker": "tester", "operations": ["a"], "wait": "20s" });
@@ -143,7 +144,11 @@ async fn a_stop_leaves_no_step_with_nobody() {
     let claiming = tokio::spawn(request.send());
     let blocked = "select count(*) from pg_stat_activity where datname = current_database()
         and wait_event_type = 'Lock' and query like '%claimed_at = clock_timestamp()%'";
-    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut *lock).await.unwrap() == 0 {
+    // From outside of the transaction: within it Postgres shows the others as they were at the first look.
+    let mut watch = PgConnection::connect(&store).await.unwrap();
+    let since = Instant::now();
+    while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
+        assert!(since.elapsed() < Duration::from_secs(20), "the claim never came to the lock");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let Daemon { server, url, client } = daemon;
