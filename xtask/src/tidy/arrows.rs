@@ -6,7 +6,8 @@ use super::File;
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
-    ("sim", &["policy"]),
+    ("paxos", &[]),
+    ("sim", &["policy", "paxos"]),
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),

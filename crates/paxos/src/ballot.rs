@@ -1,0 +1,88 @@
+//! Which attempt goes before which.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{NodeId, Slot};
+
+/// One attempt of one member at one slot. Attempts of all members have one order.
+///
+/// Within the same attempt a hash of the slot and the member decides, not the member: else whoever has
+/// the lowest id would lose every race. The member comes last, so that no two ballots are ever equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Ballot {
+    attempt: u64,
+    luck: u64,
+    member: NodeId,
+}
+
+impl Ballot {
+    /// A member's attempt at a slot, or at all slots from this one on.
+    pub fn new(slot: Slot, attempt: u64, member: NodeId) -> Self {
+        Self { attempt, luck: luck(slot, member), member }
+    }
+
+    /// The number of the attempt, from 1.
+    pub fn attempt(self) -> u64 {
+        self.attempt
+    }
+
+    /// Whose it is.
+    pub fn member(self) -> NodeId {
+        self.member
+    }
+
+    /// Whether its luck is the one this slot gives its member: a ballot from outside may claim any.
+    pub fn is_of(self, slot: Slot) -> bool {
+        self.luck == luck(slot, self.member)
+    }
+}
+
+/// Spreads evenly: every member is as lucky as any other, seen over many slots.
+fn luck(slot: Slot, member: NodeId) -> u64 {
+    let [high, low] = [member.0 >> 64, member.0 & u128::from(u64::MAX)].map(u64::try_from);
+    mix(mix(mix(slot.0) ^ low.unwrap_or_default()) ^ high.unwrap_or_default())
+}
+
+/// The finalizer of `SplitMix64`.
+fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_attempt_goes_before_all_luck() {
+        for member in 0..100 {
+            let [earlier, later] = [1, 2].map(|attempt| Ballot::new(Slot(9), attempt, NodeId(member)));
+            assert!(later > earlier && later > Ballot::new(Slot(9), 1, NodeId(member + 1)));
+        }
+    }
+
+    #[test]
+    fn every_member_is_as_lucky_as_any_other() {
+        let wins = |member: u128| {
+            let beats_all = |slot: &u64| (0..10).all(|other| ballot(*slot, member) >= ballot(*slot, other));
+            (0..20_000_u64).filter(beats_all).count()
+        };
+        for member in 0..10 {
+            let wins = wins(member);
+            assert!((1_800..2_200).contains(&wins), "member {member} wins {wins} of 20000");
+        }
+    }
+
+    #[test]
+    fn claimed_luck_is_found_out() {
+        assert!(ballot(3, 1).is_of(Slot(3)));
+        assert!(!Ballot { luck: u64::MAX, ..ballot(3, 1) }.is_of(Slot(3)));
+        assert!(!ballot(3, 1).is_of(Slot(4)));
+    }
+
+    fn ballot(slot: u64, member: u128) -> Ballot {
+        Ballot::new(Slot(slot), 1, NodeId(member))
+    }
+}

@@ -1,0 +1,49 @@
+//! Known defects, to be planted by tests: whatever looks for defects must find these.
+
+use std::cell::Cell;
+
+/// A defect that a real system had, or that the proof of this one excludes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// A quorum is a number of messages, not of acceptors.
+    CountMessages,
+    /// A refusal that carries no value is passed over.
+    IgnoreRefusals,
+    /// A proposer that restarts begins with a ballot it has used before.
+    ReuseBallot,
+    /// A promise is answered before it is stored, and lost in a crash.
+    AnswerBeforeStoring,
+    /// One promise stands for all slots: a higher one of an earlier slot is forgotten.
+    OnePromiseForAll,
+    /// Two connections race on one promise: the later to write wins, whichever is higher.
+    RacingPromise,
+    /// A proposer that was told of an accepted value proposes its own all the same.
+    IgnoreAccepted,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Flaw>> = const { Cell::new(None) };
+}
+
+impl Flaw {
+    /// Whether this defect is planted in this thread.
+    pub fn is_planted(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    /// Runs something with this defect in it.
+    pub fn plant<T>(self, run: impl FnOnce() -> T) -> T {
+        let _pulled = Pulled(PLANTED.replace(Some(self)));
+        run()
+    }
+}
+
+/// Puts back what was there before, also when the run panics.
+struct Pulled(Option<Flaw>);
+
+impl Drop for Pulled {
+    fn drop(&mut self) {
+        PLANTED.set(self.0);
+    }
+}

@@ -1,0 +1,89 @@
+//! What may not be told before it is stored.
+
+/// A message that is held back until the record it depends on is on disk.
+///
+/// There is no way to the message but to store the record first, or to have several stored at once
+/// ([`Held::release_all`]). If storing fails the message is gone: whoever cannot store must not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "a message that is held back reaches nobody until its record is stored"]
+pub struct Held<R, M> {
+    record: Option<R>,
+    message: M,
+}
+
+impl<R, M> Held<R, M> {
+    /// This may be told when that is stored.
+    pub fn behind(record: R, message: M) -> Self {
+        Self { record: Some(record), message }
+    }
+
+    /// This depends on nothing that is not stored yet.
+    ///
+    /// It may still depend on what an earlier `Held` asked to store: release in order.
+    pub fn free(message: M) -> Self {
+        Self { record: None, message }
+    }
+
+    /// What must be stored.
+    pub fn record(&self) -> Option<&R> {
+        self.record.as_ref()
+    }
+
+    /// Stores what must be, and gives the message out.
+    pub fn release<E>(self, store: impl FnOnce(R) -> Result<(), E>) -> Result<M, E> {
+        self.record.map_or(Ok(()), store)?;
+        Ok(self.message)
+    }
+
+    /// Stores the records of many at once, in their order, and gives all messages out.
+    pub fn release_all<E>(
+        many: impl IntoIterator<Item = Self>,
+        store: impl FnOnce(Vec<R>) -> Result<(), E>,
+    ) -> Result<Vec<M>, E> {
+        let (records, messages): (Vec<_>, Vec<_>) =
+            many.into_iter().map(|held| (held.record, held.message)).unzip();
+        let records: Vec<_> = records.into_iter().flatten().collect();
+        if !records.is_empty() {
+            store(records)?;
+        }
+        Ok(messages)
+    }
+
+    /// The same record for another message.
+    pub fn map<N>(self, change: impl FnOnce(M) -> N) -> Held<R, N> {
+        Held { record: self.record, message: change(self.message) }
+    }
+
+    /// The same message behind another form of the record.
+    pub fn map_record<S>(self, change: impl FnOnce(R) -> S) -> Held<S, M> {
+        Held { record: self.record.map(change), message: self.message }
+    }
+}
+
+impl<R, M> Held<Vec<R>, M> {
+    /// Both at once: the message of both may be told when both records are stored.
+    pub fn and<N>(self, other: Held<R, N>) -> Held<Vec<R>, (M, N)> {
+        let mut record = self.record.unwrap_or_default();
+        record.extend(other.record);
+        let record = Some(record).filter(|record| !record.is_empty());
+        Held { record, message: (self.message, other.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_that_could_not_be_stored() {
+        let held = Held::behind("promise", "promised");
+        assert_eq!(held.clone().release(|_| Err("disk full")), Err("disk full"));
+        assert_eq!(held.clone().release(|_| Ok::<_, ()>(())), Ok("promised"));
+        let free = Held::free("refused");
+        assert_eq!(free.clone().release(|_: &str| Err("disk full")), Ok("refused"));
+        let both = || [held.clone(), free.clone()];
+        assert_eq!(Held::release_all(both(), |_| Err("disk full")), Err("disk full"));
+        let stored = |records| if records == ["promise"] { Ok(()) } else { Err(records) };
+        assert_eq!(Held::release_all(both(), stored), Ok(vec!["promised", "refused"]));
+    }
+}

@@ -1,0 +1,68 @@
+//! **Who went first.** Paxos as pure step functions: no clock, no chance, no I/O.
+//!
+//! - [`slot`]: one decision among many who propose: [`Preparing`](slot::Preparing) →
+//!   [`Accepting`](slot::Accepting), the [`Acceptor`](slot::Acceptor) and the [`Learner`](slot::Learner).
+//!
+//! What must be on disk before others may know of it is [`Held`] back until it is: there is no way to
+//! the message but through the function that stores the record.
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use holdoff_paxos::{Configuration, Held, NodeId, Slot};
+//! use holdoff_paxos::slot::{Acceptor, Prepared, Preparing, PromiseReply, Voted};
+//!
+//! let store = |_| Ok::<_, Infallible>(());
+//! let nodes = [1, 2, 3].map(NodeId);
+//! let configuration = Configuration::new(nodes)?;
+//! let mut acceptors = nodes.map(|node| (node, Acceptor::<&str>::default()));
+//!
+//! let me = NodeId(7);
+//! let mut preparing = Preparing::begin(Slot(1), 1, me, configuration).release(store)?;
+//! let free = loop {
+//!     let (node, acceptor) = &mut acceptors[preparing.granted()];
+//!     let reply = acceptor.prepare(preparing.ballot()).release(|_| Ok::<_, Infallible>(()))?;
+//!     match preparing.answer(*node, reply) {
+//!         Prepared::Waiting(still) => preparing = still,
+//!         Prepared::Free(free) => break free,
+//!         other => panic!("nobody else proposes: {other:?}"),
+//!     }
+//! };
+//! let mut accepting = free.propose("mine");
+//! for (node, acceptor) in &mut acceptors {
+//!     let reply = acceptor.accept(accepting.ballot(), *accepting.value());
+//!     match accepting.answer(*node, reply.release(|_| Ok::<_, Infallible>(()))?) {
+//!         Voted::Waiting(still) => accepting = still,
+//!         Voted::Chosen(chosen) => { assert_eq!(chosen.value, "mine"); break }
+//!         Voted::Preempted(by) => panic!("nobody else proposes: {by:?}"),
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ballot;
+mod configuration;
+#[cfg(any(test, feature = "flaws"))]
+pub mod flaw;
+mod held;
+mod id;
+pub mod slot;
+
+pub use ballot::Ballot;
+pub use configuration::{BadConfiguration, Configuration, MAX_ACCEPTORS, Tally};
+pub use held::Held;
+pub use id::{NodeId, Slot};
+
+/// Whether a known defect is planted: never, outside of the tests that look for it.
+#[cfg(not(any(test, feature = "flaws")))]
+macro_rules! planted {
+    ($flaw:ident) => {
+        false
+    };
+}
+#[cfg(any(test, feature = "flaws"))]
+macro_rules! planted {
+    ($flaw:ident) => {
+        $crate::flaw::Flaw::$flaw.is_planted()
+    };
+}
+pub(crate) use planted;

@@ -1,0 +1,145 @@
+//! Who remembers what was promised and accepted.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AcceptReply, PromiseReply, Vote};
+use crate::{Ballot, Held, planted};
+
+/// One acceptor's part in one slot.
+///
+/// It is the only thing that two connections may contend for: whoever runs it has one writer for each
+/// slot, and a disk that it trusts. After an error of the disk it must not be asked again.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Acceptor<V> {
+    promised: Option<Ballot>,
+    accepted: Option<Vote<V>>,
+}
+
+/// What an acceptor must have on disk before its answer leaves.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Record<V> {
+    /// Nothing below this ballot will be accepted.
+    Promised(Ballot),
+    /// The value is accepted, and its ballot promised with it.
+    Accepted(Vote<V>),
+}
+
+impl<V> Default for Acceptor<V> {
+    fn default() -> Self {
+        Self { promised: None, accepted: None }
+    }
+}
+
+impl<V: Clone> Acceptor<V> {
+    /// Takes up what an earlier life has stored, record by record.
+    pub fn restore(&mut self, record: Record<V>) {
+        let (ballot, vote) = match record {
+            Record::Promised(ballot) => (ballot, None),
+            Record::Accepted(vote) => (vote.ballot, Some(vote)),
+        };
+        self.promised = self.promised.max(Some(ballot));
+        self.accepted = vote.or_else(|| self.accepted.take());
+    }
+
+    /// The highest ballot that was promised or accepted.
+    pub fn promised(&self) -> Option<Ballot> {
+        self.promised
+    }
+
+    /// What was accepted under the highest ballot.
+    pub fn accepted(&self) -> Option<&Vote<V>> {
+        self.accepted.as_ref()
+    }
+
+    /// Somebody asks for a promise. Asked for the same one again it says the same again.
+    pub fn prepare(&mut self, ballot: Ballot) -> Held<Record<V>, PromiseReply<V>> {
+        match self.promised {
+            Some(promised) if promised > ballot && !planted!(RacingPromise) => {
+                Held::free(PromiseReply::Nack { ballot, promised })
+            }
+            Some(promised) if promised == ballot => Held::free(self.promise(ballot)),
+            _ => {
+                self.promised = Some(ballot);
+                let reply = self.promise(ballot);
+                if planted!(AnswerBeforeStoring) {
+                    return Held::free(reply);
+                }
+                Held::behind(Record::Promised(ballot), reply)
+            }
+        }
+    }
+
+    /// Somebody proposes a value. Proposed under the same ballot again it is accepted again.
+    pub fn accept(&mut self, ballot: Ballot, value: V) -> Held<Record<V>, AcceptReply> {
+        if let Some(promised) = self.promised.filter(|promised| *promised > ballot) {
+            return Held::free(AcceptReply::Nack { ballot, promised });
+        }
+        let reply = AcceptReply::Accepted { ballot };
+        if self.accepted.as_ref().is_some_and(|vote| vote.ballot == ballot) {
+            return Held::free(reply);
+        }
+        let vote = Vote { ballot, value };
+        self.promised = Some(ballot);
+        self.accepted = Some(vote.clone());
+        Held::behind(Record::Accepted(vote), reply)
+    }
+
+    fn promise(&self, ballot: Ballot) -> PromiseReply<V> {
+        PromiseReply::Promise { ballot, accepted: self.accepted.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::{NodeId, Slot};
+
+    fn ballot(attempt: u64) -> Ballot {
+        Ballot::new(Slot(1), attempt, NodeId(1))
+    }
+
+    fn told<R, M>(held: Held<R, M>) -> M {
+        held.release(|_| Ok::<_, Infallible>(())).unwrap()
+    }
+
+    #[test]
+    fn a_promise_is_kept_and_a_refusal_says_what_is_in_the_way() {
+        let mut acceptor = Acceptor::default();
+        let _ = told(acceptor.prepare(ballot(2)));
+        let refused = told(acceptor.prepare(ballot(1)));
+        assert_eq!(refused, PromiseReply::Nack { ballot: ballot(1), promised: ballot(2) });
+        let refused = told(acceptor.accept(ballot(1), "late"));
+        assert_eq!(refused, AcceptReply::Nack { ballot: ballot(1), promised: ballot(2) });
+        assert_eq!(told(acceptor.accept(ballot(2), "a")), AcceptReply::Accepted { ballot: ballot(2) });
+        let promise = told(acceptor.prepare(ballot(3)));
+        let accepted = Some(Vote { ballot: ballot(2), value: "a" });
+        assert_eq!(promise, PromiseReply::Promise { ballot: ballot(3), accepted });
+    }
+
+    #[test]
+    fn what_was_said_is_said_again_and_stored_once() {
+        let mut acceptor = Acceptor::default();
+        assert!(acceptor.prepare(ballot(1)).record().is_some());
+        assert!(acceptor.prepare(ballot(1)).record().is_none());
+        assert!(acceptor.accept(ballot(1), "a").record().is_some());
+        assert!(acceptor.accept(ballot(1), "a").record().is_none());
+    }
+
+    #[test]
+    fn another_life_goes_on_from_the_records() {
+        let (mut acceptor, mut again) = (Acceptor::default(), Acceptor::default());
+        let mut records = Vec::new();
+        for (attempt, accepts) in [(1, true), (2, false), (5, true), (7, false), (6, false)] {
+            records.extend(acceptor.prepare(ballot(attempt)).record().cloned());
+            if accepts {
+                records.extend(acceptor.accept(ballot(attempt), attempt).record().cloned());
+            }
+        }
+        for record in records {
+            again.restore(record);
+        }
+        assert_eq!(again, acceptor);
+    }
+}

@@ -1,0 +1,78 @@
+//! Who is told what acceptors accept, and sees what is chosen.
+
+use super::Vote;
+use crate::{Ballot, Configuration, NodeId, Tally};
+
+/// So many ballots are followed at a time. Of more the lowest is forgotten, which may delay what is
+/// learned and never falsifies it.
+const FOLLOWED: usize = 8;
+
+/// Sees from the acceptors' votes alone what is chosen in a slot.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Learner<V> {
+    configuration: Configuration,
+    votes: Vec<(Vote<V>, Tally)>,
+}
+
+impl<V: Clone> Learner<V> {
+    /// Of a slot that these decide.
+    pub fn new(configuration: Configuration) -> Self {
+        Self { configuration, votes: Vec::new() }
+    }
+
+    /// An acceptor says that it has accepted. Returns what is chosen, if this shows it.
+    pub fn accepted(&mut self, from: NodeId, ballot: Ballot, value: V) -> Option<Vote<V>> {
+        if !self.configuration.contains(from) {
+            return None;
+        }
+        let known = self.votes.iter().position(|(vote, _)| vote.ballot == ballot);
+        let place = known.unwrap_or_else(|| {
+            self.votes.push((Vote { ballot, value }, Tally::default()));
+            self.votes.len() - 1
+        });
+        let (vote, tally) = self.votes.get_mut(place)?;
+        tally.count(from, &self.configuration);
+        if tally.is_quorum(&self.configuration) {
+            return Some(vote.clone());
+        }
+        self.forget_lowest();
+        None
+    }
+
+    fn forget_lowest(&mut self) {
+        if self.votes.len() > FOLLOWED {
+            let lowest = self.votes.iter().enumerate().min_by_key(|(_, (vote, _))| vote.ballot);
+            if let Some(place) = lowest.map(|(place, _)| place) {
+                self.votes.swap_remove(place);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Slot;
+
+    #[test]
+    fn a_value_is_chosen_by_a_majority_of_one_ballot() {
+        let [low, high] = [1, 2].map(|attempt| Ballot::new(Slot(1), attempt, NodeId(9)));
+        let mut learner = Learner::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
+        assert_eq!(learner.accepted(NodeId(1), low, "a"), None);
+        assert_eq!(learner.accepted(NodeId(1), low, "a"), None, "the same one again");
+        assert_eq!(learner.accepted(NodeId(2), high, "b"), None, "another ballot");
+        assert_eq!(learner.accepted(NodeId(8), low, "a"), None, "a stranger");
+        let chosen = Vote { ballot: high, value: "b" };
+        assert_eq!(learner.accepted(NodeId(3), high, "b"), Some(chosen));
+    }
+
+    #[test]
+    fn memory_has_a_limit() {
+        let mut learner = Learner::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
+        for attempt in 1..1000 {
+            let ballot = Ballot::new(Slot(1), attempt, NodeId(9));
+            assert_eq!(learner.accepted(NodeId(1), ballot, attempt), None);
+        }
+        assert_eq!(learner.votes.len(), FOLLOWED);
+    }
+}
