@@ -11,6 +11,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),
+    ("net", &["policy"]),
+    ("council", &["policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "server", "holdoff"]),

@@ -1,0 +1,111 @@
+//! What things are called.
+
+use std::fmt;
+
+use holdoff_paxos::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::PublicKey;
+
+/// Which council. Drawn at random when it is founded; who knows it may ask its acceptors.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CouncilId(pub [u8; 16]);
+
+/// Which operation, for ever: however often it is sent, it is applied at most once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OperationId(pub [u8; 16]);
+
+/// What something hashes to (BLAKE3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// Of these parts, each with its length, so that no two lists of parts read alike.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+/// A participant: its key and the life of its storage, drawn anew when that is made.
+///
+/// Whoever lost its storage lost its promises with it: it comes back as somebody else.
+pub fn node_id(key: &PublicKey, life: u64) -> NodeId {
+    let Digest(digest) = Digest::of(&[b"holdoff node", key.as_bytes(), &life.to_le_bytes()]);
+    let mut short = [0; 16];
+    for (to, from) in short.iter_mut().zip(digest) {
+        *to = from;
+    }
+    NodeId(u128::from_be_bytes(short))
+}
+
+/// Ids are written as lower-case hexadecimal digits.
+macro_rules! in_hex {
+    ($($id:ident),*) => {$(
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl std::str::FromStr for $id {
+            type Err = BadId;
+
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                read_hex(text).map(Self)
+            }
+        }
+    )*};
+}
+in_hex!(CouncilId, OperationId, Digest);
+
+/// Why a text is not an id.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("an id has {expected} hexadecimal digits, and this is not one")]
+pub struct BadId {
+    expected: usize,
+}
+
+fn read_hex<const N: usize>(text: &str) -> Result<[u8; N], BadId> {
+    let bad = BadId { expected: 2 * N };
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return Err(bad);
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| bad.clone())?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| bad.clone())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        let id = CouncilId(*b"0123456789abcdef");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for wrong in ["", "00", "zz23456789abcdef0123456789abcdef", "+123456789abcdef0123456789abcdeé"] {
+            assert!(wrong.parse::<CouncilId>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn another_life_is_another_node() {
+        let key = PublicKey::from_bytes([1; 32]);
+        assert_ne!(node_id(&key, 1), node_id(&key, 2));
+        assert_eq!(node_id(&key, 1), node_id(&key, 1));
+    }
+}

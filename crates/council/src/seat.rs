@@ -1,0 +1,406 @@
+//! One acceptor's part in one council.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use holdoff_paxos::slot::{AcceptReply, Acceptor, PromiseReply, Record, Vote};
+use holdoff_paxos::{Ballot, Held, NodeId, Slot};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Ask, CouncilId, Digest, Operation, OperationId, PublicKey, Refusal, Snapshot, Tell, Value, Verifier,
+};
+
+/// What an acceptor remembers of a council: votes by slot, a snapshot, letters.
+///
+/// There is one seat for each council, and one writer for each seat. What it must have on disk comes out
+/// [held](Held) together with what may be told then.
+#[derive(Debug)]
+pub struct Seat {
+    council: CouncilId,
+    quota: Quota,
+    slots: BTreeMap<Slot, Acceptor<Value>>,
+    /// The highest slot in which something was accepted.
+    latest: Slot,
+    snapshot: Option<(Snapshot, Digest)>,
+    letters: BTreeMap<(PublicKey, OperationId), Bytes>,
+    /// What was announced: in memory only, for its author keeps it until it is decided.
+    announced: VecDeque<Operation>,
+    bytes: usize,
+}
+
+/// How much of a council an acceptor keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// Slots that no snapshot stands for.
+    pub slots: usize,
+    /// Bytes in all.
+    pub bytes: usize,
+    /// Operations announced and not yet decided.
+    pub announced: usize,
+    /// Letters for those who come.
+    pub letters: usize,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { slots: 100_000, bytes: 64 * 1024 * 1024, announced: 256, letters: 256 }
+    }
+}
+
+/// Who asks: its key, proven by the connection, and its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asker {
+    /// Who it is.
+    pub key: PublicKey,
+    /// Who it is in ballots.
+    pub node: NodeId,
+}
+
+/// What an acceptor must have on disk before its answer leaves.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Stored {
+    /// A promise or a vote.
+    Slot(Slot, Record<Value>),
+    /// A snapshot; whatever is up to its slot may be forgotten.
+    Snapshot(Snapshot),
+    /// A letter.
+    Letter(PublicKey, OperationId, Bytes),
+}
+
+/// What to tell, and whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Whom.
+    pub to: To,
+    /// What.
+    pub tell: Tell,
+}
+
+/// Whom to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum To {
+    /// Who asked.
+    Asker,
+    /// Everybody who watches the council, but not who asked.
+    Watchers,
+}
+
+type Answers = Held<Vec<Stored>, Vec<Answer>>;
+
+/// As much as one answer holds of a history, in slots and in bytes.
+const HISTORY_SLOTS: usize = 64;
+const HISTORY_BYTES: usize = 512 * 1024;
+/// As much of what was announced as one answer holds.
+const ANNOUNCED_BYTES: usize = 128 * 1024;
+/// The largest letter.
+const LETTER_BYTES: usize = 64 * 1024;
+
+impl Seat {
+    /// Of a council that nothing is known of yet.
+    pub fn new(council: CouncilId, quota: Quota) -> Self {
+        Self {
+            council,
+            quota,
+            slots: BTreeMap::new(),
+            latest: Slot(0),
+            snapshot: None,
+            letters: BTreeMap::new(),
+            announced: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Takes up what an earlier life has stored, record by record.
+    pub fn restore(&mut self, stored: Stored) {
+        match stored {
+            Stored::Slot(slot, record) => self.keep(slot, record),
+            Stored::Snapshot(snapshot) => self.compact(snapshot),
+            Stored::Letter(to, id, message) => {
+                self.bytes += message.len();
+                self.letters.insert((to, id), message);
+            }
+        }
+    }
+
+    /// The highest slot in which something was accepted.
+    pub fn latest(&self) -> Slot {
+        self.latest
+    }
+
+    /// The last slot that a snapshot stands for.
+    pub fn floor(&self) -> Slot {
+        self.snapshot.as_ref().map_or(Slot(0), |(snapshot, _)| snapshot.slot)
+    }
+
+    /// How much is kept, in bytes of values, letters and snapshot.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many slots are kept.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Answers. What is refused changes nothing.
+    pub fn answer(&mut self, asker: &Asker, ask: Ask, verifier: &dyn Verifier) -> Answers {
+        let slot = slot_of(&ask);
+        let answered = match ask {
+            Ask::Prepare { slot, ballot, announce } => self.prepare(asker, slot, ballot, announce),
+            Ask::Accept { slot, ballot, value, next } => {
+                self.accept(asker, slot, Vote { ballot, value }, next, verifier)
+            }
+            Ask::Decided { slot, vote } => self.decided(slot, vote, verifier),
+            Ask::Fetch { after } => Ok(Held::free(to_asker(self.history(after)))),
+            Ask::Snapshot => Ok(Held::free(to_asker(self.own_snapshot()))),
+            Ask::Compact { snapshot } => self.take_snapshot(snapshot),
+            Ask::Post { id, to, message } => self.post(id, to, message),
+            Ask::Collect => Ok(Held::free(to_asker(self.mail(&asker.key)))),
+        };
+        answered.unwrap_or_else(|why| Held::free(to_asker(Tell::Refused { slot, why })))
+    }
+
+    fn prepare(
+        &mut self,
+        asker: &Asker,
+        slot: Slot,
+        ballot: Ballot,
+        announce: Vec<Operation>,
+    ) -> Result<Answers, Refusal> {
+        check_ballot(asker, slot, ballot)?;
+        if slot <= self.floor() {
+            return Ok(Held::free(to_asker(self.compacted())));
+        }
+        self.check_room(slot)?;
+        self.hear(slot, announce);
+        let held = self.slots.entry(slot).or_default().prepare(ballot);
+        Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|reply| {
+            let (announced, latest) = (self.told(), self.latest);
+            to_asker(Tell::Promise { slot, reply, announced, latest })
+        }))
+    }
+
+    fn accept(
+        &mut self,
+        asker: &Asker,
+        slot: Slot,
+        vote: Vote<Value>,
+        next: Option<Ballot>,
+        verifier: &dyn Verifier,
+    ) -> Result<Answers, Refusal> {
+        check_ballot(asker, slot, vote.ballot)?;
+        next.map_or(Ok(()), |ballot| check_ballot(asker, slot.next(), ballot))?;
+        if slot <= self.floor() {
+            return Ok(Held::free(to_asker(self.compacted())));
+        }
+        self.check_value(slot, &vote.value, verifier)?;
+        let held = self.vote(slot, &vote);
+        let is_new = held.record().is_some();
+        let held = held.map_record(|record| vec![Stored::Slot(slot, record)]);
+        let mut promised = None;
+        let held = match next {
+            None => held,
+            Some(ballot) => {
+                let promise = self.slots.entry(slot.next()).or_default().prepare(ballot);
+                let both = held.and(promise.map_record(|record| Stored::Slot(slot.next(), record)));
+                both.map(|(reply, promise)| {
+                    promised = Some(promise);
+                    reply
+                })
+            }
+        };
+        Ok(held.map(|reply| self.accepted(slot, reply, promised, is_new.then_some(vote))))
+    }
+
+    fn accepted(
+        &self,
+        slot: Slot,
+        reply: AcceptReply,
+        next: Option<PromiseReply<Value>>,
+        new: Option<Vote<Value>>,
+    ) -> Vec<Answer> {
+        let announced = if next.is_some() { self.told() } else { Vec::new() };
+        let mut answers = to_asker(Tell::Accepted { slot, reply, next, announced });
+        answers.extend(new.map(|vote| Answer { to: To::Watchers, tell: Tell::Voted { slot, vote } }));
+        answers
+    }
+
+    /// Somebody says that this was chosen. Who has accepted it keeps nothing new.
+    fn decided(
+        &mut self,
+        slot: Slot,
+        vote: Vote<Value>,
+        verifier: &dyn Verifier,
+    ) -> Result<Answers, Refusal> {
+        if !vote.ballot.is_of(slot) {
+            return Err(Refusal::ForeignBallot);
+        }
+        if slot <= self.floor() {
+            return Ok(Held::free(Vec::new()));
+        }
+        self.check_value(slot, &vote.value, verifier)?;
+        let held = self.vote(slot, &vote);
+        if held.record().is_none() {
+            return Ok(Held::free(Vec::new()));
+        }
+        let answers = vec![Answer { to: To::Watchers, tell: Tell::Voted { slot, vote } }];
+        Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|_| answers))
+    }
+
+    fn history(&self, after: Slot) -> Tell {
+        if after < self.floor() {
+            return self.compacted();
+        }
+        let (mut votes, mut bytes) = (Vec::new(), 0);
+        for (slot, acceptor) in self.slots.range(after.next()..).take(HISTORY_SLOTS) {
+            let Some(vote) = acceptor.accepted() else { continue };
+            bytes += vote.value.len();
+            if bytes > HISTORY_BYTES && !votes.is_empty() {
+                break;
+            }
+            votes.push((*slot, vote.clone()));
+        }
+        Tell::History { votes, latest: self.latest }
+    }
+
+    fn compacted(&self) -> Tell {
+        let (slot, digest) = match &self.snapshot {
+            Some((snapshot, digest)) => (snapshot.slot, *digest),
+            None => (Slot(0), Digest::default()),
+        };
+        Tell::Compacted { slot, digest }
+    }
+
+    fn own_snapshot(&self) -> Tell {
+        let snapshot = self.snapshot.as_ref().map(|(snapshot, _)| snapshot.clone());
+        snapshot.map_or_else(|| self.compacted(), Tell::Snapshot)
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot) -> Result<Answers, Refusal> {
+        if snapshot.bytes.len() > Snapshot::MAX_BYTES {
+            return Err(Refusal::TooLarge);
+        }
+        if snapshot.slot <= self.floor() {
+            return Ok(Held::free(to_asker(self.compacted())));
+        }
+        self.compact(snapshot.clone());
+        let told = to_asker(self.compacted());
+        Ok(Held::behind(vec![Stored::Snapshot(snapshot)], told))
+    }
+
+    fn compact(&mut self, snapshot: Snapshot) {
+        let later = self.slots.split_off(&snapshot.slot.next());
+        let gone = std::mem::replace(&mut self.slots, later);
+        let gone: usize = gone.values().filter_map(Acceptor::accepted).map(|vote| vote.value.len()).sum();
+        let before = self.snapshot.as_ref().map_or(0, |(snapshot, _)| snapshot.bytes.len());
+        self.bytes = (self.bytes + snapshot.bytes.len()).saturating_sub(gone + before);
+        self.latest = self.latest.max(snapshot.slot);
+        let digest = snapshot.digest();
+        self.snapshot = Some((snapshot, digest));
+    }
+
+    fn post(&mut self, id: OperationId, to: PublicKey, message: Bytes) -> Result<Answers, Refusal> {
+        let told = to_asker(Tell::Posted { id });
+        if self.letters.contains_key(&(to, id)) {
+            return Ok(Held::free(told));
+        }
+        if message.len() > LETTER_BYTES {
+            return Err(Refusal::TooLarge);
+        }
+        if self.letters.len() >= self.quota.letters {
+            return Err(Refusal::Full);
+        }
+        self.bytes += message.len();
+        self.letters.insert((to, id), message.clone());
+        Ok(Held::behind(vec![Stored::Letter(to, id, message)], told))
+    }
+
+    fn mail(&self, to: &PublicKey) -> Tell {
+        let mine = self.letters.iter().filter(|((key, _), _)| key == to);
+        Tell::Mail(mine.map(|((_, id), message)| (*id, message.clone())).take(16).collect())
+    }
+
+    /// Keeps what others want; what was wanted before a slot that is decided by now is kept by its author.
+    fn hear(&mut self, slot: Slot, announce: Vec<Operation>) {
+        if let Some(earlier) = self.slots.get(&Slot(slot.0 - 1)).and_then(Acceptor::accepted) {
+            let done = earlier.value.batch().map(|batch| batch.operations).unwrap_or_default();
+            self.announced.retain(|known| done.iter().all(|done| done.id != known.id));
+        }
+        for operation in announce.into_iter().take(self.quota.announced) {
+            if operation.body.len() > Operation::MAX_BODY {
+                continue;
+            }
+            self.announced.retain(|known| known.id != operation.id);
+            self.announced.push_back(operation);
+        }
+        while self.announced.len() > self.quota.announced {
+            self.announced.pop_front();
+        }
+    }
+
+    fn told(&self) -> Vec<Operation> {
+        let mut bytes = 0;
+        let fits = |operation: &&Operation| {
+            bytes += operation.body.len() + 128;
+            bytes <= ANNOUNCED_BYTES
+        };
+        self.announced.iter().take_while(fits).cloned().collect()
+    }
+
+    fn vote(&mut self, slot: Slot, vote: &Vote<Value>) -> Held<Record<Value>, AcceptReply> {
+        let before = self.weight(slot);
+        let held = self.slots.entry(slot).or_default().accept(vote.ballot, vote.value.clone());
+        self.weigh(slot, before);
+        held
+    }
+
+    fn keep(&mut self, slot: Slot, record: Record<Value>) {
+        let before = self.weight(slot);
+        self.slots.entry(slot).or_default().restore(record);
+        self.weigh(slot, before);
+    }
+
+    /// The bytes that are kept of a slot, if something was accepted in it.
+    fn weight(&self, slot: Slot) -> Option<usize> {
+        Some(self.slots.get(&slot)?.accepted()?.value.len())
+    }
+
+    fn weigh(&mut self, slot: Slot, before: Option<usize>) {
+        if let Some(after) = self.weight(slot) {
+            self.bytes = (self.bytes + after).saturating_sub(before.unwrap_or(0));
+            self.latest = self.latest.max(slot);
+        }
+    }
+
+    fn check_value(&self, slot: Slot, value: &Value, verifier: &dyn Verifier) -> Result<(), Refusal> {
+        if value.len() > Value::MAX_BYTES {
+            return Err(Refusal::TooLarge);
+        }
+        self.check_room(slot)?;
+        if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(Refusal::Unsigned) }
+    }
+
+    fn check_room(&self, slot: Slot) -> Result<(), Refusal> {
+        let is_new = !self.slots.contains_key(&slot);
+        let is_full = self.slots.len() >= self.quota.slots || self.bytes >= self.quota.bytes;
+        if is_new && is_full { Err(Refusal::Full) } else { Ok(()) }
+    }
+}
+
+fn check_ballot(asker: &Asker, slot: Slot, ballot: Ballot) -> Result<(), Refusal> {
+    let is_own = ballot.member() == asker.node && ballot.is_of(slot) && slot > Slot(0);
+    if is_own { Ok(()) } else { Err(Refusal::ForeignBallot) }
+}
+
+fn to_asker(tell: Tell) -> Vec<Answer> {
+    vec![Answer { to: To::Asker, tell }]
+}
+
+fn slot_of(ask: &Ask) -> Option<Slot> {
+    match ask {
+        Ask::Prepare { slot, .. } | Ask::Accept { slot, .. } | Ask::Decided { slot, .. } => Some(*slot),
+        _ => None,
+    }
+}
