@@ -1,5 +1,8 @@
 //! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
 
+mod device;
+#[cfg(any(test, feature = "flaws"))]
+pub mod flaw;
 mod id;
 mod key;
 pub mod machine;
@@ -9,6 +12,7 @@ mod state;
 mod value;
 mod wire;
 
+pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
 pub use key::{PublicKey, Signature, Signer, Verifier};
@@ -17,3 +21,18 @@ pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
 pub use state::{Applied, Decided, Ended};
 pub use value::{Batch, Value};
 pub use wire::{Ask, Refusal, Snapshot, Tell};
+
+/// Whether a known defect is planted: never, outside of the tests that look for it.
+#[cfg(not(any(test, feature = "flaws")))]
+macro_rules! planted {
+    ($flaw:ident) => {
+        false
+    };
+}
+#[cfg(any(test, feature = "flaws"))]
+macro_rules! planted {
+    ($flaw:ident) => {
+        $crate::flaw::Flaw::$flaw.is_planted()
+    };
+}
+pub(crate) use planted;

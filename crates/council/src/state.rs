@@ -103,8 +103,13 @@ impl<M: Machine> Decided<M> {
         Around { slot: self.applied.next(), compacted: self.compacted }
     }
 
-    /// Whether an operation could be carried out in the next slot, as things stand.
-    pub fn check(&mut self, operation: &Operation, verifier: &dyn Verifier) -> Result<Effect, Invalid> {
+    /// Whether an operation can be carried out in the next slot, tried on this machine.
+    pub fn check(
+        &self,
+        machine: &mut M,
+        operation: &Operation,
+        verifier: &dyn Verifier,
+    ) -> Result<Effect, Invalid> {
         let around = self.around();
         if let Some(ended) = self.fates.get(&operation.id) {
             return Err(Invalid(match ended {
@@ -118,7 +123,7 @@ impl<M: Machine> Decided<M> {
         if !operation.is_signed(self.council, verifier) {
             return Err(Invalid::because("its author has not signed it"));
         }
-        self.machine.apply(&operation.author, &operation.body, &around)
+        machine.apply(&operation.author, &operation.body, &around)
     }
 
     /// Carries out what the next slot has decided. Whatever is invalid is skipped, by everybody alike.
@@ -129,14 +134,16 @@ impl<M: Machine> Decided<M> {
         match self.read(value, slot, verifier) {
             Err(invalid) => applied.skipped = Some(invalid),
             Ok(batch) => {
+                let mut machine = self.machine.clone();
                 for operation in batch.operations {
-                    let result = self.check(&operation, verifier);
+                    let result = self.check(&mut machine, &operation, verifier);
                     if result.is_ok() {
                         self.end(operation.id, Ended::Applied(slot));
                     }
                     applied.compacts |= result == Ok(Effect::Compact);
                     applied.operations.push((operation, result.map(drop)));
                 }
+                self.machine = machine;
                 for id in batch.withdrawn {
                     if !self.fates.contains_key(&id) {
                         self.end(id, Ended::Withdrawn(slot));
@@ -176,8 +183,10 @@ impl<M: Machine> Decided<M> {
     /// Forgets what cannot happen again, since it would be too old.
     fn forget(&mut self) {
         let is_old = |slot: Slot| slot.0 + Operation::LIFETIME < self.applied.0;
-        while let Some((_, id)) = self.ended.pop_front_if(|(slot, _)| is_old(*slot)) {
-            self.fates.remove(&id);
+        while self.ended.front().is_some_and(|(slot, _)| is_old(*slot)) {
+            if let Some((_, id)) = self.ended.pop_front() {
+                self.fates.remove(&id);
+            }
         }
     }
 

@@ -1,0 +1,266 @@
+//! A member's device: it wants things decided, proposes them, loses, and goes on until it is through.
+//!
+//! Pure: [`Device::step`] is told what happened and when, and says what to store and then what to do.
+//! There is one way for every kind of operation: build → prepare → accept → resolve → wait, and waiting is
+//! a time to [wake at](Device::wake_at), during which everything is still heard.
+
+mod announced;
+mod counts;
+mod deciding;
+mod io;
+mod learning;
+mod letters;
+mod options;
+mod pending;
+mod round;
+mod round_trip;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use holdoff_paxos::{Held, NodeId, Slot};
+
+use announced::Announced;
+pub use counts::Counts;
+pub use io::{Input, Letter, NotCommitted, Outcome, Output, Record};
+use learning::Learning;
+use letters::Letters;
+pub use options::Options;
+use pending::Pending;
+use round::{Round, Used};
+use round_trip::RoundTrip;
+
+use crate::machine::Machine;
+use crate::{Ask, Decided, OperationId, PublicKey, Signer, Snapshot, Tell, Verifier, planted};
+
+/// What a device draws chance from.
+pub type Roll<'a> = &'a mut dyn FnMut() -> u32;
+
+/// A member's device, in one council.
+pub struct Device<M: Machine> {
+    me: NodeId,
+    signer: Box<dyn Signer + Send>,
+    verifier: Box<dyn Verifier + Send>,
+    options: Options,
+    state: Decided<M>,
+    /// The last slot that the stored snapshot stands for.
+    stored: Slot,
+    pending: BTreeMap<OperationId, Pending<M::Wish>>,
+    letters: Letters,
+    announced: Announced,
+    round: Round,
+    used: Used,
+    learning: Learning,
+    round_trip: RoundTrip,
+    /// A snapshot to hand in, and to whom.
+    hand_in: Option<HandIn>,
+    counts: Counts,
+}
+
+/// A snapshot that acceptors shall keep instead of slots.
+struct HandIn {
+    snapshot: Snapshot,
+    to: Vec<NodeId>,
+    again_us: u64,
+    times: u32,
+}
+
+/// What a step has to store, and to do then.
+pub(crate) struct Out<'a, W> {
+    now_us: u64,
+    roll: Roll<'a>,
+    records: Vec<Record<W>>,
+    outputs: VecDeque<Output>,
+}
+
+impl<W> Out<'_, W> {
+    fn store(&mut self, record: Record<W>) {
+        self.records.push(record);
+    }
+
+    fn ask(&mut self, to: NodeId, ask: Ask) {
+        self.outputs.push_back(Output::Ask { to, ask });
+    }
+
+    fn end(&mut self, id: OperationId, outcome: Outcome) {
+        self.outputs.push_back(Output::Ended { id, outcome });
+    }
+}
+
+/// So often a snapshot is offered to an acceptor that does not answer.
+const HAND_IN_TIMES: u32 = 8;
+
+impl<M: Machine> Device<M> {
+    /// A device that starts from here, or from what it [restores](Device::restore) then.
+    pub fn new(
+        me: NodeId,
+        signer: Box<dyn Signer + Send>,
+        verifier: Box<dyn Verifier + Send>,
+        state: Decided<M>,
+        options: Options,
+    ) -> Self {
+        let round = Round::new(state.applied().next());
+        Self {
+            me,
+            signer,
+            verifier,
+            round_trip: RoundTrip::new(options.first_guess),
+            options,
+            stored: state.applied(),
+            state,
+            pending: BTreeMap::new(),
+            letters: Letters::default(),
+            announced: Announced::default(),
+            round,
+            used: Used::default(),
+            learning: Learning::default(),
+            hand_in: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes up what an earlier life has stored: the snapshot, then the slots in their order, then the rest.
+    pub fn restore(&mut self, record: Record<M::Wish>) {
+        match record {
+            Record::Snapshot(snapshot) => {
+                if let Some(state) = Decided::restore(self.state.council(), &snapshot) {
+                    self.stored = snapshot.slot;
+                    self.state = state;
+                    if self.state.compacted() == snapshot.slot {
+                        self.hand_in = Some(self.handing_in(snapshot));
+                    }
+                }
+            }
+            Record::Applied { slot, value } => {
+                if slot == self.state.applied().next() {
+                    self.state.apply(&value, &*self.verifier);
+                }
+            }
+            Record::Attempt(_) if planted!(ForgetAttempts) => {}
+            Record::Attempt(attempt) => self.used.note(attempt),
+            Record::Submitted { id, wish, letter, born } => {
+                self.pending.insert(id, Pending::restored(wish, letter, born));
+            }
+            Record::Ended { id } => drop(self.pending.remove(&id)),
+            Record::Letter { id, letter } => self.letters.keep(id, letter),
+            Record::Posted { id } => self.letters.forget(id),
+        }
+        self.round.at_least(self.state.applied().next());
+    }
+
+    /// Everything that is decided, as far as it is known here.
+    pub fn state(&self) -> &Decided<M> {
+        &self.state
+    }
+
+    /// Who this is, in ballots.
+    pub fn id(&self) -> NodeId {
+        self.me
+    }
+
+    /// This member's key.
+    pub fn key(&self) -> PublicKey {
+        self.signer.public()
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Which operations are under way.
+    pub fn pending(&self) -> impl Iterator<Item = OperationId> + '_ {
+        self.pending.keys().copied()
+    }
+
+    /// How long a question and its answer take, as measured.
+    pub fn round_trip_us(&self) -> u64 {
+        self.round_trip.estimate_us()
+    }
+
+    /// Tells the device what happened. What comes out is stored first, all of it, and then done, in order.
+    pub fn step(
+        &mut self,
+        now_us: u64,
+        roll: Roll<'_>,
+        input: Input<M::Wish>,
+    ) -> Held<Vec<Record<M::Wish>>, Vec<Output>> {
+        let mut out = Out { now_us, roll, records: Vec::new(), outputs: VecDeque::new() };
+        match input {
+            Input::Submit { id, wish, letter, deadline_us } => {
+                self.submit(id, wish, letter, deadline_us, &mut out);
+            }
+            Input::Told { from, tell } if !self.is_deaf() => self.told(from, tell, &mut out),
+            Input::Told { .. } | Input::Tick => {}
+        }
+        self.pass_time(&mut out);
+        self.go_on(&mut out);
+        let Out { records, outputs, .. } = out;
+        let outputs = outputs.into();
+        if records.is_empty() { Held::free(outputs) } else { Held::behind(records, outputs) }
+    }
+
+    /// When to say [`Input::Tick`] at the latest.
+    pub fn wake_at(&self) -> u64 {
+        let deadlines = self.pending.values().filter_map(Pending::wakes_at_us);
+        let round = self.round.wakes_at_us();
+        let hand_in = self.hand_in.as_ref().map(|hand_in| hand_in.again_us);
+        let others = [round, hand_in, self.letters.wakes_at_us()].into_iter().flatten();
+        deadlines.chain(others).chain([self.learning.poll_us()]).min().unwrap_or(u64::MAX)
+    }
+
+    fn told(&mut self, from: NodeId, tell: Tell, out: &mut Out<'_, M::Wish>) {
+        match tell {
+            Tell::Promise { slot, reply, announced, latest } => {
+                self.hear(announced);
+                self.learning.may_be_behind(latest);
+                self.promised(from, slot, reply, out);
+            }
+            Tell::Accepted { slot, reply, next, announced } => {
+                self.hear(announced);
+                self.accepted(from, slot, reply, next, out);
+            }
+            Tell::Voted { slot, vote } => self.votes(from, [(slot, vote)], out),
+            Tell::History { votes, latest } => self.history(from, votes, latest, out),
+            Tell::Compacted { slot, digest } => self.compacted(from, slot, digest, out),
+            Tell::Snapshot(snapshot) => self.install(snapshot, out),
+            Tell::Posted { id } => self.posted(from, id, out),
+            Tell::Refused { slot, why } => self.refused(from, slot, why, out),
+            // Mail is for who is not a device yet.
+            Tell::Mail(_) => {}
+        }
+    }
+
+    /// Whatever was due by now.
+    fn pass_time(&mut self, out: &mut Out<'_, M::Wish>) {
+        self.miss_deadlines(out);
+        self.ask_again(out);
+        self.poll(out);
+        self.post_again(out);
+        self.offer_snapshot(out);
+    }
+
+    fn offer_snapshot(&mut self, out: &mut Out<'_, M::Wish>) {
+        let Some(hand_in) = self.hand_in.as_mut().filter(|hand_in| hand_in.again_us <= out.now_us) else {
+            return;
+        };
+        if hand_in.to.is_empty() || hand_in.times >= HAND_IN_TIMES {
+            self.hand_in = None;
+            return;
+        }
+        for to in &hand_in.to {
+            out.ask(*to, Ask::Compact { snapshot: hand_in.snapshot.clone() });
+        }
+        hand_in.times += 1;
+        hand_in.again_us = out.now_us + (self.round_trip.patience_us() << hand_in.times.min(6));
+    }
+
+    fn handing_in(&self, snapshot: Snapshot) -> HandIn {
+        let to = self.state.machine().acceptors().keys().copied().collect();
+        HandIn { snapshot, to, again_us: 0, times: 0 }
+    }
+
+    /// One of the known defects: it sleeps, and hears nothing meanwhile.
+    fn is_deaf(&self) -> bool {
+        planted!(SleepInTheActor) && self.round.is_waiting()
+    }
+}

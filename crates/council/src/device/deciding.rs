@@ -1,0 +1,334 @@
+//! The one path to a decision: prepare → accept → resolve, or wait and try again.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use holdoff_paxos::slot::{AcceptReply, Accepting, Free, Prepared, Preparing, PromiseReply, Vote, Voted};
+use holdoff_paxos::{Ballot, Configuration, NodeId, Slot};
+use holdoff_policy::{Class, Decision, Failure, SoFar};
+
+use super::pending::{BATCH_BYTES, weight};
+use super::round::{Ahead, Phase, Sent};
+use super::{Device, Out, Record};
+use crate::machine::Machine;
+use crate::{Ask, Batch, Operation, Refusal, Value, planted};
+
+impl<M: Machine> Device<M> {
+    /// Begins what can be begun now.
+    pub(super) fn go_on(&mut self, out: &mut Out<'_, M::Wish>) {
+        if let Phase::Waiting { until_us } = self.round.phase
+            && until_us <= out.now_us
+        {
+            self.round.phase = Phase::Resting;
+            if !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
+                // What was decided cannot be learned by listening: to propose it again shows it.
+                return self.begin(out);
+            }
+        }
+        if !self.has_wishes() {
+            return;
+        }
+        match std::mem::replace(&mut self.round.phase, Phase::Resting) {
+            Phase::Resting => self.begin(out),
+            Phase::Ready(free) => self.propose(free, out),
+            other => self.round.phase = other,
+        }
+    }
+
+    fn begin(&mut self, out: &mut Out<'_, M::Wish>) {
+        let Some(configuration) = self.state.configuration() else { return };
+        self.counts.ballots += 1;
+        let preparing = self.prepare(self.round.slot, self.round.over, configuration, out);
+        self.ask_promises(&preparing, out);
+        self.round.phase = Phase::Preparing(preparing, self.sent(out, 1));
+    }
+
+    /// An attempt at a slot that nobody has made before, over all that stood in the way.
+    fn prepare(
+        &mut self,
+        slot: Slot,
+        over: u64,
+        configuration: Configuration,
+        out: &mut Out<'_, M::Wish>,
+    ) -> Preparing<Value> {
+        let attempt = self.used.highest(slot).max(over) + 1;
+        let held = Preparing::begin(slot, attempt, self.me, configuration);
+        // Everything that leaves this step leaves after this record.
+        let stored: Result<_, Infallible> = held.release(|attempt| {
+            self.used.note(attempt);
+            out.store(Record::Attempt(attempt));
+            Ok(())
+        });
+        let Ok(preparing) = stored;
+        preparing
+    }
+
+    fn sent(&self, out: &Out<'_, M::Wish>, times: u32) -> Sent {
+        let patience_us = self.round_trip.patience_us() << (times - 1).min(5);
+        Sent { at_us: out.now_us, again_us: out.now_us + patience_us, times }
+    }
+
+    fn ask_promises(&mut self, preparing: &Preparing<Value>, out: &mut Out<'_, M::Wish>) {
+        let (slot, ballot) = (self.round.slot, preparing.ballot());
+        let announce = self.announce();
+        for to in preparing.silent() {
+            out.ask(to, Ask::Prepare { slot, ballot, announce: announce.clone() });
+        }
+    }
+
+    fn ask_votes(&self, accepting: &Accepting<Value>, ahead: &Ahead, out: &mut Out<'_, M::Wish>) {
+        let (slot, ballot) = (self.round.slot, accepting.ballot());
+        let next = match ahead {
+            Ahead::Asked(preparing) => Some(preparing.ballot()),
+            _ => None,
+        };
+        for to in accepting.silent() {
+            out.ask(to, Ask::Accept { slot, ballot, value: accepting.value().clone(), next });
+        }
+    }
+
+    /// Asks those again who have not answered.
+    pub(super) fn ask_again(&mut self, out: &mut Out<'_, M::Wish>) {
+        if self.round.is_waiting() || self.round.wakes_at_us().is_none_or(|at_us| at_us > out.now_us) {
+            return;
+        }
+        self.counts.asked_again += 1;
+        match std::mem::replace(&mut self.round.phase, Phase::Resting) {
+            Phase::Preparing(preparing, sent) => {
+                self.ask_promises(&preparing, out);
+                self.round.phase = Phase::Preparing(preparing, self.sent(out, sent.times + 1));
+            }
+            Phase::Accepting(accepting, sent, ahead) => {
+                self.ask_votes(&accepting, &ahead, out);
+                self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
+            }
+            other => self.round.phase = other,
+        }
+    }
+
+    /// An acceptor has promised, or not.
+    pub(super) fn promised(
+        &mut self,
+        from: NodeId,
+        slot: Slot,
+        reply: PromiseReply<Value>,
+        out: &mut Out<'_, M::Wish>,
+    ) {
+        if slot != self.round.slot {
+            return;
+        }
+        if let PromiseReply::Promise { accepted: Some(vote), .. } = &reply {
+            if !self.is_genuine(slot, &vote.value) {
+                return;
+            }
+            // What it has accepted is a vote like any other.
+            self.votes(from, [(slot, vote.clone())], out);
+            if slot != self.round.slot {
+                return;
+            }
+        }
+        match std::mem::replace(&mut self.round.phase, Phase::Resting) {
+            Phase::Preparing(preparing, sent) => {
+                self.measure(sent, out);
+                match preparing.answer(from, reply) {
+                    Prepared::Waiting(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
+                    Prepared::Free(free) => self.propose(free, out),
+                    Prepared::Bound(accepting) => self.have_accepted(accepting, Ahead::No, out),
+                    Prepared::Preempted(by) => {
+                        self.counts.preempted_preparing += 1;
+                        self.wait(by, out);
+                    }
+                }
+            }
+            other => self.round.phase = other,
+        }
+    }
+
+    /// Proposes what is wanted here and elsewhere; with nothing to propose the promise is kept in hand.
+    fn propose(&mut self, free: Free, out: &mut Out<'_, M::Wish>) {
+        let operations = self.gather();
+        let withdrawn = self.withdrawn();
+        if operations.is_empty() && withdrawn.is_empty() {
+            self.round.phase = Phase::Ready(free);
+            return;
+        }
+        for operation in &operations {
+            self.expose(&operation.id);
+        }
+        let ahead = self.look_ahead(&operations, out);
+        let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
+        let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
+        match Value::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
+            Ok(value) => self.have_accepted(free.propose(value), ahead, out),
+            Err(_) => self.round.phase = Phase::Ready(free),
+        }
+    }
+
+    /// Own operations first, then what others have announced: as many as could be carried out one after
+    /// the other.
+    fn gather(&mut self) -> Vec<Operation> {
+        let own = self.build_own();
+        let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
+        let others = self.announced.iter().filter(|other| !self.pending.contains_key(&other.id));
+        let others = others.filter(|_| self.options.shares).cloned();
+        let (mut trial, mut bytes) = (self.state.machine().clone(), 0);
+        let mut gathered = Vec::new();
+        for operation in own.chain(others) {
+            bytes += weight(&operation.body);
+            if gathered.len() >= self.options.batch || (bytes > BATCH_BYTES && !gathered.is_empty()) {
+                break;
+            }
+            if self.state.check(&mut trial, &operation, &*self.verifier).is_ok() {
+                gathered.push(operation);
+            }
+        }
+        gathered
+    }
+
+    /// A writer that is alone asks for the next slot, too, and so needs half of the way for the next one.
+    /// Among others it does not, or its promise would stand in their way.
+    fn look_ahead(&mut self, operations: &[Operation], out: &mut Out<'_, M::Wish>) -> Ahead {
+        let me = self.signer.public();
+        let is_alone = self.learning.was_mine() && self.round.preempted == 0 && self.announced.is_empty();
+        if !is_alone || operations.iter().any(|operation| operation.author != me) {
+            return Ahead::No;
+        }
+        let Some(configuration) = self.state.configuration() else { return Ahead::No };
+        let preparing = self.prepare(self.round.slot.next(), 0, configuration, out);
+        Ahead::Asked(preparing)
+    }
+
+    fn have_accepted(&mut self, accepting: Accepting<Value>, ahead: Ahead, out: &mut Out<'_, M::Wish>) {
+        self.ask_votes(&accepting, &ahead, out);
+        self.round.phase = Phase::Accepting(accepting, self.sent(out, 1), ahead);
+    }
+
+    /// An acceptor has accepted, or not.
+    pub(super) fn accepted(
+        &mut self,
+        from: NodeId,
+        slot: Slot,
+        reply: AcceptReply,
+        next: Option<PromiseReply<Value>>,
+        out: &mut Out<'_, M::Wish>,
+    ) {
+        if slot != self.round.slot {
+            // The promise of this slot may come after the decision of the one before.
+            if let Some(next) = next.filter(|_| slot.next() == self.round.slot) {
+                self.promised(from, slot.next(), next, out);
+            }
+            return;
+        }
+        let phase = std::mem::replace(&mut self.round.phase, Phase::Resting);
+        let Phase::Accepting(accepting, sent, ahead) = phase else {
+            self.round.phase = phase;
+            return;
+        };
+        self.measure(sent, out);
+        let ahead = self.promised_ahead(from, ahead, next);
+        match accepting.answer(from, reply) {
+            Voted::Waiting(accepting) => self.round.phase = Phase::Accepting(accepting, sent, ahead),
+            Voted::Chosen(vote) => self.chosen(vote, sent, ahead, out),
+            Voted::Preempted(by) => {
+                self.counts.preempted_accepting += 1;
+                if planted!(ClearWhatWasProposed) {
+                    self.clear_letters();
+                }
+                self.wait(by, out);
+            }
+        }
+    }
+
+    fn promised_ahead(&mut self, from: NodeId, ahead: Ahead, next: Option<PromiseReply<Value>>) -> Ahead {
+        let (Ahead::Asked(preparing), Some(reply)) = (&ahead, next) else { return ahead };
+        if let PromiseReply::Promise { accepted: Some(vote), .. } = &reply
+            && !self.is_genuine(self.round.slot.next(), &vote.value)
+        {
+            return ahead;
+        }
+        match preparing.clone().answer(from, reply) {
+            Prepared::Waiting(preparing) => Ahead::Asked(preparing),
+            Prepared::Free(free) => Ahead::Ready(free),
+            Prepared::Bound(_) | Prepared::Preempted(_) => Ahead::No,
+        }
+    }
+
+    /// What this device proposed is decided. Those who have not voted yet are told, for others to learn it.
+    fn chosen(&mut self, vote: Vote<Value>, sent: Sent, ahead: Ahead, out: &mut Out<'_, M::Wish>) {
+        let slot = self.round.slot;
+        let before = self.state.configuration();
+        if planted!(MineByBallot) {
+            let ids: Vec<_> = self.pending.keys().copied().collect();
+            for id in ids {
+                self.end(id, super::Outcome::Committed(slot), out);
+            }
+        }
+        for to in before.iter().flat_map(Configuration::acceptors) {
+            out.ask(*to, Ask::Decided { slot, vote: vote.clone() });
+        }
+        self.learned(vote.value, out);
+        // The promise holds only among those who decide the next slot, too.
+        if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
+            match ahead {
+                Ahead::No => {}
+                Ahead::Asked(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
+                Ahead::Ready(free) => self.round.phase = Phase::Ready(free),
+            }
+        }
+    }
+
+    /// Somebody stands in the way: jump over it, but not before it could have come to its end.
+    fn wait(&mut self, by: Ballot, out: &mut Out<'_, M::Wish>) {
+        self.round.over = self.round.over.max(by.attempt());
+        self.wait_a_while(out);
+    }
+
+    pub(super) fn wait_a_while(&mut self, out: &mut Out<'_, M::Wish>) {
+        self.round.preempted = self.round.preempted.saturating_add(1);
+        let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
+        let failure = Failure::new(Class::Superseded).with_retry_after(floor);
+        let so_far = SoFar::after(self.round.preempted);
+        let after = match self.options.policy.decide(&so_far, &failure, (out.roll)()) {
+            Decision::Retry { after } => after.max(floor),
+            // A policy that gives up is too impatient: an operation's own deadline ends it.
+            _ => floor,
+        };
+        let after_us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        self.counts.waits += 1;
+        self.counts.waited_us += after_us;
+        self.round.phase = Phase::Waiting { until_us: out.now_us.saturating_add(after_us) };
+    }
+
+    /// An acceptor does not take part in this attempt. Without it there may still be a majority.
+    pub(super) fn refused(
+        &mut self,
+        _from: NodeId,
+        _slot: Option<Slot>,
+        _why: Refusal,
+        _out: &mut Out<'_, M::Wish>,
+    ) {
+        self.counts.refused += 1;
+    }
+
+    fn measure(&mut self, sent: Sent, out: &Out<'_, M::Wish>) {
+        if sent.times == 1 {
+            self.round_trip.took(out.now_us.saturating_sub(sent.at_us));
+        }
+    }
+
+    /// Whether a value is signed for this slot. Whoever reports another lies, or was lied to.
+    pub(super) fn is_genuine(&mut self, slot: Slot, value: &Value) -> bool {
+        let is_genuine = value.is_signed(self.state.council(), slot, &*self.verifier);
+        self.counts.forged += u64::from(!is_genuine);
+        is_genuine
+    }
+
+    /// What others want.
+    pub(super) fn hear(&mut self, announced: Vec<Operation>) {
+        for operation in announced {
+            if operation.author != self.signer.public() {
+                self.announced.hear(operation, &self.state);
+            }
+        }
+    }
+}

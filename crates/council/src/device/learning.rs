@@ -1,0 +1,225 @@
+//! Learning what was decided: from votes that are told, from histories, from snapshots.
+
+use std::collections::BTreeMap;
+
+use holdoff_paxos::slot::{Learner, Vote};
+use holdoff_paxos::{NodeId, Slot, Tally};
+
+use super::round::Phase;
+use super::{Device, Out, Output, Record, Round};
+use crate::machine::Machine;
+use crate::{Ask, Decided, Digest, Snapshot, Value};
+
+/// What is known of slots that are not decided here yet.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    votes: BTreeMap<Slot, BTreeMap<NodeId, Vec<Vote<Value>>>>,
+    /// The highest slot that somebody has accepted something in.
+    latest: Slot,
+    poll_us: u64,
+    /// Who says that what is next is only in this snapshot.
+    snapshots: BTreeMap<(Slot, Digest), Tally>,
+    /// Whether this device put the last value together.
+    was_mine: bool,
+}
+
+/// As far ahead votes are remembered, in slots, and so many of each acceptor in each slot.
+const AHEAD: u64 = 128;
+const OF_EACH: usize = 4;
+/// As many snapshots are talked of at a time.
+const SNAPSHOTS: usize = 16;
+
+impl Learning {
+    pub(super) fn poll_us(&self) -> u64 {
+        self.poll_us
+    }
+
+    pub(super) fn may_be_behind(&mut self, latest: Slot) {
+        self.latest = self.latest.max(latest);
+    }
+
+    pub(super) fn is_behind(&self, applied: Slot) -> bool {
+        self.latest > applied
+    }
+
+    pub(super) fn was_mine(&self) -> bool {
+        self.was_mine
+    }
+
+    fn keep(&mut self, from: NodeId, slot: Slot, vote: Vote<Value>, applied: Slot) {
+        if slot <= applied || slot.0 > applied.0 + AHEAD {
+            return;
+        }
+        let of_one = self.votes.entry(slot).or_default().entry(from).or_default();
+        if of_one.iter().all(|known| known.ballot != vote.ballot) {
+            of_one.push(vote);
+            if of_one.len() > OF_EACH {
+                of_one.remove(0);
+            }
+        }
+    }
+}
+
+impl<M: Machine> Device<M> {
+    /// Acceptors have accepted these.
+    pub(super) fn votes(
+        &mut self,
+        from: NodeId,
+        votes: impl IntoIterator<Item = (Slot, Vote<Value>)>,
+        out: &mut Out<'_, M::Wish>,
+    ) {
+        for (slot, vote) in votes {
+            self.learning.may_be_behind(slot);
+            self.learning.keep(from, slot, vote, self.state.applied());
+        }
+        self.learn(out);
+    }
+
+    /// Carries out every slot whose votes show what was chosen.
+    fn learn(&mut self, out: &mut Out<'_, M::Wish>) {
+        while let Some(value) = self.chosen_next() {
+            self.learned(value, out);
+        }
+    }
+
+    fn chosen_next(&mut self) -> Option<Value> {
+        let slot = self.state.applied().next();
+        let mut learner = Learner::new(self.state.configuration()?);
+        let votes = self.learning.votes.get(&slot)?;
+        let votes = votes.iter().flat_map(|(from, votes)| votes.iter().map(move |vote| (*from, vote)));
+        let mut chosen = None;
+        for (from, vote) in votes {
+            chosen = chosen.or_else(|| learner.accepted(from, vote.ballot, vote.value.clone()));
+        }
+        let value = chosen?.value;
+        if !self.is_genuine(slot, &value) {
+            self.learning.votes.remove(&slot);
+            return None;
+        }
+        Some(value)
+    }
+
+    /// A slot is decided: carry it out, and go to the next one at once.
+    pub(super) fn learned(&mut self, value: Value, out: &mut Out<'_, M::Wish>) {
+        let slot = self.state.applied().next();
+        if let Phase::Accepting(accepting, ..) = &self.round.phase {
+            let own = accepting.value().author == self.signer.public();
+            let is_lost = own && accepting.value().digest() != value.digest();
+            self.counts.lost_slots += u64::from(is_lost);
+            if is_lost && crate::planted!(LosingIsFailing) {
+                let ids: Vec<_> = self.pending.keys().copied().collect();
+                for id in ids {
+                    self.end(id, super::Outcome::NotCommitted(super::NotCommitted::Deadline), out);
+                }
+            }
+        }
+        let applied = self.state.apply(&value, &*self.verifier);
+        self.learning.was_mine = value.author == self.signer.public();
+        self.counts.slots += 1;
+        self.counts.own_slots += u64::from(self.learning.was_mine);
+        out.store(Record::Applied { slot, value });
+        let compacts = applied.compacts;
+        out.outputs.push_back(Output::Applied(applied));
+        if compacts || slot.0 - self.stored.0 >= self.options.store_every {
+            self.store_state(compacts && self.learning.was_mine, out);
+        }
+        self.round = Round::new(slot.next());
+        self.move_on(out);
+    }
+
+    fn store_state(&mut self, hand_in: bool, out: &mut Out<'_, M::Wish>) {
+        let snapshot = self.state.snapshot();
+        self.stored = snapshot.slot;
+        if hand_in {
+            self.hand_in = Some(self.handing_in(snapshot.clone()));
+        }
+        out.store(Record::Snapshot(snapshot));
+    }
+
+    /// The state has changed: what does that mean for what is wanted?
+    fn move_on(&mut self, out: &mut Out<'_, M::Wish>) {
+        let applied = self.state.applied();
+        self.learning.votes = self.learning.votes.split_off(&applied.next());
+        self.learning.snapshots.retain(|(slot, _), _| *slot > applied);
+        self.announced.tidy(&self.state);
+        self.used.tidy(applied.next());
+        self.resolve(out);
+    }
+
+    /// What an acceptor has accepted so far.
+    pub(super) fn history(
+        &mut self,
+        from: NodeId,
+        votes: Vec<(Slot, Vote<Value>)>,
+        latest: Slot,
+        out: &mut Out<'_, M::Wish>,
+    ) {
+        let before = self.state.applied();
+        self.learning.may_be_behind(latest);
+        self.votes(from, votes, out);
+        let applied = self.state.applied();
+        if applied > before && latest > applied {
+            // There is more, and asking brings us on.
+            self.fetch(out);
+        } else if latest > applied && self.round.is_resting() {
+            // Others voted and we cannot tell for what: if it stays so, propose.
+            self.wait_a_while(out);
+        }
+    }
+
+    pub(super) fn poll(&mut self, out: &mut Out<'_, M::Wish>) {
+        if self.learning.poll_us <= out.now_us {
+            self.fetch(out);
+        }
+    }
+
+    fn fetch(&mut self, out: &mut Out<'_, M::Wish>) {
+        let poll_us = u64::try_from(self.options.poll.as_micros()).unwrap_or(u64::MAX).max(2);
+        // Not all at once: up to a half earlier.
+        let early_us = (u64::from((out.roll)()) * (poll_us / 2)) >> 32;
+        self.learning.poll_us = out.now_us.saturating_add(poll_us - early_us);
+        let after = self.state.applied();
+        for acceptor in self.state.machine().acceptors().keys() {
+            out.ask(*acceptor, Ask::Fetch { after });
+        }
+    }
+
+    /// An acceptor keeps a snapshot up to this slot, and nothing before.
+    pub(super) fn compacted(&mut self, from: NodeId, slot: Slot, digest: Digest, out: &mut Out<'_, M::Wish>) {
+        if let Some(hand_in) = self.hand_in.as_mut().filter(|hand_in| hand_in.snapshot.slot <= slot) {
+            hand_in.to.retain(|to| *to != from);
+        }
+        let Some(configuration) = self.state.configuration() else { return };
+        if slot <= self.state.applied() {
+            return;
+        }
+        if self.learning.snapshots.len() >= SNAPSHOTS {
+            self.learning.snapshots.clear();
+        }
+        let tally = self.learning.snapshots.entry((slot, digest)).or_default();
+        tally.count(from, &configuration);
+        if tally.is_quorum(&configuration) {
+            out.ask(from, Ask::Snapshot);
+        }
+    }
+
+    /// Takes over a whole state, if a majority of the acceptors has said that it is the one.
+    pub(super) fn install(&mut self, snapshot: Snapshot, out: &mut Out<'_, M::Wish>) {
+        let Some(configuration) = self.state.configuration() else { return };
+        let agreed = self.learning.snapshots.get(&(snapshot.slot, snapshot.digest()));
+        let is_agreed = agreed.is_some_and(|tally| tally.is_quorum(&configuration));
+        if snapshot.slot <= self.state.applied() || !is_agreed {
+            self.counts.forged += u64::from(!is_agreed);
+            return;
+        }
+        let Some(state) = Decided::restore(self.state.council(), &snapshot) else { return };
+        self.state = state;
+        self.stored = snapshot.slot;
+        self.round.at_least(snapshot.slot.next());
+        out.outputs.push_back(Output::Installed(snapshot.slot));
+        out.store(Record::Snapshot(snapshot));
+        self.move_on(out);
+        self.fetch(out);
+        self.learn(out);
+    }
+}

@@ -1,0 +1,69 @@
+//! What is to be posted, until an acceptor keeps it.
+
+use std::collections::BTreeMap;
+
+use holdoff_paxos::{NodeId, Tally};
+
+use super::{Device, Letter, Out, Record};
+use crate::machine::Machine;
+use crate::{Ask, OperationId};
+
+/// Letters that no majority is known to keep yet.
+#[derive(Default)]
+pub(super) struct Letters {
+    waiting: BTreeMap<OperationId, Letter>,
+    posted: BTreeMap<OperationId, Tally>,
+    again_us: u64,
+    times: u32,
+}
+
+impl Letters {
+    pub(super) fn keep(&mut self, id: OperationId, letter: Letter) {
+        self.waiting.insert(id, letter);
+        (self.again_us, self.times) = (0, 0);
+    }
+
+    pub(super) fn forget(&mut self, id: OperationId) {
+        self.waiting.remove(&id);
+        self.posted.remove(&id);
+    }
+
+    pub(super) fn wakes_at_us(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(self.again_us)
+    }
+}
+
+impl<M: Machine> Device<M> {
+    /// Letters that are not posted yet.
+    pub fn letters(&self) -> impl Iterator<Item = (&OperationId, &Letter)> {
+        self.letters.waiting.iter()
+    }
+
+    pub(super) fn post_again(&mut self, out: &mut Out<'_, M::Wish>) {
+        if self.letters.waiting.is_empty() || self.letters.again_us > out.now_us {
+            return;
+        }
+        for (id, Letter { to, message }) in &self.letters.waiting {
+            for acceptor in self.state.machine().acceptors().keys() {
+                out.ask(*acceptor, Ask::Post { id: *id, to: *to, message: message.clone() });
+            }
+        }
+        self.letters.times += 1;
+        let patience_us = self.round_trip.patience_us() << self.letters.times.min(6);
+        self.letters.again_us = out.now_us + patience_us;
+    }
+
+    /// An acceptor keeps a letter. When a majority does it is safe there.
+    pub(super) fn posted(&mut self, from: NodeId, id: OperationId, out: &mut Out<'_, M::Wish>) {
+        let Some(configuration) = self.state.configuration() else { return };
+        if !self.letters.waiting.contains_key(&id) {
+            return;
+        }
+        let posted = self.letters.posted.entry(id).or_default();
+        posted.count(from, &configuration);
+        if posted.is_quorum(&configuration) {
+            self.letters.forget(id);
+            out.store(Record::Posted { id });
+        }
+    }
+}

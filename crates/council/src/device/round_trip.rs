@@ -1,0 +1,58 @@
+//! How long a question and its answer take.
+
+use std::time::Duration;
+
+/// Smoothed over the last answers, in the manner of TCP.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "a time says its unit")]
+pub(super) struct RoundTrip {
+    guess_us: u64,
+    mean_us: Option<u64>,
+    deviation_us: u64,
+}
+
+/// The least and the most time after which a question is asked again.
+const PATIENCE_US: (u64, u64) = (20_000, 2_000_000);
+
+impl RoundTrip {
+    pub(super) fn new(guess: Duration) -> Self {
+        let guess_us = u64::try_from(guess.as_micros()).unwrap_or(u64::MAX);
+        Self { guess_us, mean_us: None, deviation_us: 0 }
+    }
+
+    /// An answer took so long. Only of questions asked once: of others nobody knows which was answered.
+    pub(super) fn took(&mut self, took_us: u64) {
+        let mean_us = self.mean_us.unwrap_or(took_us);
+        let off_us = mean_us.abs_diff(took_us);
+        self.deviation_us = self.mean_us.map_or(took_us / 2, |_| (self.deviation_us * 3 + off_us) / 4);
+        self.mean_us = Some((mean_us * 7 + took_us) / 8);
+    }
+
+    pub(super) fn estimate_us(&self) -> u64 {
+        self.mean_us.unwrap_or(self.guess_us)
+    }
+
+    /// How long to wait for an answer before asking again.
+    pub(super) fn patience_us(&self) -> u64 {
+        let (least, most) = PATIENCE_US;
+        (self.estimate_us() * 2 + self.deviation_us * 4).clamp(least, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_what_is_measured() {
+        let mut round_trip = RoundTrip::new(Duration::from_millis(100));
+        assert_eq!(round_trip.estimate_us(), 100_000);
+        round_trip.took(10_000);
+        assert_eq!(round_trip.estimate_us(), 10_000);
+        for _ in 0..50 {
+            round_trip.took(50_000);
+        }
+        assert!(round_trip.estimate_us().abs_diff(50_000) < 1_000);
+        assert!((100_000..130_000).contains(&round_trip.patience_us()));
+    }
+}
