@@ -8,6 +8,8 @@ mod key;
 pub mod machine;
 mod operation;
 mod seat;
+#[cfg(test)]
+mod simulation;
 mod state;
 mod value;
 mod wire;

@@ -144,6 +144,12 @@ impl Seat {
         self.slots.len()
     }
 
+    /// Whether it keeps the letter of this operation.
+    #[cfg(test)]
+    pub(crate) fn has_letter(&self, id: &OperationId) -> bool {
+        self.letters.keys().any(|(_, known)| known == id)
+    }
+
     /// Answers. What is refused changes nothing.
     pub fn answer(&mut self, asker: &Asker, ask: Ask, verifier: &dyn Verifier) -> Answers {
         let slot = slot_of(&ask);

@@ -1,0 +1,53 @@
+//! The council's own core under a seeded network: devices, acceptors, and everything that befalls them.
+
+mod city;
+mod contention;
+mod faults;
+mod keys;
+mod mutants;
+mod node;
+mod truth;
+
+use city::{City, Plan};
+use faults::Struck;
+
+/// So many seeds the suite runs; `cargo xtask soak` sets `COUNCIL_SEEDS` for more.
+const SEEDS: u64 = 2000;
+
+/// Every fault must strike in this share of the runs, or the runs show little.
+const SHARE: f64 = 0.3;
+
+#[test]
+fn whatever_happens_nobody_diverges_and_everything_ends() {
+    let seeds = std::env::var("COUNCIL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    let mut struck = Struck::default();
+    for seed in 0..seeds {
+        match City::new(Plan::faulty(seed)).live() {
+            Ok(ran) => struck.add(&ran),
+            Err(broken) => panic!(
+                "seed {seed}: {broken}\nreplay: COUNCIL_SEED={seed} cargo test -p holdoff-council \
+                 --all-features simulation::one -- --ignored --nocapture"
+            ),
+        }
+    }
+    println!("{struck}");
+    struck.assert_each_in(SHARE);
+}
+
+/// Replays one seed.
+#[test]
+#[ignore = "replays the seed in COUNCIL_SEED"]
+fn one() {
+    let seed = std::env::var("COUNCIL_SEED").expect("COUNCIL_SEED=number").parse().expect("a number");
+    let ran = City::new(Plan::faulty(seed)).live();
+    println!("{ran:#?}");
+    assert!(ran.is_ok());
+}
+
+#[test]
+fn the_same_seed_lives_the_same_life() {
+    for seed in 0..20 {
+        let [one, other] = [(), ()].map(|()| format!("{:?}", City::new(Plan::faulty(seed)).live()));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}

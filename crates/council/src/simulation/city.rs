@@ -1,0 +1,396 @@
+//! Devices and acceptors, what they are asked for, what befalls them, and how it must end.
+
+use holdoff_sim::Micros;
+use holdoff_sim::kernel::{Chance, Incident, Latency, Link, NodeId, Skew, World, mix};
+
+use super::keys::key;
+use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor};
+use super::truth::{Broken, Truth};
+use crate::machine::Change;
+use crate::{Counts, Ended, Input, Letter, OperationId, Options, Slot};
+
+const MS: u64 = 1_000;
+const SECOND: u64 = 1_000 * MS;
+/// Trouble lasts so long; then everything heals.
+const TROUBLE_US: u64 = 20 * SECOND;
+/// And so long after that, everything must have ended.
+const PEACE_US: u64 = 120 * SECOND;
+
+/// Evenly between these.
+pub(super) fn between_ms(low: u64, high: u64) -> Latency {
+    Latency::Uniform { low: Micros::from_millis(low), high: Micros::from_millis(high) }
+}
+
+/// What a run is made of; follows from the seed.
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) devices: u32,
+    pub(super) options: Options,
+    pub(super) link: Link,
+    pub(super) operations: u32,
+    /// Which faults may strike.
+    pub(super) partitions: bool,
+    pub(super) crashes: bool,
+    pub(super) skews: bool,
+    pub(super) wipes: bool,
+    pub(super) reconfigures: bool,
+}
+
+impl Plan {
+    pub(super) fn faulty(seed: u64) -> Self {
+        let mut chance = Chance::of(mix(seed, 77), 0);
+        let often = |chance: &mut Chance| chance.happens(0.6);
+        let mut link = Link { latency: between_ms(5, 40), ..Link::default() };
+        link.loss = if often(&mut chance) { 0.1 } else { 0.0 };
+        link.duplication = if often(&mut chance) { 0.1 } else { 0.0 };
+        link.delay = if often(&mut chance) { 0.1 } else { 0.0 };
+        link.delayed_by = between_ms(20, 2_000);
+        let options = Options { shares: chance.happens(0.5), store_every: 3, ..Options::default() };
+        Self {
+            seed,
+            devices: u32::try_from(chance.between(2, 5)).unwrap_or(2),
+            options,
+            link,
+            operations: 20,
+            partitions: often(&mut chance),
+            crashes: often(&mut chance),
+            skews: often(&mut chance),
+            wipes: often(&mut chance),
+            reconfigures: often(&mut chance),
+        }
+    }
+}
+
+/// How a run went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ran {
+    pub(super) faults: Vec<(&'static str, u64)>,
+    pub(super) counts: Vec<(&'static str, u64)>,
+}
+
+/// An operation that was submitted.
+struct Asked {
+    id: OperationId,
+    by: NodeId,
+    letter: bool,
+    /// Whether its device had it on disk: else it is gone with the device, and nobody was told anything.
+    stored: bool,
+}
+
+pub(super) struct City {
+    plan: Plan,
+    world: World<Machine>,
+    chance: Chance,
+    truth: Truth,
+    asked: Vec<Asked>,
+    /// How many outputs of each device were looked at.
+    seen: Vec<usize>,
+    wiped: u64,
+    killed_within: u64,
+    reconfigured: u64,
+    compacted: u64,
+}
+
+impl City {
+    pub(super) fn new(plan: Plan) -> Self {
+        Common { seed: plan.seed, devices: plan.devices, options: plan.options.clone() }.begin();
+        let nodes = FIRST_DEVICE + plan.devices;
+        let world = World::new(plan.seed, nodes, plan.link);
+        Self {
+            chance: Chance::of(mix(plan.seed, 99), 1),
+            plan,
+            world,
+            truth: Truth::default(),
+            asked: Vec::new(),
+            seen: vec![0; nodes as usize],
+            wiped: 0,
+            killed_within: 0,
+            reconfigured: 0,
+            compacted: 0,
+        }
+    }
+
+    /// Trouble, then peace. What must be true is looked at after everything that happens.
+    pub(super) fn live(mut self) -> Result<Ran, Broken> {
+        let mut next_wish = 0;
+        let mut next_trouble = SECOND;
+        while self.world.now_us() < TROUBLE_US {
+            if self.world.now_us() >= next_wish {
+                // Often several at once: that is what this is about.
+                for _ in 0..self.chance.between(1, 4) {
+                    self.wish();
+                }
+                next_wish = self.world.now_us()
+                    + self.chance.between(1, TROUBLE_US / u64::from(self.plan.operations));
+            }
+            if self.world.now_us() >= next_trouble {
+                self.trouble();
+                next_trouble = self.world.now_us() + self.chance.between(200 * MS, 3 * SECOND);
+            }
+            self.go_on(next_wish.min(next_trouble))?;
+        }
+        self.heal();
+        self.replace_wiped();
+        while self.world.now_us() < TROUBLE_US + PEACE_US && self.unfinished().is_some() {
+            let until_us = self.world.now_us() + SECOND;
+            self.go_on(until_us)?;
+        }
+        match self.unfinished() {
+            Some(broken) => Err(broken),
+            None => {
+                self.read_states()?;
+                self.truth.check_words()?;
+                self.check_letters()?;
+                Ok(self.ran())
+            }
+        }
+    }
+
+    fn go_on(&mut self, until_us: u64) -> Result<(), Broken> {
+        while self.world.now_us() < until_us {
+            let before_us = self.world.now_us();
+            if self.world.step().is_none() {
+                self.world.run_until(until_us);
+            }
+            self.look()?;
+            if self.world.now_us() == before_us {
+                continue;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what every device has said, and buries the dead.
+    fn look(&mut self) -> Result<(), Broken> {
+        for node in FIRST_DEVICE..self.world.nodes() {
+            let place = node as usize;
+            let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.outputs);
+            for output in outputs.iter().skip(self.seen[place]) {
+                self.truth.hear(node, output)?;
+            }
+            let is_news = outputs.len() > self.seen[place];
+            self.seen[place] = outputs.len();
+            let Some(machine) = self.world.node(node) else { continue };
+            if let Some(device) = machine.device().filter(|_| is_news) {
+                self.truth.chain(node, device.state().applied(), device.state().chain())?;
+            }
+            if machine.is_dead() {
+                self.killed_within += 1;
+                self.world.befall(Incident::Crash(node));
+                let back_us = self.world.now_us() + self.chance.between(100 * MS, 5 * SECOND);
+                self.world.plan(back_us, Incident::Restart(node));
+            }
+        }
+        Ok(())
+    }
+
+    fn some_device(&mut self) -> NodeId {
+        let last = self.world.nodes() - 1;
+        NodeId::try_from(self.chance.between(u64::from(FIRST_DEVICE), u64::from(last))).unwrap_or(last)
+    }
+
+    /// Somebody wants something.
+    fn wish(&mut self) {
+        let by = self.some_device();
+        let number = self.asked.len() as u64;
+        let someone = key(1_000 + self.chance.between(0, 12));
+        let compacts = self.chance.happens(0.1);
+        let change = match self.chance.between(0, 9) {
+            _ if compacts => Change::Compact { since: self.applied_by(by) },
+            0..=2 => Change::Remove { key: someone },
+            _ => Change::Add { key: someone, name: format!("m{number}") },
+        };
+        self.compacted += u64::from(compacts);
+        self.submit(by, change);
+    }
+
+    fn applied_by(&self, node: NodeId) -> Slot {
+        let device = self.world.node(node).and_then(Machine::device);
+        device.map_or(Slot(0), |device| device.state().applied())
+    }
+
+    fn submit(&mut self, by: NodeId, wish: Change) {
+        let id = OperationId(((self.plan.seed as u128) << 64 | self.asked.len() as u128).to_be_bytes());
+        let letter = match &wish {
+            Change::Add { key, .. } => Some(Letter { to: *key, message: "welcome".into() }),
+            _ => None,
+        };
+        let patience_us = self.chance.between(SECOND, 30 * SECOND);
+        let has_letter = letter.is_some();
+        let stored = self.world.act(by, |machine, disk, around| {
+            let before = disk.records.len();
+            let deadline_us = around.now_us() + patience_us;
+            machine.step(disk, Input::Submit { id, wish, letter, deadline_us }, around);
+            disk.records.len() > before
+        });
+        self.asked.push(Asked { id, by, letter: has_letter, stored: stored.unwrap_or(false) });
+    }
+
+    /// Something befalls somebody.
+    fn trouble(&mut self) {
+        let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
+        let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
+        match self.chance.between(0, 5) {
+            0 if self.plan.partitions => {
+                let one_side: Vec<_> = (0..=last).map(node).filter(|_| self.chance.happens(0.4)).collect();
+                let other: Vec<_> = (0..=last).map(node).filter(|node| !one_side.contains(node)).collect();
+                self.world.partition(&one_side, &other);
+                self.world.plan(now_us + self.chance.between(SECOND, 4 * SECOND), Incident::Heal);
+            }
+            1 if self.plan.crashes => {
+                let victim = node(self.chance.between(0, last));
+                self.world.befall(Incident::Crash(victim));
+                self.world
+                    .plan(now_us + self.chance.between(100 * MS, 4 * SECOND), Incident::Restart(victim));
+            }
+            2 if self.plan.crashes => {
+                let victim = self.some_device();
+                let how = if self.chance.happens(0.5) { Dying::BeforeStoring } else { Dying::AfterStoring };
+                self.world.act(victim, |machine, _, _| machine.die(how));
+            }
+            3 if self.plan.skews => {
+                let victim = self.some_device();
+                let offset_us =
+                    i64::try_from(self.chance.between(0, 60)).unwrap_or(0) * 1_000_000 - 30_000_000;
+                let drift_ppm = i32::try_from(self.chance.between(0, 200_000)).unwrap_or(0) - 100_000;
+                self.world.set_skew(victim, Skew { offset_us, drift_ppm });
+            }
+            4 if self.plan.wipes && self.wiped == 0 => self.wipe(),
+            5 if self.plan.reconfigures && self.reconfigured < 2 => self.reconfigure(),
+            _ => {}
+        }
+    }
+
+    /// One of the first acceptors loses everything, once in a run: more and a majority may have forgotten.
+    fn wipe(&mut self) {
+        let victim = NodeId::try_from(self.chance.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
+        let Some(()) = self.world.act(victim, |_, disk, _| disk.wipe = true) else { return };
+        self.wiped += 1;
+        self.world.befall(Incident::Crash(victim));
+        self.world.plan(self.world.now_us() + SECOND, Incident::Restart(victim));
+    }
+
+    /// A spare acceptor comes in.
+    fn reconfigure(&mut self) {
+        let spare = ACCEPTORS + u32::try_from(self.reconfigured).unwrap_or(0);
+        debug_assert!(spare < ACCEPTORS + SPARE);
+        let by = self.some_device();
+        if self.world.node(by).is_some() {
+            self.reconfigured += 1;
+            self.submit(by, Change::AddAcceptor(acceptor(spare, 0)));
+        }
+    }
+
+    fn heal(&mut self) {
+        self.world.befall(Incident::Heal);
+        for node in 0..self.world.nodes() {
+            self.world.befall(Incident::Restart(node));
+            self.world.act(node, |machine, _, _| machine.die(Dying::No));
+        }
+        let good = Link { loss: 0.0, duplication: 0.0, delay: 0.0, ..self.plan.link };
+        let nodes = self.world.nodes();
+        for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
+            self.world.set_link(from, to, good);
+        }
+    }
+
+    /// Whoever lost its storage is taken off the list and put on it again, as its operator would.
+    fn replace_wiped(&mut self) {
+        for node in 0..ACCEPTORS {
+            let wiped = self.world.disk(node).map_or(0, |disk| disk.wiped);
+            if wiped > 0 {
+                self.submit(FIRST_DEVICE, Change::RemoveAcceptor(acceptor(node, wiped - 1).id()));
+                self.submit(FIRST_DEVICE, Change::AddAcceptor(acceptor(node, wiped)));
+            }
+        }
+    }
+
+    /// What has not come to its end yet.
+    fn unfinished(&self) -> Option<Broken> {
+        let devices = || {
+            (FIRST_DEVICE..self.world.nodes())
+                .filter_map(|node| Some((node, self.world.node(node)?.device()?)))
+        };
+        if devices().count() < self.plan.devices as usize {
+            return Some(Broken::Late("a device is down".to_owned()));
+        }
+        let latest = devices().map(|(_, device)| device.state().applied()).max()?;
+        for (node, device) in devices() {
+            if let Some(id) = device.pending().next() {
+                return Some(Broken::NeverEnded { node, id });
+            }
+            if device.letters().next().is_some() {
+                return Some(Broken::Late(format!("node {node} has letters to post")));
+            }
+            let applied = device.state().applied();
+            if applied < latest {
+                return Some(Broken::NotLearned { node, applied, latest });
+            }
+        }
+        None
+    }
+
+    /// Whoever saw a slot happen may have died before it said so: the states know all of them.
+    fn read_states(&mut self) -> Result<(), Broken> {
+        for node in FIRST_DEVICE..self.world.nodes() {
+            let Some(device) = self.world.node(node).and_then(Machine::device) else { continue };
+            for asked in &self.asked {
+                if let Some(Ended::Applied(slot)) = device.state().fate(&asked.id) {
+                    self.truth.carried_out(asked.id, slot)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever was added finds its letter, at a majority of those who decide.
+    fn check_letters(&self) -> Result<(), Broken> {
+        for asked in self.asked.iter().filter(|asked| asked.letter) {
+            if self.truth.committed(&asked.id).is_none() {
+                continue;
+            }
+            let keeps = |node: &NodeId| {
+                let machine = self.world.node(*node).and_then(Machine::seat);
+                machine.is_some_and(|seat| seat.has_letter(&asked.id))
+            };
+            if (0..FIRST_DEVICE).filter(keeps).count() == 0 {
+                return Err(Broken::LetterLost(asked.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn ran(&self) -> Ran {
+        let faults = self.world.faults();
+        let devices = (FIRST_DEVICE..self.world.nodes()).filter_map(|node| self.world.node(node)?.device());
+        let sum = |count: fn(&Counts) -> u64| devices.clone().map(|device| count(device.counts())).sum();
+        let ended = self.asked.iter().filter(|asked| !self.truth.said(&asked.id).is_empty()).count();
+        let carried_out = self.asked.iter().filter(|asked| self.truth.committed(&asked.id).is_some());
+        let lost = self.asked.iter().filter(|asked| !asked.stored && asked.by >= FIRST_DEVICE).count();
+        Ran {
+            faults: vec![
+                ("lost", faults.lost),
+                ("duplicated", faults.duplicated),
+                ("reordered", faults.reordered),
+                ("partitioned", faults.partitioned),
+                ("crashed", faults.crashed),
+                ("killed within a step", self.killed_within),
+                ("skewed", faults.skewed),
+                ("wiped", self.wiped),
+                ("reconfigured", self.reconfigured),
+                ("compacted", self.compacted),
+            ],
+            counts: vec![
+                ("operations", self.asked.len() as u64),
+                ("operations carried out", carried_out.count() as u64),
+                ("operations answered", ended as u64),
+                ("not even taken", lost as u64),
+                ("slots", self.truth.slots() as u64),
+                ("unknown", sum(|counts| counts.unknown)),
+                ("preempted", sum(|counts| counts.preempted_preparing + counts.preempted_accepting)),
+                ("lost slots", sum(|counts| counts.lost_slots)),
+                ("rebuilds", sum(|counts| counts.rebuilds)),
+            ],
+        }
+    }
+}

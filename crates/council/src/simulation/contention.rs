@@ -1,0 +1,176 @@
+//! Everybody at once: who gets through, when, and after how many ballots.
+
+use holdoff_paxos::Ballot;
+use holdoff_sim::kernel::{Chance, Incident, Link, NodeId, World, mix};
+
+use super::city::between_ms;
+use super::keys::key;
+use super::node::{Common, FIRST_DEVICE, Machine, device_id};
+use crate::machine::Change;
+use crate::{Input, OperationId, Options, Outcome, Output, Slot};
+
+const SEEDS: u64 = 200;
+/// One way, on average.
+const WAY_US: u64 = 25_000;
+const DEADLINE_US: u64 = 30_000_000;
+
+/// How a race went.
+struct Race {
+    /// When each device was through, in microseconds; `None` if it was not.
+    through_us: Vec<Option<u64>>,
+    ballots: Vec<u64>,
+    slots: u64,
+}
+
+struct Start {
+    seed: u64,
+    devices: u32,
+    loss: f64,
+    kills: bool,
+    shares: bool,
+}
+
+fn race(start: &Start) -> Race {
+    let options = Options { shares: start.shares, ..Options::default() };
+    Common { seed: start.seed, devices: start.devices, options }.begin();
+    let link = Link { latency: between_ms(10, 40), loss: start.loss, ..Link::default() };
+    let mut world: World<Machine> = World::new(start.seed, FIRST_DEVICE + start.devices, link);
+    let mut chance = Chance::of(mix(start.seed, 5), 0);
+    // Everybody has connected.
+    world.run_until(1_000_000);
+    let begun_us = world.now_us();
+    let mut begins: Vec<_> =
+        (0..start.devices).map(|device| (begun_us + chance.between(0, 1_000), device)).collect();
+    begins.sort_unstable();
+    for (at_us, device) in begins {
+        world.run_until(at_us);
+        let wish = Change::Add { key: key(1_000 + u64::from(device)), name: device.to_string() };
+        let id = OperationId(u128::from(device).to_be_bytes());
+        world.act(FIRST_DEVICE + device, |machine, disk, around| {
+            let deadline_us = around.now_us() + DEADLINE_US;
+            machine.step(disk, Input::Submit { id, wish, letter: None, deadline_us }, around);
+        });
+    }
+    if start.kills {
+        let slot = Slot(1);
+        let luck = |device: &u32| Ballot::new(slot, 1, device_id(FIRST_DEVICE + device));
+        let front_runner = FIRST_DEVICE + (0..start.devices).max_by_key(luck).unwrap();
+        world.befall(Incident::Crash(front_runner));
+        world.plan(world.now_us() + 2_000_000, Incident::Restart(front_runner));
+    }
+    let mut through_us = vec![None; start.devices as usize];
+    while world.now_us() < begun_us + DEADLINE_US && through_us.iter().any(Option::is_none) {
+        world.step();
+        for device in 0..start.devices {
+            let is_through = is_through(&world, FIRST_DEVICE + device);
+            if is_through && through_us[device as usize].is_none() {
+                through_us[device as usize] = Some(world.now_us() - begun_us);
+            }
+        }
+    }
+    let devices = || (0..start.devices).filter_map(|device| world.node(FIRST_DEVICE + device)?.device());
+    Race {
+        through_us,
+        ballots: devices().map(|device| device.counts().ballots).collect(),
+        slots: devices().map(|device| device.state().applied().0).max().unwrap_or(0),
+    }
+}
+
+fn is_through(world: &World<Machine>, node: NodeId) -> bool {
+    let outputs = world.disk(node).map_or(&[][..], |disk| &disk.outputs);
+    let said =
+        outputs.iter().any(|output| matches!(output, Output::Ended { outcome: Outcome::Committed(_), .. }));
+    // Whoever was killed is through when it is back, and has nothing under way any more.
+    let device = world.node(node).and_then(Machine::device);
+    said || device.is_some_and(|device| {
+        device.pending().count() == 0
+            && device.state().fate(&OperationId(u128::from(node - FIRST_DEVICE).to_be_bytes())).is_some()
+    })
+}
+
+fn races(devices: u32, loss: f64, kills: bool, shares: bool) -> Vec<Race> {
+    let start = |seed| Start { seed, devices, loss, kills: kills && seed % 2 == 0, shares };
+    (0..SEEDS).map(|seed| race(&start(seed))).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a mean need not be exact")]
+fn mean(numbers: impl IntoIterator<Item = u64>) -> f64 {
+    let numbers: Vec<_> = numbers.into_iter().collect();
+    numbers.iter().sum::<u64>() as f64 / numbers.len() as f64
+}
+
+fn median(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable();
+    numbers[numbers.len() / 2]
+}
+
+fn last_us(race: &Race) -> u64 {
+    race.through_us.iter().map(|at_us| at_us.expect("everybody is through")).max().unwrap()
+}
+
+#[test]
+fn everybody_gets_through_with_loss_and_a_dead_front_runner() {
+    for shares in [false, true] {
+        for devices in [5, 10, 20] {
+            let races = races(devices, 0.05, true, shares);
+            let missing =
+                races.iter().flat_map(|race| &race.through_us).filter(|at_us| at_us.is_none()).count();
+            let ballots = mean(races.iter().flat_map(|race| race.ballots.clone()));
+            let last_ms = median(
+                races
+                    .iter()
+                    .filter(|race| race.through_us.iter().all(Option::is_some))
+                    .map(last_us)
+                    .collect(),
+            ) / 1000;
+            println!(
+                "{devices} devices, sharing {shares}: {missing} of {} not through, {ballots:.1} ballots, last one after {last_ms} ms (median)",
+                devices as usize * races.len()
+            );
+            assert_eq!(missing, 0);
+        }
+    }
+}
+
+#[test]
+fn twenty_at_once_need_few_ballots_and_hardly_more_time_than_one_after_the_other() {
+    let races = races(20, 0.0, false, false);
+    let ballots = mean(races.iter().flat_map(|race| race.ballots.clone()));
+    let last = median(races.iter().map(last_us).collect());
+    let serial = 20 * 2 * (2 * WAY_US);
+    println!(
+        "{ballots:.2} ballots for each device; last one after {} ms (median), one after the other {} ms",
+        last / 1000,
+        serial / 1000
+    );
+    assert!(ballots <= 13.5, "{ballots}");
+    assert!(last * 100 <= serial * 125, "{last} beside {serial}");
+    assert_nobody_is_favoured(&races);
+}
+
+/// The mean rank of every device is within a fifth of the middle.
+fn assert_nobody_is_favoured(races: &[Race]) {
+    let rank = |race: &Race, device: usize| {
+        let own = race.through_us[device];
+        race.through_us.iter().filter(|other| **other < own).count() as u64
+    };
+    let middle = 9.5;
+    for device in 0..20 {
+        let rank = mean(races.iter().map(|race| rank(race, device)));
+        println!("device {device}: mean rank {rank:.2}");
+        assert!((rank - middle).abs() <= middle * 0.2, "device {device} finishes at {rank:.2} on average");
+    }
+}
+
+#[test]
+fn sharing_has_twenty_done_in_a_few_slots() {
+    let races = races(20, 0.0, false, true);
+    let slots = races.iter().map(|race| race.slots).max().unwrap();
+    let last = median(races.iter().map(last_us).collect());
+    println!(
+        "at most {slots} slots, {:.2} on average; last one after {} ms (median)",
+        mean(races.iter().map(|race| race.slots)),
+        last / 1000
+    );
+    assert!(slots <= 4, "{slots}");
+}

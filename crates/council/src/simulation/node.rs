@@ -1,0 +1,238 @@
+//! A machine: an acceptor or a device, its disk and its ways to die.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use holdoff_paxos::NodeId as Id;
+use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
+
+use super::keys::{Pen, key};
+use crate::machine::{Acceptor, Change, Members};
+use crate::{
+    Ask, Asker, CouncilId, Decided, Device, Input, Options, Output, PublicKey, Quota, Record, Seat, Stored,
+    Tell, To, node_id,
+};
+
+pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
+/// The first nodes are acceptors: those who decide first, and some who wait to.
+pub(super) const ACCEPTORS: u32 = 3;
+pub(super) const SPARE: u32 = 2;
+pub(super) const FIRST_DEVICE: u32 = ACCEPTORS + SPARE;
+
+thread_local! {
+    /// What is the same for all machines of the run that is under way.
+    static CITY: RefCell<Common> = RefCell::new(Common::default());
+}
+
+/// What is the same for all machines of a run.
+#[derive(Clone, Default)]
+pub(super) struct Common {
+    /// Makes their keys others than those of other runs: nobody is lucky in all of them.
+    pub(super) seed: u64,
+    pub(super) devices: u32,
+    pub(super) options: Options,
+}
+
+impl Common {
+    pub(super) fn begin(self) {
+        CITY.set(self);
+    }
+}
+
+/// The key of a machine.
+pub(super) fn key_of(node: NodeId) -> PublicKey {
+    key(mix(CITY.with_borrow(|city| city.seed), u64::from(node)))
+}
+
+/// An acceptor's id: its storage may have been wiped some times.
+pub(super) fn acceptor(node: NodeId, wiped: u64) -> Acceptor {
+    Acceptor { key: key_of(node), life: wiped, address: format!("acceptor-{node}:1") }
+}
+
+/// A device's id in ballots.
+pub(super) fn device_id(node: NodeId) -> Id {
+    node_id(&key_of(node), 0)
+}
+
+fn founding(devices: u32) -> Decided<Members> {
+    let founder = FIRST_DEVICE;
+    let acceptors = (0..ACCEPTORS).map(|node| acceptor(node, 0));
+    let mut members = Members::found(key_of(founder), "0", acceptors).unwrap();
+    for device in 1..devices {
+        members.admit(key_of(founder + device), &device.to_string());
+    }
+    Decided::new(COUNCIL, members)
+}
+
+/// What travels.
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    /// To the acceptor of this id: if it has another one by now, it is not meant.
+    Ask(Id, Ask),
+    /// From the acceptor of this id.
+    Tell(Id, Tell),
+}
+
+/// What survives a crash.
+#[derive(Default, Debug)]
+pub(super) struct Disk {
+    /// How often it was wiped.
+    pub(super) wiped: u64,
+    /// Whether the next crash takes everything.
+    pub(super) wipe: bool,
+    pub(super) stored: Vec<Stored>,
+    pub(super) records: Vec<Record<Change>>,
+    /// What a device has done, for whoever watches it; it is told to nobody else.
+    pub(super) outputs: Vec<Output>,
+}
+
+pub(super) enum Machine {
+    Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId> },
+    Device { device: Box<Device<Members>>, dying: Dying },
+}
+
+/// How a device dies in its next step, if it does.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Dying {
+    #[default]
+    No,
+    /// Before anything of the step is stored.
+    BeforeStoring,
+    /// When it is stored, and nobody has heard of it.
+    AfterStoring,
+    /// It is dead, and the world will notice.
+    Dead,
+}
+
+impl Machine {
+    pub(super) fn device(&self) -> Option<&Device<Members>> {
+        match self {
+            Self::Device { device, .. } => Some(device),
+            Self::Acceptor { .. } => None,
+        }
+    }
+
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        match self {
+            Self::Acceptor { seat, .. } => Some(seat),
+            Self::Device { .. } => None,
+        }
+    }
+
+    pub(super) fn die(&mut self, how: Dying) {
+        if let Self::Device { dying, .. } = self {
+            *dying = how;
+        }
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self, Self::Device { dying: Dying::Dead, .. })
+    }
+
+    pub(super) fn step(&mut self, disk: &mut Disk, input: Input<Change>, around: &mut Around<'_, Self>) {
+        let Self::Device { device, dying } = self else { return };
+        if *dying == Dying::Dead {
+            return;
+        }
+        let now_us = around.now_us();
+        let held = device.step(now_us, &mut || around.chance().roll(), input);
+        let had_record = held.record().is_some();
+        // An instant between two steps is any instant; those within one are tried where something is stored.
+        if had_record && *dying == Dying::BeforeStoring {
+            *dying = Dying::Dead;
+            return;
+        }
+        let outputs = held.release(|records| {
+            disk.records.extend(records);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        if had_record && *dying == Dying::AfterStoring {
+            *dying = Dying::Dead;
+            return;
+        }
+        let Ok(outputs) = outputs;
+        for output in outputs {
+            match output {
+                Output::Ask { to, ask } => {
+                    let known = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to));
+                    if let Some(node) = known {
+                        around.send(node, Message::Ask(to, ask));
+                    }
+                }
+                other => disk.outputs.push(other),
+            }
+        }
+        around.remind(device.wake_at().saturating_sub(now_us).max(1), ());
+    }
+}
+
+fn is_acceptor(node: NodeId, id: Id) -> bool {
+    (0..4).any(|wiped| acceptor(node, wiped).id() == id)
+}
+
+impl Node for Machine {
+    type Message = Message;
+    type Timer = ();
+    type Disk = Disk;
+
+    fn start(disk: &mut Disk, around: &mut Around<'_, Self>) -> Self {
+        let me = around.me();
+        if me < FIRST_DEVICE {
+            let mut seat = Seat::new(COUNCIL, Quota::default());
+            for stored in &disk.stored {
+                seat.restore(stored.clone());
+            }
+            let id = acceptor(me, disk.wiped).id();
+            return Self::Acceptor { id, seat: Box::new(seat), watchers: BTreeSet::new() };
+        }
+        let pen = Pen(key_of(me));
+        let Common { options, devices, .. } = CITY.with_borrow(Clone::clone);
+        let mut device = Device::new(device_id(me), Box::new(pen), Box::new(pen), founding(devices), options);
+        for record in &disk.records {
+            device.restore(record.clone());
+        }
+        around.remind(1, ());
+        Self::Device { device: Box::new(device), dying: Dying::No }
+    }
+
+    fn receive(&mut self, disk: &mut Disk, from: NodeId, message: Message, around: &mut Around<'_, Self>) {
+        match (self, message) {
+            (Self::Acceptor { id, seat, watchers }, Message::Ask(to, ask)) if to == *id => {
+                if matches!(ask, Ask::Fetch { .. }) {
+                    watchers.insert(from);
+                }
+                let asker = Asker { key: key_of(from), node: device_id(from) };
+                let held = seat.answer(&asker, ask, &Pen(asker.key));
+                let answers = held.release(|stored| {
+                    disk.stored.extend(stored);
+                    Ok::<_, std::convert::Infallible>(())
+                });
+                let Ok(answers) = answers;
+                for answer in answers {
+                    match answer.to {
+                        To::Asker => around.send(from, Message::Tell(*id, answer.tell)),
+                        To::Watchers => {
+                            for watcher in watchers.iter().filter(|watcher| **watcher != from) {
+                                around.send(*watcher, Message::Tell(*id, answer.tell.clone()));
+                            }
+                        }
+                    }
+                }
+            }
+            (device @ Self::Device { .. }, Message::Tell(from, tell)) => {
+                device.step(disk, Input::Told { from, tell }, around);
+            }
+            _ => {}
+        }
+    }
+
+    fn wake(&mut self, disk: &mut Disk, (): (), around: &mut Around<'_, Self>) {
+        self.step(disk, Input::Tick, around);
+    }
+
+    fn crash(disk: &mut Disk, _: &mut Chance) {
+        if disk.wipe {
+            *disk = Disk { wiped: disk.wiped + 1, ..Disk::default() };
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What must be true, whatever happened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use holdoff_sim::kernel::NodeId;
+
+use crate::{Digest, OperationId, Outcome, Output, Slot};
+
+/// What all devices together have said so far.
+#[derive(Default, Debug)]
+pub(super) struct Truth {
+    /// What each slot did, as the first one to carry it out saw it.
+    slots: BTreeMap<Slot, Vec<(OperationId, bool)>>,
+    chains: BTreeMap<Slot, Digest>,
+    /// In which slot an operation was carried out.
+    carried_out: BTreeMap<OperationId, Slot>,
+    /// What was said of operations.
+    said: BTreeMap<OperationId, Vec<Outcome>>,
+}
+
+/// What must never be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Broken {
+    Diverged { node: NodeId, slot: Slot },
+    Twice(OperationId, Slot, Slot),
+    Untrue { id: OperationId, said: Outcome, carried_out: Option<Slot> },
+    NeverEnded { node: NodeId, id: OperationId },
+    NotLearned { node: NodeId, applied: Slot, latest: Slot },
+    LetterLost(OperationId),
+    Late(String),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Truth {
+    pub(super) fn hear(&mut self, node: NodeId, output: &Output) -> Result<(), Broken> {
+        match output {
+            Output::Applied(applied) => {
+                let did: Vec<_> =
+                    applied.operations.iter().map(|(done, result)| (done.id, result.is_ok())).collect();
+                for (id, _) in did.iter().filter(|(_, is_done)| *is_done) {
+                    self.carried_out(*id, applied.slot)?;
+                }
+                let first = self.slots.entry(applied.slot).or_insert_with(|| did.clone());
+                if *first == did { Ok(()) } else { Err(Broken::Diverged { node, slot: applied.slot }) }
+            }
+            Output::Ended { id, outcome } => {
+                self.said.entry(*id).or_default().push(outcome.clone());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An operation was carried out, as somebody saw it happen or found it in a state.
+    pub(super) fn carried_out(&mut self, id: OperationId, slot: Slot) -> Result<(), Broken> {
+        let before = *self.carried_out.entry(id).or_insert(slot);
+        if before == slot { Ok(()) } else { Err(Broken::Twice(id, before, slot)) }
+    }
+
+    pub(super) fn chain(&mut self, node: NodeId, slot: Slot, chain: Digest) -> Result<(), Broken> {
+        let first = *self.chains.entry(slot).or_insert(chain);
+        if first == chain { Ok(()) } else { Err(Broken::Diverged { node, slot }) }
+    }
+
+    pub(super) fn committed(&self, id: &OperationId) -> Option<Slot> {
+        self.carried_out.get(id).copied()
+    }
+
+    pub(super) fn said(&self, id: &OperationId) -> &[Outcome] {
+        self.said.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many slots were carried out by somebody.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whatever was said of an operation must be so in the end.
+    pub(super) fn check_words(&self) -> Result<(), Broken> {
+        for (id, said) in &self.said {
+            let carried_out = self.committed(id);
+            for said in said {
+                let is_true = match said {
+                    Outcome::Committed(slot) => carried_out == Some(*slot),
+                    Outcome::NotCommitted(_) | Outcome::Invalid(_) => carried_out.is_none(),
+                    Outcome::Unknown => true,
+                };
+                if !is_true {
+                    return Err(Broken::Untrue { id: *id, said: said.clone(), carried_out });
+                }
+            }
+        }
+        Ok(())
+    }
+}
