@@ -264,3 +264,17 @@ impl<M: Machine> Device<M> {
         planted!(SleepInTheActor) && self.round.is_waiting()
     }
 }
+
+impl<M: Machine> std::fmt::Debug for Device<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("me", &self.me)
+            .field("applied", &self.state.applied())
+            .field("compacted", &self.state.compacted())
+            .field("configuration", &self.state.configuration())
+            .field("round", &self.round)
+            .field("pending", &self.pending.keys().collect::<Vec<_>>())
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}

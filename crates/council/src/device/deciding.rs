@@ -95,10 +95,19 @@ impl<M: Machine> Device<M> {
         self.counts.asked_again += 1;
         match std::mem::replace(&mut self.round.phase, Phase::Resting) {
             Phase::Preparing(preparing, sent) => {
+                if let Some(by) = preparing.in_the_way() {
+                    // Some refuse and some are silent: it may stay so for ever.
+                    self.counts.preempted_preparing += 1;
+                    return self.wait(by, out);
+                }
                 self.ask_promises(&preparing, out);
                 self.round.phase = Phase::Preparing(preparing, self.sent(out, sent.times + 1));
             }
             Phase::Accepting(accepting, sent, ahead) => {
+                if let Some(by) = accepting.in_the_way() {
+                    self.counts.preempted_accepting += 1;
+                    return self.wait(by, out);
+                }
                 self.ask_votes(&accepting, &ahead, out);
                 self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
             }

@@ -136,7 +136,12 @@ impl City {
             self.go_on(until_us)?;
         }
         match self.unfinished() {
-            Some(broken) => Err(broken),
+            Some(broken) => {
+                if std::env::var_os("COUNCIL_SEED").is_some() {
+                    self.describe();
+                }
+                Err(broken)
+            }
             None => {
                 self.read_states()?;
                 self.truth.check_words()?;
@@ -328,6 +333,22 @@ impl City {
             }
         }
         None
+    }
+
+    /// Where everybody stands, for who replays a seed.
+    fn describe(&self) {
+        for node in 0..self.world.nodes() {
+            let Some(machine) = self.world.node(node) else {
+                println!("{node}: down");
+                continue;
+            };
+            if let Some(seat) = machine.seat() {
+                println!("{node}: {:?} floor {:?} latest {:?}", machine.id(), seat.floor(), seat.latest());
+            }
+            if let Some(device) = machine.device() {
+                println!("{node}: {device:?}");
+            }
+        }
     }
 
     /// Whoever saw a slot happen may have died before it said so: the states know all of them.

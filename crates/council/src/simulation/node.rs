@@ -119,6 +119,13 @@ impl Machine {
         }
     }
 
+    pub(super) fn id(&self) -> Id {
+        match self {
+            Self::Acceptor { id, .. } => *id,
+            Self::Device { device, .. } => device.id(),
+        }
+    }
+
     pub(super) fn die(&mut self, how: Dying) {
         if let Self::Device { dying, .. } = self {
             *dying = how;

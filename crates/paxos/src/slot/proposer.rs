@@ -93,6 +93,10 @@ impl Round {
     fn is_lost(&self) -> bool {
         self.refused.blocks(&self.configuration)
     }
+
+    fn in_the_way(&self) -> Option<Ballot> {
+        (!self.refused.is_empty()).then_some(self.highest)
+    }
 }
 
 impl<V> Preparing<V> {
@@ -121,6 +125,12 @@ impl<V> Preparing<V> {
     /// Who has not promised yet, and may be asked again.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
+    }
+
+    /// The highest ballot that an acceptor has refused this one for. If those who are silent stay so, this
+    /// attempt may never end: give it up then, and jump over that one.
+    pub fn in_the_way(&self) -> Option<Ballot> {
+        self.round.in_the_way()
     }
 
     /// What an acceptor has answered. Answers to other ballots change nothing, nor do strangers'.
@@ -181,6 +191,12 @@ impl<V> Accepting<V> {
     /// Who has not accepted yet, and may be asked again.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
+    }
+
+    /// The highest ballot that an acceptor has refused this one for. If those who are silent stay so, this
+    /// attempt may never end: give it up then, and jump over that one.
+    pub fn in_the_way(&self) -> Option<Ballot> {
+        self.round.in_the_way()
     }
 
     /// What an acceptor has answered. Answers to other ballots change nothing, nor do strangers'.
