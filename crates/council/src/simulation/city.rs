@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) skews: bool,
     pub(super) wipes: bool,
     pub(super) reconfigures: bool,
+    /// Somebody is down for a moment, again and again.
+    pub(super) restless: bool,
 }
 
 impl Plan {
@@ -57,6 +59,7 @@ impl Plan {
             skews: often(&mut chance),
             wipes: often(&mut chance),
             reconfigures: often(&mut chance),
+            restless: chance.happens(0.4),
         }
     }
 }
@@ -87,6 +90,7 @@ pub(super) struct City {
     seen: Vec<usize>,
     wiped: u64,
     killed_within: u64,
+    blinked: u64,
     reconfigured: u64,
     compacted: u64,
 }
@@ -105,6 +109,7 @@ impl City {
             seen: vec![0; nodes as usize],
             wiped: 0,
             killed_within: 0,
+            blinked: 0,
             reconfigured: 0,
             compacted: 0,
         }
@@ -114,6 +119,7 @@ impl City {
     pub(super) fn live(mut self) -> Result<Ran, Broken> {
         let mut next_wish = 0;
         let mut next_trouble = SECOND;
+        let mut next_blink = if self.plan.restless { SECOND } else { u64::MAX };
         while self.world.now_us() < TROUBLE_US {
             if self.world.now_us() >= next_wish {
                 // Often several at once: that is what this is about.
@@ -127,7 +133,11 @@ impl City {
                 self.trouble();
                 next_trouble = self.world.now_us() + self.chance.between(200 * MS, 3 * SECOND);
             }
-            self.go_on(next_wish.min(next_trouble))?;
+            if self.world.now_us() >= next_blink {
+                self.blink();
+                next_blink = self.world.now_us() + self.chance.between(20 * MS, 400 * MS);
+            }
+            self.go_on(next_wish.min(next_trouble).min(next_blink))?;
         }
         self.heal();
         self.replace_wiped();
@@ -266,6 +276,18 @@ impl City {
         }
     }
 
+    /// Somebody is down for a moment.
+    fn blink(&mut self) {
+        let last = u64::from(self.world.nodes() - 1);
+        let victim = NodeId::try_from(self.chance.between(0, last)).unwrap_or(0);
+        if self.world.node(victim).is_some() {
+            self.blinked += 1;
+            self.world.befall(Incident::Crash(victim));
+            let back_us = self.world.now_us() + self.chance.between(1, 60 * MS);
+            self.world.plan(back_us, Incident::Restart(victim));
+        }
+    }
+
     /// One of the first acceptors loses everything, once in a run: more and a majority may have forgotten.
     fn wipe(&mut self) {
         let victim = NodeId::try_from(self.chance.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
@@ -396,6 +418,7 @@ impl City {
                 ("partitioned", faults.partitioned),
                 ("crashed", faults.crashed),
                 ("killed within a step", self.killed_within),
+                ("down for a moment", self.blinked),
                 ("skewed", faults.skewed),
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),
