@@ -14,6 +14,8 @@ mod options;
 mod pending;
 mod round;
 mod round_trip;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -10,6 +10,7 @@ mod truth;
 
 use city::{City, Plan};
 use faults::Struck;
+pub(crate) use keys::Pen;
 
 /// So many seeds the suite runs; `cargo xtask soak` sets `COUNCIL_SEEDS` for more.
 const SEEDS: u64 = 2000;

@@ -9,7 +9,7 @@ pub(super) fn key(number: u64) -> PublicKey {
 
 /// Signs as somebody.
 #[derive(Clone, Copy)]
-pub(super) struct Pen(pub(super) PublicKey);
+pub(crate) struct Pen(pub(crate) PublicKey);
 
 impl Signer for Pen {
     fn public(&self) -> PublicKey {

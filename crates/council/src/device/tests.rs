@@ -1,0 +1,210 @@
+//! One device, told by hand what acceptors say.
+
+mod bench;
+
+use bench::{Bench, add, id};
+use holdoff_paxos::Ballot;
+
+use super::*;
+use crate::flaw::Flaw;
+use crate::machine::Change;
+use crate::{Refusal, Slot};
+
+const MS: u64 = 1_000;
+
+#[test]
+fn a_ballot_is_on_disk_before_anybody_hears_of_it() {
+    let mut bench = Bench::new();
+    let held = bench.held(Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: u64::MAX });
+    let records = held.record().expect("something to store").clone();
+    assert!(matches!(records.as_slice(), [Record::Submitted { .. }, Record::Attempt(_)]), "{records:?}");
+    assert_eq!(held.release(|_| Err::<(), _>("disk full")), Err("disk full"), "nothing is asked then");
+}
+
+#[test]
+fn the_next_attempt_jumps_over_the_one_in_the_way() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.refuse_promises(41);
+    bench.wait_out();
+    assert_eq!(bench.prepared().expect("another attempt").attempt(), 42);
+}
+
+#[test]
+fn it_waits_two_round_trips_at_least() {
+    for roll in [0, u32::MAX / 3, u32::MAX] {
+        let mut bench = Bench::new();
+        bench.roll = roll;
+        bench.submit(1);
+        bench.now_us += 50 * MS;
+        bench.refuse_promises(7);
+        let waits_us = bench.device.wake_at() - bench.now_us;
+        assert!(waits_us >= 100 * MS, "{waits_us}");
+        assert!(waits_us <= 200 * MS, "{waits_us}");
+    }
+}
+
+#[test]
+fn retry_times_are_decorrelated() {
+    let waits = (0..1_000_u32).map(|number| {
+        let mut bench = Bench::new();
+        bench.roll = number.wrapping_mul(0x9e37_79b9);
+        bench.submit(1);
+        bench.now_us += 50 * MS;
+        bench.refuse_promises(7);
+        bench.device.wake_at() - bench.now_us
+    });
+    let mut waits: Vec<_> = waits.collect();
+    waits.sort_unstable();
+    // Spread over the whole window: no tenth of it holds much more than a tenth of them.
+    let (low, high) = (waits[0], waits[999]);
+    assert!(high - low > 45 * MS, "{low} to {high}");
+    for tenth in 0..10 {
+        let from = low + (high - low) * tenth / 10;
+        let inside = waits.iter().filter(|wait| (from..from + (high - low) / 10).contains(*wait)).count();
+        assert!((60..=140).contains(&inside), "{inside} of 1000 in tenth {tenth}");
+    }
+}
+
+/// Who waits hears: what is learned ends the waiting, and the next slot begins at once.
+fn learning_ends_the_waiting() -> bool {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.refuse_promises(7);
+    let others = bench.value_of_another(2);
+    bench.vote(0, 7, &others);
+    let outputs = bench.vote(1, 7, &others);
+    outputs.iter().any(|output| matches!(output, Output::Applied(_)))
+        && bench.prepared() == Some(Ballot::new(Slot(2), 1, bench.device.id()))
+}
+
+#[test]
+fn waiting_is_not_sleeping() {
+    assert!(learning_ends_the_waiting());
+    assert!(!Flaw::SleepInTheActor.plant(learning_ends_the_waiting), "the defect is not seen");
+}
+
+#[test]
+fn a_lost_slot_is_built_again_for_the_next_and_counts_as_no_failure() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.promise(0);
+    bench.promise(1);
+    let others = bench.value_of_another(2);
+    bench.vote(0, 9, &others);
+    bench.vote(1, 9, &others);
+    assert_eq!((bench.device.counts().lost_slots, bench.device.pending().count()), (1, 1));
+    assert_eq!(bench.prepared(), Some(Ballot::new(Slot(2), 1, bench.device.id())));
+}
+
+#[test]
+fn some_refuse_and_some_are_silent() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.promise(0);
+    bench.refuse_promise(1, 9);
+    assert_eq!(bench.prepared(), None, "the third may still promise");
+    bench.wait_out();
+    bench.wait_out();
+    assert_eq!(bench.prepared().expect("another attempt").attempt(), 10);
+}
+
+#[test]
+fn what_nobody_heard_of_is_not_committed_and_what_somebody_did_is_unknown() {
+    let mut bench = Bench::new();
+    let late = Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: 0 };
+    let outputs = bench.step(late);
+    let ended = Output::Ended { id: id(1), outcome: Outcome::NotCommitted(NotCommitted::Deadline) };
+    assert!(outputs.contains(&ended), "{outputs:?}");
+
+    let mut bench = Bench::new();
+    let soon = Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: bench.now_us + MS };
+    bench.step(soon);
+    bench.now_us += 2 * MS;
+    let outputs = bench.step(Input::Tick);
+    assert!(outputs.contains(&Output::Ended { id: id(1), outcome: Outcome::Unknown }), "{outputs:?}");
+    // It is being taken back; when a slot says so, it is certain.
+    bench.promise(0);
+    bench.promise(1);
+    let outputs = bench.accept_all();
+    assert!(outputs.contains(&ended), "{outputs:?}");
+    assert_eq!(bench.device.state().machine().members().len(), 2, "nobody came in");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anybody_hears_of_it() {
+    let mut bench = Bench::new();
+    let wish = Change::Remove { key: crate::PublicKey::from_bytes([9; 32]) };
+    let outputs = bench.step(Input::Submit { id: id(1), wish, letter: None, deadline_us: u64::MAX });
+    let so = Output::Ended { id: id(1), outcome: Outcome::NotCommitted(NotCommitted::AlreadySo) };
+    assert_eq!(
+        outputs.iter().filter(|output| matches!(output, Output::Ended { .. })).collect::<Vec<_>>(),
+        [&so]
+    );
+    assert_eq!(bench.prepared(), None);
+}
+
+#[test]
+fn a_report_of_something_unsigned_counts_for_nothing() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    let forged = bench.value_of_another(2).of_somebody_else();
+    bench.promise_with(0, 3, &forged);
+    bench.promise_with(1, 3, &forged);
+    assert_eq!(bench.device.counts().forged, 2);
+    assert_eq!(bench.accepted_value(), None, "these are not even promises");
+}
+
+#[test]
+fn a_refusal_is_counted_and_the_others_decide() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.tell(2, Tell::Refused { slot: Some(Slot(1)), why: Refusal::Full });
+    bench.promise(0);
+    bench.promise(1);
+    let outputs = bench.accept_all();
+    assert!(outputs.contains(&Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) }));
+    assert_eq!(bench.device.counts().refused, 1);
+}
+
+#[test]
+fn a_lone_writer_needs_one_round_trip_from_its_second_slot_on() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.promise(0);
+    bench.promise(1);
+    bench.accept_all();
+    bench.submit(2);
+    bench.promise(0);
+    bench.promise(1);
+    bench.accept_all();
+    // The third one is proposed under the promise that came with the vote for the second.
+    bench.submit(3);
+    assert!(bench.accepted_value().is_some(), "proposed at once");
+    bench.accept_all();
+    assert_eq!(bench.device.state().applied(), Slot(3));
+}
+
+#[test]
+fn the_same_operation_sent_again_is_the_same() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.submit(1);
+    bench.promise(0);
+    bench.promise(1);
+    bench.accept_all();
+    let outputs = bench.submit(1);
+    assert!(outputs.contains(&Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) }));
+    assert_eq!(bench.device.state().applied(), Slot(1));
+}
+
+#[test]
+fn as_many_as_may_are_under_way() {
+    let mut bench = Bench::new();
+    for number in 0..256 {
+        bench.submit(number);
+    }
+    let outputs = bench.submit(1_000);
+    let ended = Output::Ended { id: id(1_000), outcome: Outcome::NotCommitted(NotCommitted::TooMany) };
+    assert!(outputs.contains(&ended), "{outputs:?}");
+}

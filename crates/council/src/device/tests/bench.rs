@@ -1,0 +1,182 @@
+//! A device on the bench: three acceptors that say what the test makes them say.
+
+use std::convert::Infallible;
+
+use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
+use holdoff_paxos::{Ballot, Held, NodeId, Slot};
+
+use crate::device::{Device, Input, Options, Output, Record};
+use crate::machine::{Acceptor, Change, Members};
+use crate::simulation::Pen;
+use crate::{
+    Ask, Batch, CouncilId, Decided, Operation, OperationId, PublicKey, Signer, Tell, Value, node_id,
+};
+
+const COUNCIL: CouncilId = CouncilId([7; 16]);
+
+pub(super) struct Bench {
+    pub(super) device: Device<Members>,
+    pub(super) now_us: u64,
+    pub(super) roll: u32,
+    acceptors: Vec<NodeId>,
+    /// What was asked in the last steps that asked anything.
+    asked: Vec<(NodeId, Ask)>,
+}
+
+pub(super) fn id(number: u64) -> OperationId {
+    OperationId(u128::from(number).to_be_bytes())
+}
+
+pub(super) fn add(number: u64) -> Change {
+    let mut key = [1; 32];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    Change::Add { key: PublicKey::from_bytes(key), name: number.to_string() }
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let [mine, others] = [[101; 32], [102; 32]].map(PublicKey::from_bytes);
+        let acceptor = |number: u8| Acceptor {
+            key: PublicKey::from_bytes([number; 32]),
+            life: 1,
+            address: "a:1".into(),
+        };
+        let acceptors: Vec<_> = (201..204).map(acceptor).collect();
+        let ids = acceptors.iter().map(Acceptor::id).collect();
+        let mut members = Members::found(mine, "me", acceptors).unwrap();
+        members.admit(others, "other");
+        let state = Decided::new(COUNCIL, members);
+        let [signer, verifier] = [Pen(mine); 2];
+        let device =
+            Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, Options::default());
+        let mut bench = Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors: ids, asked: Vec::new() };
+        // The first poll.
+        bench.step(Input::Tick);
+        bench
+    }
+
+    pub(super) fn held(&mut self, input: Input<Change>) -> Held<Vec<Record<Change>>, Vec<Output>> {
+        let roll = self.roll;
+        self.device.step(self.now_us, &mut || roll, input)
+    }
+
+    pub(super) fn step(&mut self, input: Input<Change>) -> Vec<Output> {
+        let Ok(outputs) = self.held(input).release(|_| Ok::<_, Infallible>(()));
+        let asked = outputs.iter().filter_map(|output| match output {
+            Output::Ask { to, ask: ask @ (Ask::Prepare { .. } | Ask::Accept { .. }) } => {
+                Some((*to, ask.clone()))
+            }
+            _ => None,
+        });
+        self.asked = asked.collect();
+        outputs
+    }
+
+    pub(super) fn tell(&mut self, acceptor: usize, tell: Tell) -> Vec<Output> {
+        let from = self.acceptors[acceptor];
+        self.step(Input::Told { from, tell })
+    }
+
+    pub(super) fn submit(&mut self, number: u64) -> Vec<Output> {
+        self.step(Input::Submit { id: id(number), wish: add(number), letter: None, deadline_us: u64::MAX })
+    }
+
+    /// Lets time pass until the device wakes by itself.
+    pub(super) fn wait_out(&mut self) {
+        self.now_us = self.device.wake_at();
+        self.step(Input::Tick);
+    }
+
+    /// The ballot of the prepares that were just asked.
+    pub(super) fn prepared(&self) -> Option<Ballot> {
+        self.asked.iter().find_map(|(_, ask)| match ask {
+            Ask::Prepare { ballot, .. } => Some(*ballot),
+            _ => None,
+        })
+    }
+
+    /// The value that was just proposed.
+    pub(super) fn accepted_value(&self) -> Option<Value> {
+        self.asked.iter().find_map(|(_, ask)| match ask {
+            Ask::Accept { value, .. } => Some(value.clone()),
+            _ => None,
+        })
+    }
+
+    fn slot(&self) -> Slot {
+        self.device.state().applied().next()
+    }
+
+    fn own_ballot(&self) -> Ballot {
+        Ballot::new(self.slot(), 1, self.device.id())
+    }
+
+    pub(super) fn promise(&mut self, acceptor: usize) {
+        let (slot, ballot) = (self.slot(), self.own_ballot());
+        let reply = PromiseReply::Promise { ballot, accepted: None };
+        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
+    }
+
+    pub(super) fn promise_with(&mut self, acceptor: usize, attempt: u64, value: &Value) {
+        let (slot, ballot) = (self.slot(), self.own_ballot());
+        let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
+        let reply = PromiseReply::Promise { ballot, accepted: Some(vote) };
+        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: slot });
+    }
+
+    pub(super) fn refuse_promise(&mut self, acceptor: usize, attempt: u64) {
+        let (slot, ballot) = (self.slot(), self.own_ballot());
+        let reply = PromiseReply::Nack { ballot, promised: Ballot::new(slot, attempt, NodeId(5)) };
+        self.tell(acceptor, Tell::Promise { slot, reply, announced: Vec::new(), latest: Slot(0) });
+    }
+
+    pub(super) fn refuse_promises(&mut self, attempt: u64) {
+        for acceptor in 0..2 {
+            self.refuse_promise(acceptor, attempt);
+        }
+    }
+
+    /// Everybody accepts what was just proposed, and promises the next slot if that was asked for.
+    pub(super) fn accept_all(&mut self) -> Vec<Output> {
+        let asked = std::mem::take(&mut self.asked);
+        let mut outputs = Vec::new();
+        for (to, ask) in asked {
+            let Ask::Accept { slot, ballot, next, .. } = ask else { continue };
+            let next = next.map(|ballot| PromiseReply::Promise { ballot, accepted: None });
+            let reply = AcceptReply::Accepted { ballot };
+            let tell = Tell::Accepted { slot, reply, next, announced: Vec::new() };
+            outputs.extend(self.step(Input::Told { from: to, tell }));
+        }
+        outputs
+    }
+
+    /// An acceptor says that it has accepted somebody else's value.
+    pub(super) fn vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Vec<Output> {
+        let slot = self.slot();
+        let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
+        self.tell(acceptor, Tell::Voted { slot, vote })
+    }
+
+    /// What the other member would propose for the next slot.
+    pub(super) fn value_of_another(&self, number: u64) -> Value {
+        let other = Pen(PublicKey::from_bytes([102; 32]));
+        let body = postcard::to_allocvec(&add(number)).unwrap().into();
+        let born = self.device.state().applied();
+        let operation = Operation::sign(COUNCIL, id(number), born, body, &other);
+        let batch = Batch {
+            previous: self.device.state().chain(),
+            operations: vec![operation],
+            withdrawn: Vec::new(),
+            nonce: 1,
+        };
+        Value::sign(COUNCIL, self.slot(), &batch, &other as &dyn Signer).unwrap()
+    }
+}
+
+impl Value {
+    /// The same, said to be by somebody who has not signed it.
+    pub(super) fn of_somebody_else(mut self) -> Self {
+        self.author = PublicKey::from_bytes([101; 32]);
+        self
+    }
+}
