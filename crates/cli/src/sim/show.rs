@@ -46,6 +46,33 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
         "{faint}Means over {} runs from seed {}; ± is one standard error.{faint:#}",
         plan.runs, plan.seed
     )?;
+    ranks(rows, &mut out)
+}
+
+/// More ids than this are no table to read.
+const MOST_RANKED: u32 = 32;
+
+/// Whether somebody is favoured: the mean finishing rank of each id, with the most clients.
+fn ranks(rows: &[Row], out: &mut impl Write) -> Result<(), Failure> {
+    let ranked = rows.iter().filter(|row| !row.ranks.is_empty());
+    let Some(most) = ranked.clone().map(|row| row.clients).max() else { return Ok(()) };
+    let (bold, faint) = (style::HEADING, style::FAINT);
+    if most > MOST_RANKED {
+        writeln!(out, "{faint}--json and --out tell the mean finishing rank of each id.{faint:#}")?;
+        return Ok(());
+    }
+    let ranked: Vec<&Row> = ranked.filter(|row| row.clients == most).collect();
+    let middle = (f64::from(most) + 1.0) / 2.0;
+    writeln!(out, "\n{bold}Mean finishing rank by id{bold:#}; the middle is {middle}\n")?;
+    let mut table =
+        Table::new(["id".to_owned()].into_iter().chain(ranked.iter().map(|row| row.policy.clone())));
+    for id in 1..=most as usize {
+        let rank = |row: &&Row| row.ranks.iter().find(|rank| rank.id == id);
+        let cell = |row| rank(row).map_or_else(|| "–".to_owned(), |rank| format!("{:.1}", rank.mean));
+        table.row([id.to_string()].into_iter().chain(ranked.iter().map(cell)).collect::<Vec<_>>());
+    }
+    table.print(out)?;
+    writeln!(out, "{faint}Who was not done shares the last places with all others who were not.{faint:#}")?;
     Ok(())
 }
 

@@ -24,7 +24,8 @@ pub struct NamedChart {
 }
 
 /// Every chart these rows can fill: time and calls against the number of clients, then for the largest
-/// number of clients the calls over time and the distribution of delays.
+/// number of clients the calls over time, the distribution of delays and, where the scenario tells, who was
+/// done when.
 pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     let Some(most) = rows.iter().map(|row| row.clients).max() else { return Vec::new() };
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
@@ -39,6 +40,9 @@ pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     }
     charts.push(calls_over_time(&largest, most));
     charts.push(delays(&largest, most));
+    if largest.iter().any(|row| !row.ranks.is_empty()) {
+        charts.push(ranks(&largest, most));
+    }
     charts
 }
 
@@ -150,4 +154,22 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
         marks: rows.iter().map(mark).collect(),
     };
     NamedChart { name: "delays".to_owned(), chart }
+}
+
+/// Only who was done has a place worth drawing; if somebody is always left out, all are drawn.
+#[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
+fn ranks(rows: &[&Row], clients: u32) -> NamedChart {
+    let is_any_served = rows.iter().any(|row| row.failed.mean == 0.0);
+    let drawn = rows.iter().filter(|row| row.failed.mean == 0.0 || !is_any_served);
+    let mark = |row: &&Row| {
+        let points = row.ranks.iter().map(|rank| Point { x: rank.id as f64, y: rank.mean, error: rank.se });
+        Mark { name: row.policy.clone(), shape: Shape::Line(points.collect()) }
+    };
+    let chart = Chart {
+        title: format!("Mean finishing rank by id, {clients} clients"),
+        x: Axis::linear("id", Unit::Count),
+        y: Axis::linear("mean finishing rank", Unit::Count),
+        marks: drawn.map(mark).collect(),
+    };
+    NamedChart { name: "rank-by-id".to_owned(), chart }
 }
