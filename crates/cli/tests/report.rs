@@ -37,7 +37,7 @@ async fn every_report_opens_and_shows_its_plots() {
         ("limit", &[], 2),
         ("outage", &["--policy", "standard", "--policy", "aggressive"], 2),
         ("outage", &["--set", "budget={}"], 2),
-        ("duel", &[], 3),
+        ("duel", &[], 4),
     ];
     for (scenario, more, plots) in reports {
         let folder = tempfile::tempdir().unwrap();

@@ -65,6 +65,9 @@ pub struct Row {
     /// The places that clients came in, by id; empty where the scenario does not tell.
     #[serde(skip_serializing_if = "Ranks::is_empty")]
     pub ranks: Ranks,
+    /// Who was done over time, all runs added up; empty where the scenario does not tell.
+    #[serde(skip_serializing_if = "Series::is_empty")]
+    pub done_over_time: Series,
 }
 
 /// Runs a plan; `progress` hears how many runs of how many are done, from any thread.
@@ -128,6 +131,7 @@ struct Collected {
     calls_over_time: Series,
     delays: Histogram,
     ranks: Ranks,
+    done_over_time: Series,
 }
 
 impl Collected {
@@ -138,6 +142,7 @@ impl Collected {
             calls_over_time: Series::default(),
             delays: Histogram::default(),
             ranks: Ranks::default(),
+            done_over_time: Series::default(),
         }
     }
 
@@ -145,6 +150,7 @@ impl Collected {
         self.calls_over_time.add(&measured.calls_over_time);
         self.delays.add(&measured.delays);
         self.ranks.add(&measured.ranks);
+        self.done_over_time.add(&measured.done_over_time);
         let common = [
             (TIME, float(measured.time_us) / 1000.0),
             (CALLS, float(measured.calls)),
@@ -182,7 +188,7 @@ impl<'a> Tally<'a> {
     }
 
     fn into_row(self) -> Row {
-        let Collected { runs, columns, calls_over_time, delays, ranks } =
+        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time } =
             self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut figures: BTreeMap<&'static str, Summary> =
             columns.iter().map(|(name, samples)| (*name, Summary::of(samples))).collect();
@@ -198,6 +204,7 @@ impl<'a> Tally<'a> {
             calls_over_time,
             delays,
             ranks,
+            done_over_time,
         }
     }
 }

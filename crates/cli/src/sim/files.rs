@@ -9,6 +9,15 @@ use holdoff_sim::{Plan, Row, Rule};
 use super::params;
 use crate::failure::Failure;
 
+/// What some runs write and others do not.
+const STALE: [&str; 5] = [
+    "time-against-clients.svg",
+    "calls-against-clients.svg",
+    "done-over-time.svg",
+    "rank-by-id.svg",
+    "ranks.csv",
+];
+
 /// Writes the report, its charts and its data.
 pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     let cannot =
@@ -27,7 +36,7 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
     files.extend(ranks_csv(rows).map(|ranks| ("ranks.csv".to_owned(), ranks)));
     std::fs::create_dir_all(folder).map_err(cannot)?;
     // What an earlier run left and this one does not have would lie.
-    for stale in ["time-against-clients.svg", "calls-against-clients.svg", "rank-by-id.svg", "ranks.csv"] {
+    for stale in STALE {
         if !files.iter().any(|(name, _)| name == stale) && folder.join(stale).exists() {
             std::fs::remove_file(folder.join(stale)).map_err(cannot)?;
         }

@@ -12,8 +12,9 @@ pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
     let mut shown = serde_json::json!(rows);
     for row in shown.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
         // Hundreds of numbers that only a picture needs; `--out` writes them.
-        row.remove("calls_over_time");
-        row.remove("delays");
+        for plot in ["calls_over_time", "delays", "done_over_time"] {
+            row.remove(plot);
+        }
     }
     Ok(writeln!(std::io::stdout(), "{shown}")?)
 }
@@ -62,8 +63,8 @@ fn ranks(rows: &[Row], out: &mut impl Write) -> Result<(), Failure> {
         return Ok(());
     }
     let ranked: Vec<&Row> = ranked.filter(|row| row.clients == most).collect();
-    let middle = (f64::from(most) + 1.0) / 2.0;
-    writeln!(out, "\n{bold}Mean finishing rank by id{bold:#}; the middle is {middle}\n")?;
+    let middle = ranked.first().map_or(0.0, |row| row.ranks.middle());
+    writeln!(out, "\n{bold}Mean finishing rank by id{bold:#}; the middle is {middle:.1}\n")?;
     let mut table =
         Table::new(["id".to_owned()].into_iter().chain(ranked.iter().map(|row| row.policy.clone())));
     for id in 1..=most as usize {

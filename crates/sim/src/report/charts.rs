@@ -1,5 +1,7 @@
 //! The charts of a plan's rows.
 
+mod done;
+
 use std::collections::BTreeMap;
 
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
@@ -41,7 +43,8 @@ pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     charts.push(calls_over_time(&largest, most));
     charts.push(delays(&largest, most));
     if largest.iter().any(|row| !row.ranks.is_empty()) {
-        charts.push(ranks(&largest, most));
+        charts.push(done::over_time(&largest, most));
+        charts.push(done::ranks(&largest, most));
     }
     charts
 }
@@ -95,10 +98,11 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
         points.push(Point::new((counts.len() as f64 * width).min(end_us), 0.0));
         Mark { name: row.policy.clone(), shape: Shape::Steps(points) }
     };
-    // The row's first reads come all at once; beside them nothing else would be seen on an even scale.
-    let is_row = rows.first().is_some_and(|row| row.scenario == "row");
-    let label = if is_row { "reads and writes per millisecond" } else { "calls per millisecond" };
-    let y = if is_row { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
+    let scenario = rows.first().map_or("", |row| row.scenario);
+    let label = if scenario == "row" { "reads and writes per millisecond" } else { "calls per millisecond" };
+    // The first calls come all at once; beside them nothing else would be seen on an even scale.
+    let is_log = ["row", "duel"].contains(&scenario);
+    let y = if is_log { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
     let marks = rows.iter().map(mark).collect();
     let chart = Chart {
         title: format!("Calls over time, {clients} clients"),
@@ -154,22 +158,4 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
         marks: rows.iter().map(mark).collect(),
     };
     NamedChart { name: "delays".to_owned(), chart }
-}
-
-/// Only who was done has a place worth drawing; if somebody is always left out, all are drawn.
-#[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
-fn ranks(rows: &[&Row], clients: u32) -> NamedChart {
-    let is_any_served = rows.iter().any(|row| row.failed.mean == 0.0);
-    let drawn = rows.iter().filter(|row| row.failed.mean == 0.0 || !is_any_served);
-    let mark = |row: &&Row| {
-        let points = row.ranks.iter().map(|rank| Point { x: rank.id as f64, y: rank.mean, error: rank.se });
-        Mark { name: row.policy.clone(), shape: Shape::Line(points.collect()) }
-    };
-    let chart = Chart {
-        title: format!("Mean finishing rank by id, {clients} clients"),
-        x: Axis::linear("id", Unit::Count),
-        y: Axis::linear("mean finishing rank", Unit::Count),
-        marks: drawn.map(mark).collect(),
-    };
-    NamedChart { name: "rank-by-id".to_owned(), chart }
 }

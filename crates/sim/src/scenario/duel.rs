@@ -132,6 +132,8 @@ pub struct Outcome {
     pub lost_messages: u64,
     /// Who was done in which order.
     pub ranks: Ranks,
+    /// Members that are done, by the time they knew it.
+    pub done_over_time: Series,
     /// Prepares and accepts by the time they were sent.
     pub calls_over_time: Series,
     /// The waits before another ballot, as they were decided on.
@@ -158,7 +160,7 @@ impl Outcome {
             .figure("timed_out", self.timed_out)
             .figure("killed", self.killed)
             .figure("lost_messages", self.lost_messages)
-            .ranks(self.ranks)
+            .done(self.ranks, self.done_over_time)
             .plots(self.calls_over_time, self.delays)
     }
 }

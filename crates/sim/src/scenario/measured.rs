@@ -22,6 +22,8 @@ pub struct Measured {
     pub delays: Histogram,
     /// Who was done in which order, where the scenario tells.
     pub ranks: Ranks,
+    /// How many were done over time, where the scenario tells.
+    pub done_over_time: Series,
 }
 
 impl Measured {
@@ -39,8 +41,8 @@ impl Measured {
         self
     }
 
-    pub(super) fn ranks(self, ranks: Ranks) -> Self {
-        Self { ranks, ..self }
+    pub(super) fn done(self, ranks: Ranks, done_over_time: Series) -> Self {
+        Self { ranks, done_over_time, ..self }
     }
 
     pub(super) fn plots(self, calls_over_time: Series, delays: Histogram) -> Self {

@@ -120,6 +120,7 @@ impl<'a> Contest<'a> {
         turn(member, &mut Around { now_us, rules, orders, outcome, witness });
         if before != Some(End::Done) && member.end() == Some(End::Done) {
             self.done.push(number);
+            outcome.done_over_time.count(now_us);
         }
         self.carry_out(number, now_us);
     }

@@ -64,6 +64,14 @@ impl Ranks {
         known.map(|(id, places)| places.rank(id))
     }
 
+    /// The mean of all places: where everybody is if nobody is favoured.
+    #[expect(clippy::cast_precision_loss, reason = "sums of places stay far below 2^52")]
+    pub fn middle(&self) -> f64 {
+        let (runs, halves) =
+            self.0.iter().fold((0, 0), |(runs, halves), sum| (runs + sum.runs, halves + sum.halves));
+        if runs == 0 { 0.0 } else { halves as f64 / 2.0 / runs as f64 }
+    }
+
     /// Whether nobody has a place: the scenario knows none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -95,6 +103,7 @@ mod tests {
         let means = |ranks: &Ranks| ranks.iter().map(|rank| (rank.id, rank.mean)).collect::<Vec<_>>();
         let mut ranks = Ranks::of(&[3, 0], [true, true, false, true, true].into_iter());
         assert_eq!(means(&ranks), [(1, 2.0), (2, 3.5), (4, 1.0), (5, 3.5)]);
+        assert_eq!(ranks.middle(), 2.5);
         ranks.add(&Ranks::of(&[0, 1, 2, 3, 4], [true; 5].into_iter()));
         assert_eq!(means(&ranks), [(1, 1.5), (2, 2.75), (3, 3.0), (4, 2.5), (5, 4.25)]);
         let first = ranks.iter().next().unwrap();
