@@ -89,7 +89,7 @@ impl<'a> Contest<'a> {
                 self.act(member, now_us, |member, around| member.hear(from, slot, said, around));
             }
             Event::Timer { member, turn } => {
-                self.act(member, now_us, |member, around| member.wake(turn, around))
+                self.act(member, now_us, |member, around| member.wake(turn, around));
             }
             Event::Deadline(number) => {
                 self.act(number, now_us, |member, around| member.finish(End::TimedOut, around));
@@ -103,7 +103,7 @@ impl<'a> Contest<'a> {
         let everybody = 0..self.rules.params.clients;
         let told = if matches!(said, Said::Accepted(..)) { everybody } else { member..member + 1 };
         for member in told {
-            if let Some(hop_us) = self.wire.from_acceptor(acceptor) {
+            if let Some(hop_us) = self.wire.by_acceptor(acceptor) {
                 self.events.push_after(hop_us, Event::Said { acceptor, member, slot, said: said.clone() });
             }
         }
@@ -135,7 +135,7 @@ impl<'a> Contest<'a> {
                     self.outcome.calls += 1;
                     self.outcome.calls_over_time.count(now_us);
                     let acceptor = u32::try_from(acceptor.0).unwrap_or(u32::MAX);
-                    if let Some(hop_us) = self.wire.from_member(number) {
+                    if let Some(hop_us) = self.wire.by_member(number) {
                         self.events.push_after(hop_us, Event::Asked { member: number, acceptor, slot, ask });
                     }
                 }

@@ -52,13 +52,13 @@ impl<'a> Wire<'a> {
     }
 
     /// How long a member's message travels; `None` if it gets lost.
-    pub(super) fn from_member(&mut self, number: u32) -> Option<u64> {
+    pub(super) fn by_member(&mut self, number: u32) -> Option<u64> {
         let chance = self.members.get_mut(number as usize)?;
         travel(self.params, chance, &mut self.lost)
     }
 
     /// How long an acceptor's message travels; `None` if it gets lost.
-    pub(super) fn from_acceptor(&mut self, number: u32) -> Option<u64> {
+    pub(super) fn by_acceptor(&mut self, number: u32) -> Option<u64> {
         let chance = self.acceptors.get_mut(number as usize)?;
         travel(self.params, chance, &mut self.lost)
     }
