@@ -162,14 +162,14 @@ impl Strategy {
                 _ => Next::GiveUp(Refusal::Permanent),
             },
             Rule::Classic(classic) => classic.next(so_far, roll),
-            Rule::Council => within_deadline(so_far, council_wait_us(USUAL_ROUND_TRIP_US, roll)),
+            Rule::Council => within_deadline(so_far, council_wait_us(None, roll)),
         }
     }
 
-    /// Decides about a failed try of somebody who has measured how long a round trip takes.
+    /// Decides about a failed try of somebody who may have measured how long a round trip takes.
     pub(crate) fn next_after(
         &self,
-        round_trip_us: u64,
+        round_trip_us: Option<u64>,
         so_far: &SoFar,
         failure: &Failure,
         roll: u32,
@@ -245,7 +245,8 @@ fn within_deadline(so_far: &SoFar, wait_us: u64) -> Next {
 }
 
 /// Two round trips are what the rival needs to finish; the rest keeps those apart who wait for it.
-fn council_wait_us(round_trip_us: u64, roll: u32) -> u64 {
+fn council_wait_us(round_trip_us: Option<u64>, roll: u32) -> u64 {
+    let round_trip_us = round_trip_us.unwrap_or(USUAL_ROUND_TRIP_US);
     pick(round_trip_us.saturating_mul(2), round_trip_us.saturating_mul(3), roll)
 }
 
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn the_council_waits_for_what_it_has_measured() {
         let council = Strategy::named("council").unwrap();
-        let at = |roll| council.next_after(7_000, &SoFar::after(9), &Failure::transient(), roll);
+        let at = |roll| council.next_after(Some(7_000), &SoFar::after(9), &Failure::transient(), roll);
         assert_eq!((at(0), at(u32::MAX)), (Next::Wait(14_000), Next::Wait(21_000)));
         assert_eq!(ends("council", &SoFar::after(9)), (Next::Wait(100_000), Next::Wait(150_000)));
     }

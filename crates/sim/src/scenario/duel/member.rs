@@ -298,3 +298,6 @@ impl Member {
         around.orders.push(Order::Remind { after_us, turn: self.turn });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,8 +79,8 @@ impl RoundTrip {
         self.mean_us = Some(self.mean_us.map_or(seen_us, |mean_us| (mean_us * 7 + seen_us) / 8));
     }
 
-    /// Zero before the first answer; nobody waits for a rival before that.
-    pub(super) fn mean_us(&self) -> u64 {
-        self.mean_us.unwrap_or(0)
+    /// `None` before the first answer that says something about the way.
+    pub(super) fn mean_us(&self) -> Option<u64> {
+        self.mean_us
     }
 }
