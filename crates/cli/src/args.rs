@@ -181,7 +181,8 @@ pub(crate) struct SimArgs {
     pub(crate) scenario: String,
 
     /// What decides, once for each to compare: a policy of the file, a preset, or one of the lab's own
-    /// (none, exponential, full, equal, decorrelated, crowd, fixed, told, told-spread)
+    /// (none, exponential, full, equal, decorrelated, crowd, fixed, told, told-spread; linear, linear-stale,
+    /// proposal-stale, council)
     /// [default: those that tell the scenario's story]
     #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,

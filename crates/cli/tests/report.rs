@@ -31,12 +31,13 @@ fn pictures() -> std::path::PathBuf {
 #[tokio::test]
 async fn every_report_opens_and_shows_its_plots() {
     let browser = Browser::open().await;
-    let reports: [(&str, &[&str], usize); 5] = [
+    let reports: [(&str, &[&str], usize); 6] = [
         ("row", &["--clients", "10,100"], 4),
         ("storm", &[], 2),
         ("limit", &[], 2),
         ("outage", &["--policy", "standard", "--policy", "aggressive"], 2),
         ("outage", &["--set", "budget={}"], 2),
+        ("duel", &[], 4),
     ];
     for (scenario, more, plots) in reports {
         let folder = tempfile::tempdir().unwrap();

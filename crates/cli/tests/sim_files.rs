@@ -34,7 +34,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn the_same_seed_writes_the_same_bytes() {
-    for scenario in ["row", "storm", "limit", "outage"] {
+    for scenario in ["row", "storm", "limit", "outage", "duel"] {
         let first = simulate(scenario, "1", "5");
         for expected in ["report.html", "results.csv", "results.json", "params.toml", "delays.svg"] {
             assert!(first.files.contains_key(expected), "{scenario}: {expected} is missing");

@@ -33,6 +33,17 @@ impl Default for Lab {
     }
 }
 
+/// The scenarios that are offered here, and what each shows. The work of a duel grows with the square of
+/// its clients, so that no limit of clients and runs holds it: the command has it.
+pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Scenario::ALL.into_iter().filter(|(name, _)| *name != "duel")
+}
+
+/// The offered scenario of this name.
+pub(crate) fn scenario(name: &str) -> Option<Scenario> {
+    scenarios().find(|(offered, _)| *offered == name).and_then(|(name, _)| Scenario::named(name))
+}
+
 /// What to simulate. Everything else is as the scenario has it by default, the simulated time included.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Simulation)]
@@ -140,8 +151,7 @@ pub(crate) async fn simulate(app: &App, plan: Plan) -> Result<Vec<Row>, Problem>
 
 impl Wish {
     fn plan(self, app: &App) -> Result<Plan, String> {
-        let scenario = Scenario::named(&self.scenario);
-        let scenario = scenario.ok_or("scenario: expected row, storm, limit or outage")?;
+        let scenario = scenario(&self.scenario).ok_or("scenario: expected row, storm, limit or outage")?;
         let within = |what: &str, number: u32, most: u32| match number {
             number if (1..=most).contains(&number) => Ok(number),
             _ => Err(format!("{what}: expected 1 to {most}")),

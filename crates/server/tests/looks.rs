@@ -105,6 +105,7 @@ async fn a_small_simulation_is_run_and_a_large_one_is_not(stores: Stores) {
     }
     for wrong in [
         json!({ "scenario": "x" }),
+        json!({ "scenario": "duel" }),
         json!({ "scenario": "row", "clients": 1001 }),
         json!({ "scenario": "row", "clients": 1000, "runs": 100 }),
         json!({ "scenario": "row", "policies": ["nonsense"] }),

@@ -39,5 +39,5 @@ pub use histogram::{Bucket, Histogram};
 pub use micros::Micros;
 pub use runner::{Plan, Row, run};
 pub use series::Series;
-pub use strategy::{Classic, ClassicKind, LAB_STRATEGIES, Next, Rule, Strategy};
+pub use strategy::{Classic, ClassicKind, LAB_STRATEGIES, Manner, Next, Rule, Strategy};
 pub use summary::Summary;

@@ -10,6 +10,6 @@ mod table;
 
 pub use answer::answer;
 pub use charts::{NamedChart, charts};
-pub use csv::csv;
+pub use csv::{csv, ranks_csv};
 pub use page::page;
 pub use table::{Column, columns, rounded};

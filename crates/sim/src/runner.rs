@@ -8,6 +8,7 @@ use std::thread;
 use serde::Serialize;
 
 use crate::kernel::mix;
+use crate::scenario::duel::Ranks;
 use crate::scenario::{Measured, Scenario};
 use crate::{Histogram, Series, Strategy, Summary};
 
@@ -61,6 +62,12 @@ pub struct Row {
     pub calls_over_time: Series,
     /// The delays between tries, all runs added up.
     pub delays: Histogram,
+    /// The places that clients came in, by id; empty where the scenario does not tell.
+    #[serde(skip_serializing_if = "Ranks::is_empty")]
+    pub ranks: Ranks,
+    /// Who was done over time, all runs added up; empty where the scenario does not tell.
+    #[serde(skip_serializing_if = "Series::is_empty")]
+    pub done_over_time: Series,
 }
 
 /// Runs a plan; `progress` hears how many runs of how many are done, from any thread.
@@ -123,16 +130,27 @@ struct Collected {
     columns: Vec<(&'static str, Vec<f64>)>,
     calls_over_time: Series,
     delays: Histogram,
+    ranks: Ranks,
+    done_over_time: Series,
 }
 
 impl Collected {
     fn new(runs: usize) -> Self {
-        Self { runs, columns: Vec::new(), calls_over_time: Series::default(), delays: Histogram::default() }
+        Self {
+            runs,
+            columns: Vec::new(),
+            calls_over_time: Series::default(),
+            delays: Histogram::default(),
+            ranks: Ranks::default(),
+            done_over_time: Series::default(),
+        }
     }
 
     fn add(&mut self, number: usize, measured: &Measured) {
         self.calls_over_time.add(&measured.calls_over_time);
         self.delays.add(&measured.delays);
+        self.ranks.add(&measured.ranks);
+        self.done_over_time.add(&measured.done_over_time);
         let common = [
             (TIME, float(measured.time_us) / 1000.0),
             (CALLS, float(measured.calls)),
@@ -170,7 +188,7 @@ impl<'a> Tally<'a> {
     }
 
     fn into_row(self) -> Row {
-        let Collected { runs, columns, calls_over_time, delays } =
+        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time } =
             self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut figures: BTreeMap<&'static str, Summary> =
             columns.iter().map(|(name, samples)| (*name, Summary::of(samples))).collect();
@@ -185,6 +203,8 @@ impl<'a> Tally<'a> {
             figures,
             calls_over_time,
             delays,
+            ranks,
+            done_over_time,
         }
     }
 }

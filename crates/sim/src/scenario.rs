@@ -4,6 +4,7 @@
 //! an actor, so that the same seed puts every strategy into the same situation (common random numbers).
 
 mod check;
+pub mod duel;
 pub mod limit;
 mod measured;
 pub mod outage;
@@ -33,15 +34,18 @@ pub enum Scenario {
     Limit(limit::Params),
     /// A dependency fails for a while, under layers that retry.
     Outage(outage::Params),
+    /// N proposers want one operation each through Paxos, without a leader.
+    Duel(duel::Params),
 }
 
 impl Scenario {
     /// The scenarios' names and what each shows.
-    pub const ALL: [(&'static str, &'static str); 4] = [
+    pub const ALL: [(&'static str, &'static str); 5] = [
         ("row", "N clients each update one versioned row once"),
         ("storm", "N contenders want one lock at the same time"),
         ("limit", "a fleet meets a rate limit that answers 429 and Retry-After"),
         ("outage", "a dependency fails for a while, under layers that retry"),
+        ("duel", "N proposers want one operation each through Paxos, without a leader"),
     ];
 
     /// The scenario of this name with its default parameters.
@@ -51,6 +55,7 @@ impl Scenario {
             "storm" => Self::Storm(storm::Params::default()),
             "limit" => Self::Limit(limit::Params::default()),
             "outage" => Self::Outage(outage::Params::default()),
+            "duel" => Self::Duel(duel::Params::default()),
             _ => return None,
         })
     }
@@ -62,6 +67,7 @@ impl Scenario {
             Self::Storm(_) => "storm",
             Self::Limit(_) => "limit",
             Self::Outage(_) => "outage",
+            Self::Duel(_) => "duel",
         }
     }
 
@@ -77,6 +83,9 @@ impl Scenario {
             Self::Storm(_) => &["fixed", "lock"],
             Self::Limit(_) => &["full", "told", "told-spread"],
             Self::Outage(_) => &["standard"],
+            Self::Duel(_) => {
+                &["linear-stale", "linear", "proposal-stale", "proposal", "contended", "council"]
+            }
         }
     }
 
@@ -87,6 +96,7 @@ impl Scenario {
             Self::Storm(params) => params.clients,
             Self::Limit(params) => params.clients,
             Self::Outage(params) => params.clients,
+            Self::Duel(params) => params.clients,
         }
     }
 
@@ -98,6 +108,7 @@ impl Scenario {
             Self::Storm(params) => &mut params.clients,
             Self::Limit(params) => &mut params.clients,
             Self::Outage(params) => &mut params.clients,
+            Self::Duel(params) => &mut params.clients,
         };
         *clients = number;
         self
@@ -110,6 +121,7 @@ impl Scenario {
             Self::Storm(params) => storm::run(params, strategy, seed).measured(),
             Self::Limit(params) => limit::run(params, strategy, seed).measured(),
             Self::Outage(params) => outage::run(params, strategy, seed).measured(),
+            Self::Duel(params) => duel::run(params, strategy, seed).measured(),
         }
     }
 }

@@ -40,6 +40,11 @@ impl Series {
         self.counts.iter().sum()
     }
 
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.total() == 0
+    }
+
     /// Counts one at this time.
     #[inline]
     pub fn count(&mut self, at_us: u64) {

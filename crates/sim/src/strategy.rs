@@ -4,6 +4,8 @@
 //! the literature compares. The classics live in the lab only: they break the product's rules. They clamp
 //! the *sample* at the cap, so that many clients end up waiting exactly the cap and the herd is back; and
 //! they know no deadline, no last try and no `Retry-After`.
+//!
+//! Who proposes in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing.
 
 use holdoff_policy::{Crowd, Decision, Failure, Growth, Invalid, Jitter, Policy, Refusal, RetryAfter, SoFar};
 use std::time::Duration;
@@ -25,6 +27,22 @@ pub enum Rule {
     Policy(Box<Policy>),
     /// A classic, in the lab only.
     Classic(Classic),
+    /// A policy whose proposer never builds anew, in the lab only; what does not propose obeys the policy.
+    Stale(Box<Policy>),
+    /// As the council does it: see [`Manner::Council`].
+    Council,
+}
+
+/// What a proposer does when a rival goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// Waits as its policy says, then proposes the same again for the same slot, decided or not.
+    Stale,
+    /// Refused, it waits as its policy says. When a rival gets the slot it builds anew on what was decided.
+    Rebuild,
+    /// Refused, it waits two measured round trips and up to one more; what it learns meanwhile ends the
+    /// wait. A slot that a rival got is no failed try: it builds anew, and goes on at once.
+    Council,
 }
 
 /// A textbook strategy. `v = min(cap, base × 2ⁿ)`, n being the failures so far, the first one 1.
@@ -63,7 +81,7 @@ pub enum Next {
 }
 
 /// The lab's own strategies and what each is for; presets can be named beside them.
-pub const LAB_STRATEGIES: [(&str, &str); 9] = [
+pub const LAB_STRATEGIES: [(&str, &str); 13] = [
     ("none", "again at once"),
     ("exponential", "doubling from 5 ms to 2 s, no jitter"),
     ("full", "doubling with full jitter"),
@@ -73,12 +91,24 @@ pub const LAB_STRATEGIES: [(&str, &str); 9] = [
     ("fixed", "every 100 ms"),
     ("told", "waits as long as Retry-After says, to the moment"),
     ("told-spread", "waits as long as Retry-After says, and up to five seconds more"),
+    ("linear", "10 ms more each time, no jitter, three retries"),
+    ("linear-stale", "the same; a proposer never builds anew"),
+    ("proposal-stale", "the preset proposal; a proposer never builds anew"),
+    ("council", "two measured round trips and up to one more; a lost slot is no failed try"),
 ];
+
+/// What the council takes for a round trip where none was measured.
+const USUAL_ROUND_TRIP_US: u64 = 50_000;
 
 impl Strategy {
     /// A real policy under a name.
     pub fn policy(name: impl Into<String>, policy: Policy) -> Self {
         Self { name: name.into(), rule: Rule::Policy(Box::new(policy)) }
+    }
+
+    /// A policy whose proposer never builds anew, under a name.
+    pub fn stale(name: impl Into<String>, policy: Policy) -> Self {
+        Self { name: name.into(), rule: Rule::Stale(Box::new(policy)) }
     }
 
     /// A classic under its own name, with base 5 ms and cap 2 s.
@@ -97,6 +127,10 @@ impl Strategy {
             "fixed" => fixed(),
             "told" => told(Duration::ZERO),
             "told-spread" => told(Duration::from_secs(5)),
+            "linear" => linear(),
+            "linear-stale" => return linear().ok().map(|policy| Self::stale(name, policy)),
+            "proposal-stale" => return Policy::preset("proposal").map(|policy| Self::stale(name, policy)),
+            "council" => return Some(Self { name: name.to_owned(), rule: Rule::Council }),
             _ => return Policy::preset(name).map(|preset| Self::policy(name, preset)),
         };
         lab.ok().map(|policy| Self::policy(name, policy))
@@ -121,14 +155,49 @@ impl Strategy {
     #[inline]
     pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Next {
         match &self.rule {
-            Rule::Policy(policy) => match policy.decide(so_far, failure, roll) {
+            Rule::Policy(policy) | Rule::Stale(policy) => match policy.decide(so_far, failure, roll) {
                 Decision::Retry { after } => Next::Wait(Micros::from(after).0),
                 Decision::Refresh => Next::Wait(0),
                 Decision::GiveUp(refusal) => Next::GiveUp(refusal),
                 _ => Next::GiveUp(Refusal::Permanent),
             },
             Rule::Classic(classic) => classic.next(so_far, roll),
+            Rule::Council => within_deadline(so_far, council_wait_us(None, roll)),
         }
+    }
+
+    /// Decides about a failed try of somebody who may have measured how long a round trip takes.
+    pub(crate) fn next_after(
+        &self,
+        round_trip_us: Option<u64>,
+        so_far: &SoFar,
+        failure: &Failure,
+        roll: u32,
+    ) -> Next {
+        match self.rule {
+            Rule::Council => within_deadline(so_far, council_wait_us(round_trip_us, roll)),
+            _ => self.next(so_far, failure, roll),
+        }
+    }
+
+    /// What a proposer does when a rival goes first.
+    pub const fn manner(&self) -> Manner {
+        match self.rule {
+            Rule::Policy(_) | Rule::Classic(_) => Manner::Rebuild,
+            Rule::Stale(_) => Manner::Stale,
+            Rule::Council => Manner::Council,
+        }
+    }
+
+    /// The same without a last try.
+    pub(crate) fn without_last_try(&self) -> Self {
+        let endless = |policy: &Policy| policy.to_builder().attempts(Policy::UNLIMITED).build().ok();
+        let rule = match &self.rule {
+            Rule::Policy(policy) => endless(policy).map(|policy| Rule::Policy(Box::new(policy))),
+            Rule::Stale(policy) => endless(policy).map(|policy| Rule::Stale(Box::new(policy))),
+            Rule::Classic(_) | Rule::Council => None,
+        };
+        Self { name: self.name.clone(), rule: rule.unwrap_or_else(|| self.rule.clone()) }
     }
 }
 
@@ -162,12 +231,23 @@ impl Classic {
                 pick(self.base.0, previous.saturating_mul(3), roll).min(self.cap.0)
             }
         };
-        let end = so_far.elapsed.saturating_add(Duration::from_micros(wait_us));
-        match so_far.deadline {
-            Some(deadline) if end > deadline => Next::GiveUp(Refusal::Deadline),
-            _ => Next::Wait(wait_us),
-        }
+        within_deadline(so_far, wait_us)
     }
+}
+
+/// A wait, unless it would end after the deadline.
+fn within_deadline(so_far: &SoFar, wait_us: u64) -> Next {
+    let end = so_far.elapsed.saturating_add(Duration::from_micros(wait_us));
+    match so_far.deadline {
+        Some(deadline) if end > deadline => Next::GiveUp(Refusal::Deadline),
+        _ => Next::Wait(wait_us),
+    }
+}
+
+/// Two round trips are what the rival needs to finish; the rest keeps those apart who wait for it.
+fn council_wait_us(round_trip_us: Option<u64>, roll: u32) -> u64 {
+    let round_trip_us = round_trip_us.unwrap_or(USUAL_ROUND_TRIP_US);
+    pick(round_trip_us.saturating_mul(2), round_trip_us.saturating_mul(3), roll)
 }
 
 /// The value of `[low, high]` that this roll picks.
@@ -191,6 +271,12 @@ fn fixed() -> Result<Policy, Invalid> {
         .jitter(Jitter::None)
         .attempts(Policy::UNLIMITED)
         .build()
+}
+
+/// As the first system had it: 10, 20 and 30 ms, then no more.
+fn linear() -> Result<Policy, Invalid> {
+    let step = Duration::from_millis(10);
+    Policy::builder(Growth::linear(step, step)).jitter(Jitter::None).attempts(4).build()
 }
 
 /// Its own window stays below what servers ask for, so that what is told decides.
@@ -225,6 +311,29 @@ mod tests {
         assert_eq!(ends("decorrelated", &SoFar::after(1)), wait(5_000, 15_000));
         let long = SoFar { last_delay: Duration::from_secs(1), ..third };
         assert_eq!(ends("decorrelated", &long), wait(5_000, 2_000_000));
+    }
+
+    #[test]
+    fn the_first_systems_waits_are_as_it_had_them() {
+        let wait = |low, high| (Next::Wait(low), Next::Wait(high));
+        for name in ["linear", "linear-stale"] {
+            for tries in 1..=3 {
+                let us = u64::from(tries) * 10_000;
+                assert_eq!(ends(name, &SoFar::after(tries)), wait(us, us));
+            }
+            assert_eq!(ends(name, &SoFar::after(4)).0, Next::GiveUp(Refusal::Exhausted));
+        }
+        assert_eq!(ends("proposal-stale", &SoFar::after(1)), wait(10_000, 15_000));
+        assert_eq!(ends("proposal-stale", &SoFar::after(6)), wait(320_000, 480_000));
+        assert_eq!(ends("proposal-stale", &SoFar::after(7)).0, Next::GiveUp(Refusal::Exhausted));
+    }
+
+    #[test]
+    fn the_council_waits_for_what_it_has_measured() {
+        let council = Strategy::named("council").unwrap();
+        let at = |roll| council.next_after(Some(7_000), &SoFar::after(9), &Failure::transient(), roll);
+        assert_eq!((at(0), at(u32::MAX)), (Next::Wait(14_000), Next::Wait(21_000)));
+        assert_eq!(ends("council", &SoFar::after(9)), (Next::Wait(100_000), Next::Wait(150_000)));
     }
 
     #[test]

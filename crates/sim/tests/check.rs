@@ -49,6 +49,16 @@ fn what_makes_no_sense_is_named() {
         ("[outage.breaker]\nmin_calls = 0", "breaker.min_calls"),
         ("[outage.breaker]\nwindow = \"0s\"", "breaker.window"),
         ("[outage.breaker]\nprobes = 0", "breaker.probes"),
+        ("[duel]\nclients = 1001", "clients"),
+        ("[duel]\nacceptors = 0", "acceptors"),
+        ("[duel]\nacceptors = 16", "acceptors"),
+        ("[duel]\nhop = { constant = \"0s\" }", "hop"),
+        ("[duel]\nloss = 0.6", "loss"),
+        ("[duel]\nloss = nan", "loss"),
+        ("[duel]\nkill = 1.1", "kill"),
+        ("[duel]\nanswer_within = \"0s\"", "answer_within"),
+        ("[duel]\ndeadline = \"0s\"", "deadline"),
+        ("[duel]\ndeadline = \"2h\"", "deadline"),
     ] {
         assert_eq!(refused(text), Some(parameter), "{text}");
     }
@@ -65,6 +75,8 @@ fn what_is_merely_odd_may_run() {
         "[outage]\nhorizon = \"31s\"",
         "[outage]\nrate_per_client = 0.001\nhorizon = \"24h\"",
         "[outage]\nbudget = { ratio = 0.0, burst = 0 }",
+        "[duel]\nclients = 1\nacceptors = 1\nkill = 1.0",
+        "[duel]\nanswer_within = \"1ms\"\ndeadline = \"1s\"",
     ] {
         assert_eq!(refused(text), None, "{text}");
         let scenario: Scenario = toml::from_str(text).unwrap();

@@ -19,6 +19,7 @@ fn who_gets_something_is_not_counted() {
         ("[storm]\nclients = 20", "lock"),
         ("[limit]\nclients = 50", "full"),
         ("[outage]\noutage_length = \"0s\"", "standard"),
+        ("[duel]", "council"),
     ] {
         assert_eq!(failed(text, strategy), 0, "{text}");
     }
@@ -36,4 +37,6 @@ fn who_gets_nothing_is_counted() {
     let gave_up = failed("[row]\nclients = 200", "lock");
     assert!((1..200).contains(&gave_up), "gave up: {gave_up}");
     assert_eq!(failed("[outage]", "standard"), 1, "it did not end");
+    assert_eq!(failed("[duel]", "linear-stale"), 19, "gave up");
+    assert_eq!(failed("[duel]\nattempts = 100000\ndeadline = \"5s\"", "linear-stale"), 19, "timed out");
 }

@@ -3,11 +3,20 @@
 use std::path::Path;
 
 use holdoff_policy::PolicySet;
-use holdoff_sim::report::{charts, csv, page};
+use holdoff_sim::report::{charts, csv, page, ranks_csv};
 use holdoff_sim::{Plan, Row, Rule};
 
 use super::params;
 use crate::failure::Failure;
+
+/// What some runs write and others do not.
+const STALE: [&str; 5] = [
+    "time-against-clients.svg",
+    "calls-against-clients.svg",
+    "done-over-time.svg",
+    "rank-by-id.svg",
+    "ranks.csv",
+];
 
 /// Writes the report, its charts and its data.
 pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
@@ -24,9 +33,10 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
         ("policies.toml".to_owned(), policies.clone()),
     ];
     files.extend(charts(rows).into_iter().map(|named| (format!("{}.svg", named.name), named.chart.svg())));
+    files.extend(ranks_csv(rows).map(|ranks| ("ranks.csv".to_owned(), ranks)));
     std::fs::create_dir_all(folder).map_err(cannot)?;
-    // Charts of an earlier run that this one does not have would lie.
-    for stale in ["time-against-clients.svg", "calls-against-clients.svg"] {
+    // What an earlier run left and this one does not have would lie.
+    for stale in STALE {
         if !files.iter().any(|(name, _)| name == stale) && folder.join(stale).exists() {
             std::fs::remove_file(folder.join(stale)).map_err(cannot)?;
         }

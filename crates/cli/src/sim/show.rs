@@ -12,8 +12,9 @@ pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
     let mut shown = serde_json::json!(rows);
     for row in shown.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
         // Hundreds of numbers that only a picture needs; `--out` writes them.
-        row.remove("calls_over_time");
-        row.remove("delays");
+        for plot in ["calls_over_time", "delays", "done_over_time"] {
+            row.remove(plot);
+        }
     }
     Ok(writeln!(std::io::stdout(), "{shown}")?)
 }
@@ -46,6 +47,33 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
         "{faint}Means over {} runs from seed {}; ± is one standard error.{faint:#}",
         plan.runs, plan.seed
     )?;
+    ranks(rows, &mut out)
+}
+
+/// More ids than this are no table to read.
+const MOST_RANKED: u32 = 32;
+
+/// Whether somebody is favoured: the mean finishing rank of each id, with the most clients.
+fn ranks(rows: &[Row], out: &mut impl Write) -> Result<(), Failure> {
+    let ranked = rows.iter().filter(|row| !row.ranks.is_empty());
+    let Some(most) = ranked.clone().map(|row| row.clients).max() else { return Ok(()) };
+    let (bold, faint) = (style::HEADING, style::FAINT);
+    if most > MOST_RANKED {
+        writeln!(out, "{faint}--json and --out tell the mean finishing rank of each id.{faint:#}")?;
+        return Ok(());
+    }
+    let ranked: Vec<&Row> = ranked.filter(|row| row.clients == most).collect();
+    let middle = ranked.first().map_or(0.0, |row| row.ranks.middle());
+    writeln!(out, "\n{bold}Mean finishing rank by id{bold:#}; the middle is {middle:.1}\n")?;
+    let mut table =
+        Table::new(["id".to_owned()].into_iter().chain(ranked.iter().map(|row| row.policy.clone())));
+    for id in 1..=most as usize {
+        let rank = |row: &&Row| row.ranks.iter().find(|rank| rank.id == id);
+        let cell = |row| rank(row).map_or_else(|| "–".to_owned(), |rank| format!("{:.1}", rank.mean));
+        table.row([id.to_string()].into_iter().chain(ranked.iter().map(cell)).collect::<Vec<_>>());
+    }
+    table.print(out)?;
+    writeln!(out, "{faint}Who was not done shares the last places with all others who were not.{faint:#}")?;
     Ok(())
 }
 

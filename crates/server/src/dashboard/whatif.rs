@@ -87,7 +87,7 @@ pub(super) async fn policy(
     let policy = set.policy(&name).ok_or_else(unknown)?;
     let query = &visitor.query;
     let lines = written(policy, query);
-    let scenario = Scenario::named(query.get("scenario")).or_else(|| Scenario::named("storm"));
+    let scenario = lab::scenario(query.get("scenario")).or_else(|| lab::scenario("storm"));
     let scenario = scenario.ok_or_else(unknown)?;
     let clients = query.get("clients").parse().unwrap_or(100).clamp(1, MOST_CLIENTS);
     let is_asked = query.pairs().iter().any(|(key, _)| key.starts_with(MARK));
@@ -98,7 +98,6 @@ pub(super) async fn policy(
         }
         (true, Err(why)) => (None, Some(why)),
     };
-    let known = Scenario::ALL.into_iter();
     render(&PolicyPage {
         chrome: visitor.page("/policies", format!("Policy {name}")).still(),
         is_own: set.is_own(&name),
@@ -106,7 +105,7 @@ pub(super) async fn policy(
         attempts: attempts(policy.attempts()),
         in_force: windows::draw(policy),
         fields: lines.into_iter().map(|(key, value)| Field { about: about(&key), key, value }).collect(),
-        scenarios: known.map(|(word, about)| (word, about, word == scenario.name())).collect(),
+        scenarios: lab::scenarios().map(|(word, about)| (word, about, word == scenario.name())).collect(),
         clients,
         findings: lint_policy(&name, policy),
         wrong,

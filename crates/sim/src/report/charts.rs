@@ -1,5 +1,7 @@
 //! The charts of a plan's rows.
 
+mod done;
+
 use std::collections::BTreeMap;
 
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
@@ -24,7 +26,8 @@ pub struct NamedChart {
 }
 
 /// Every chart these rows can fill: time and calls against the number of clients, then for the largest
-/// number of clients the calls over time and the distribution of delays.
+/// number of clients the calls over time, the distribution of delays and, where the scenario tells, who was
+/// done when.
 pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     let Some(most) = rows.iter().map(|row| row.clients).max() else { return Vec::new() };
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
@@ -39,6 +42,10 @@ pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     }
     charts.push(calls_over_time(&largest, most));
     charts.push(delays(&largest, most));
+    if largest.iter().any(|row| !row.ranks.is_empty()) {
+        charts.push(done::over_time(&largest, most));
+        charts.push(done::ranks(&largest, most));
+    }
     charts
 }
 
@@ -91,10 +98,11 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
         points.push(Point::new((counts.len() as f64 * width).min(end_us), 0.0));
         Mark { name: row.policy.clone(), shape: Shape::Steps(points) }
     };
-    // The row's first reads come all at once; beside them nothing else would be seen on an even scale.
-    let is_row = rows.first().is_some_and(|row| row.scenario == "row");
-    let label = if is_row { "reads and writes per millisecond" } else { "calls per millisecond" };
-    let y = if is_row { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
+    let scenario = rows.first().map_or("", |row| row.scenario);
+    let label = if scenario == "row" { "reads and writes per millisecond" } else { "calls per millisecond" };
+    // The first calls come all at once; beside them nothing else would be seen on an even scale.
+    let is_log = ["row", "duel"].contains(&scenario);
+    let y = if is_log { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
     let marks = rows.iter().map(mark).collect();
     let chart = Chart {
         title: format!("Calls over time, {clients} clients"),

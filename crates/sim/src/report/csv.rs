@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::scenario::duel::Rank;
 use crate::{Row, Summary};
 
 /// The rows as CSV: one line a row, four columns a figure.
@@ -22,6 +23,21 @@ pub fn csv(rows: &[Row]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The places that clients came in, as CSV: one line an id; `None` where the scenario does not tell.
+pub fn ranks_csv(rows: &[Row]) -> Option<String> {
+    rows.iter().any(|row| !row.ranks.is_empty()).then(|| {
+        let mut text = "scenario,policy,clients,runs,id,rank_mean,rank_se\n".to_owned();
+        for row in rows {
+            let policy = quoted(&row.policy);
+            for Rank { id, mean, se } in row.ranks.iter() {
+                let _ =
+                    writeln!(text, "{},{policy},{},{},{id},{mean},{se}", row.scenario, row.clients, row.runs);
+            }
+        }
+        text
+    })
 }
 
 /// A field as CSV wants it.

@@ -14,7 +14,7 @@ pub struct Column {
 }
 
 /// Figures that say most when they are zero.
-const ALWAYS_SHOWN: &[&str] = &["recovered"];
+const ALWAYS_SHOWN: &[&str] = &["recovered", "success_share"];
 
 /// The columns of these rows: time, calls, then the scenario's own figures, without those that are all zero.
 pub fn columns(rows: &[Row]) -> Vec<Column> {

@@ -7,6 +7,8 @@
 use std::error::Error;
 use std::fmt;
 
+use holdoff_paxos::MAX_ACCEPTORS;
+
 use crate::kernel::Latency;
 use crate::{Micros, scenario};
 
@@ -83,6 +85,7 @@ impl super::Scenario {
             Self::Storm(params) => params.check(),
             Self::Limit(params) => params.check(),
             Self::Outage(params) => params.check(),
+            Self::Duel(params) => params.check(),
         }
     }
 }
@@ -159,5 +162,24 @@ impl scenario::outage::BreakerRule {
         at_least_one("breaker.min_calls", self.min_calls)?;
         not_zero("breaker.window", self.window)?;
         at_least_one("breaker.probes", self.probes)
+    }
+}
+
+impl scenario::duel::Params {
+    /// The work of a run grows with the square of them.
+    const MAX_MEMBERS: u32 = 1000;
+    const MAX_DEADLINE: Micros = Micros::from_secs(60 * 60);
+
+    fn check(&self) -> Checked {
+        let few = format!("be from 1 to {}: everybody hears of every vote", Self::MAX_MEMBERS);
+        must((1..=Self::MAX_MEMBERS).contains(&self.clients), "clients", &few)?;
+        let size = format!("be from 1 to {MAX_ACCEPTORS}");
+        must((1..=MAX_ACCEPTORS).contains(&(self.acceptors as usize)), "acceptors", &size)?;
+        hop_that_takes_time("hop", &self.hop)?;
+        must((0.0..=0.5).contains(&self.loss), "loss", "be a share: from 0 to 0.5")?;
+        must((0.0..=1.0).contains(&self.kill), "kill", "be a share: from 0 to 1")?;
+        not_zero("answer_within", self.answer_within)?;
+        not_zero("deadline", self.deadline)?;
+        must(self.deadline <= Self::MAX_DEADLINE, "deadline", "be at most an hour")
     }
 }

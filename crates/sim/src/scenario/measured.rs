@@ -1,5 +1,6 @@
 //! What a run of any scenario comes to.
 
+use super::duel::Ranks;
 use crate::{Histogram, Series};
 
 /// What a run of any scenario comes to: a time, calls, who got nothing, and the scenario's own figures.
@@ -19,6 +20,10 @@ pub struct Measured {
     pub calls_over_time: Series,
     /// The delays between tries.
     pub delays: Histogram,
+    /// Who was done in which order, where the scenario tells.
+    pub ranks: Ranks,
+    /// How many were done over time, where the scenario tells.
+    pub done_over_time: Series,
 }
 
 impl Measured {
@@ -34,6 +39,10 @@ impl Measured {
     pub(super) fn number(mut self, name: &'static str, value: f64) -> Self {
         self.figures.push((name, value));
         self
+    }
+
+    pub(super) fn done(self, ranks: Ranks, done_over_time: Series) -> Self {
+        Self { ranks, done_over_time, ..self }
     }
 
     pub(super) fn plots(self, calls_over_time: Series, delays: Histogram) -> Self {
