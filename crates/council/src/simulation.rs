@@ -6,6 +6,7 @@ mod faults;
 mod keys;
 mod mutants;
 mod node;
+mod scenes;
 mod truth;
 
 use city::{City, Plan};

@@ -1,0 +1,124 @@
+//! Scenes that the first system is known to have failed in.
+
+use holdoff_sim::kernel::{Incident, Link, NodeId, World};
+
+use super::city::between_ms;
+use super::keys::key;
+use super::node::{Common, FIRST_DEVICE, Machine};
+use crate::machine::Change;
+use crate::{Device, Ended, Input, OperationId, Options, Slot};
+
+const SECOND: u64 = 1_000_000;
+
+fn world(seed: u64, devices: u32) -> World<Machine> {
+    Common { seed, devices, options: Options::default() }.begin();
+    let link = Link { latency: between_ms(10, 40), ..Link::default() };
+    let mut world = World::new(seed, FIRST_DEVICE + devices, link);
+    world.run_until(SECOND);
+    world
+}
+
+fn submit(world: &mut World<Machine>, device: u32, number: u64, wish: Change) {
+    world.act(FIRST_DEVICE + device, |machine, disk, around| {
+        let deadline_us = around.now_us() + 30 * SECOND;
+        let id = OperationId(u128::from(number).to_be_bytes());
+        machine.step(disk, Input::Submit { id, wish, letter: None, deadline_us }, around);
+    });
+}
+
+fn device(world: &World<Machine>, number: u32) -> &Device<crate::machine::Members> {
+    world.node(FIRST_DEVICE + number).and_then(Machine::device).unwrap()
+}
+
+fn add(number: u64) -> Change {
+    Change::Add { key: key(1_000 + number), name: number.to_string() }
+}
+
+/// Both sides have waited with operations in hand; when the partition heals all of them get through.
+#[test]
+fn a_partition_heals_with_operations_queued_on_both_sides() {
+    for seed in 0..100 {
+        let mut world = world(seed, 6);
+        // One acceptor on one side, one on the other, the third unreachable: neither has a majority.
+        let side = |nodes: &[NodeId]| nodes.to_vec();
+        let [one, other, nobody] = [side(&[0, 5, 6, 7]), side(&[1, 8, 9, 10]), side(&[2, 3, 4])];
+        world.partition(&one, &other);
+        world.partition(&nobody, &[one, other].concat());
+        for device in 0..6 {
+            for number in 0..3 {
+                submit(
+                    &mut world,
+                    device,
+                    u64::from(device) * 10 + number,
+                    add(u64::from(device) * 10 + number),
+                );
+            }
+        }
+        world.run_until(world.now_us() + 10 * SECOND);
+        assert!((0..6).all(|number| device(&world, number).state().applied() == Slot(0)), "seed {seed}");
+        world.befall(Incident::Heal);
+        world.run_until(world.now_us() + 10 * SECOND);
+        for number in 0..6 {
+            let device = device(&world, number);
+            assert_eq!(device.pending().count(), 0, "seed {seed}, device {number}");
+            assert_eq!(device.state().machine().members().len(), 6 + 18, "seed {seed}, device {number}");
+        }
+    }
+}
+
+/// Whoever wants to compact at the same moment is content with one snapshot.
+#[test]
+fn simultaneous_compactions_are_one() {
+    for seed in 0..100 {
+        let mut world = world(seed, 5);
+        for number in 0..5 {
+            submit(&mut world, 0, number, add(number));
+            world.run_until(world.now_us() + SECOND);
+        }
+        let before = device(&world, 0).state().applied();
+        for number in 0..5 {
+            let since = device(&world, number).state().applied();
+            submit(&mut world, number, 100 + u64::from(number), Change::Compact { since });
+        }
+        world.run_until(world.now_us() + 10 * SECOND);
+        let compacted = device(&world, 0).state().compacted();
+        assert!(compacted > before, "seed {seed}");
+        for number in 0..5 {
+            let device = device(&world, number);
+            assert_eq!((device.pending().count(), device.state().compacted()), (0, compacted), "seed {seed}");
+        }
+        // One of them took the snapshot; those of later slots found it so already and took no other.
+        let state = device(&world, 0).state();
+        let id = |number: u64| OperationId(u128::from(100 + number).to_be_bytes());
+        let carried_out = (0..5).filter_map(|number| match state.fate(&id(number)) {
+            Some(Ended::Applied(slot)) => Some(slot),
+            _ => None,
+        });
+        assert_eq!(carried_out.min(), Some(compacted), "seed {seed}");
+        let floors = (0..3).map(|node| world.node(node).and_then(Machine::seat).unwrap().floor());
+        assert!(floors.into_iter().all(|floor| floor == compacted), "seed {seed}");
+    }
+}
+
+/// Whoever was away while the slots were thrown away takes over the snapshot, and goes on.
+#[test]
+fn who_comes_back_after_a_compaction_takes_the_snapshot() {
+    for seed in 0..50 {
+        let mut world = world(seed, 3);
+        let away = FIRST_DEVICE + 2;
+        world.befall(Incident::Crash(away));
+        for number in 0..20 {
+            submit(&mut world, u32::try_from(number % 2).unwrap(), number, add(number));
+            world.run_until(world.now_us() + SECOND);
+        }
+        let since = device(&world, 0).state().applied();
+        submit(&mut world, 0, 100, Change::Compact { since });
+        world.run_until(world.now_us() + 3 * SECOND);
+        world.befall(Incident::Restart(away));
+        submit(&mut world, 2, 200, add(200));
+        world.run_until(world.now_us() + 10 * SECOND);
+        let [one, back] = [device(&world, 0), device(&world, 2)];
+        assert_eq!(back.state().chain(), one.state().chain(), "seed {seed}");
+        assert_eq!(back.state().machine().members().len(), 3 + 21, "seed {seed}");
+    }
+}
