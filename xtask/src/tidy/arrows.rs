@@ -7,6 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
     ("sim", &["policy"]),
+    ("net", &["policy"]),
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),
