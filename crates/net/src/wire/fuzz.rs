@@ -1,0 +1,1 @@
+//! A million bad streams for the frame decoder.
