@@ -20,6 +20,33 @@ impl PublicKey {
     }
 }
 
+impl fmt::Display for PublicKey {
+    /// As 64 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        holdoff_net::PublicKey::from(*self).fmt(f)
+    }
+}
+
+impl std::str::FromStr for PublicKey {
+    type Err = holdoff_net::InvalidPublicKey;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(|key: holdoff_net::PublicKey| key.into())
+    }
+}
+
+impl From<holdoff_net::PublicKey> for PublicKey {
+    fn from(key: holdoff_net::PublicKey) -> Self {
+        Self(*key.as_bytes())
+    }
+}
+
+impl From<PublicKey> for holdoff_net::PublicKey {
+    fn from(key: PublicKey) -> Self {
+        Self::from_bytes(key.0)
+    }
+}
+
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -1,18 +1,24 @@
 //! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
 
+mod clock;
 mod device;
+mod ed25519;
 #[cfg(any(test, feature = "flaws"))]
 pub mod flaw;
 mod id;
 mod key;
 pub mod machine;
+pub mod metrics;
 mod operation;
+pub mod runtime;
 mod seat;
 mod state;
+pub mod talk;
 mod value;
 mod wire;
 
 pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
+pub use ed25519::{Ed25519, Signing};
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
 pub use key::{PublicKey, Signature, Signer, Verifier};
