@@ -1,5 +1,6 @@
 //! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
 
+pub mod acceptor;
 mod id;
 mod key;
 pub mod machine;
