@@ -1,8 +1,8 @@
 //! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
 
+pub mod acceptor;
 mod clock;
 mod device;
-mod ed25519;
 #[cfg(any(test, feature = "flaws"))]
 pub mod flaw;
 mod id;
@@ -18,10 +18,10 @@ mod value;
 mod wire;
 
 pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
-pub use ed25519::{Ed25519, Signing};
+pub use holdoff_net::{PublicKey, Signature};
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
-pub use key::{PublicKey, Signature, Signer, Verifier};
+pub use key::{Ed25519, Signer, Verifier};
 pub use operation::Operation;
 pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
 pub use state::{Applied, Decided, Ended};

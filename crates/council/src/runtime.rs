@@ -42,7 +42,7 @@ pub use news::{News, Subscription};
 
 use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::{
-    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey, Signing,
+    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey,
     Slot, clock,
 };
 use folder::Folder;
@@ -188,7 +188,7 @@ where
         let folder = self.folder.clone();
         let made = tokio::task::spawn_blocking(move || folder.new_key()).await;
         let made = made.map_err(|error| Error::Stopped(error.to_string()))??;
-        let new = made.public().into();
+        let new = made.public();
         let outcome = self.submitted(new_id()?, wish(new), None, deadline, true).await;
         let is_over = matches!(
             outcome,
@@ -259,13 +259,13 @@ where
 
     /// The key the device goes by.
     pub fn key(&self) -> PublicKey {
-        self.key.borrow().public().into()
+        self.key.borrow().public()
     }
 
     /// An invitation for whoever is to be a member: the letter of the operation that adds it.
     pub async fn invitation(&self, to: PublicKey) -> Result<Letter, Error> {
         let state = self.state().await?;
-        let signing = Signing(self.key.borrow().clone());
+        let signing = self.key.borrow().clone();
         Invitation::letter(&state, to, &signing).map_err(|error| Error::Disk(error.to_string()))
     }
 
@@ -329,3 +329,6 @@ pub fn new_id() -> Result<OperationId, Error> {
 fn stopped() -> Error {
     Error::Stopped("it was told to, or its disk has failed (the log says which)".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,7 @@ impl Folder {
     /// A new key, which is on disk when this returns.
     pub(super) fn new_key(&self) -> Result<Key, Error> {
         let key = Key::generate()?;
-        key.save(self.key_path(&key.public().into()))?;
+        key.save(self.key_path(&key.public()))?;
         Ok(key)
     }
 
@@ -64,7 +64,7 @@ impl Folder {
             return Err(Error::KeyIsGone(*public));
         }
         let key = Key::load(path)?;
-        if PublicKey::from(key.public()) == *public { Ok(key) } else { Err(Error::KeyIsGone(*public)) }
+        if key.public() == *public { Ok(key) } else { Err(Error::KeyIsGone(*public)) }
     }
 
     /// Which keys the device has.

@@ -90,6 +90,6 @@ pub(super) fn own_key(folder: &Folder) -> Result<(Key, PublicKey), Error> {
         Some(public) => folder.key(public)?,
         None => folder.new_key()?,
     };
-    let public = key.public().into();
+    let public = key.public();
     Ok((key, public))
 }

@@ -103,7 +103,7 @@ pub(super) fn link(
     address: &str,
     options: &LinkOptions,
 ) -> Result<(Link, Hearing), Error> {
-    let remote = Remote { key: acceptor.into(), address: address.to_owned() };
+    let remote = Remote { key: acceptor, address: address.to_owned() };
     let options = LinkOptions { role: talk::ROLE.to_owned(), ..options.clone() };
     Ok(Link::new(key, remote, options)?)
 }

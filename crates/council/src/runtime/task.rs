@@ -18,7 +18,7 @@ use super::{Error, News, Settings, Status, Watched};
 use crate::clock::{self, Instant};
 use crate::machine::Machine;
 use crate::{
-    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Signing,
+    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record,
     Slot, node_id,
 };
 
@@ -381,7 +381,7 @@ fn take_up<M: Machine>(
     let snapshot = store.snapshot()?.ok_or_else(no_state)?;
     let state = Decided::restore(about.council, &snapshot).ok_or_else(no_state)?;
     let me = node_id(&about.key, store.life());
-    let signer = Box::new(Signing(key.clone()));
+    let signer = Box::new(key.clone());
     let mut device = Device::new(me, signer, Box::new(Ed25519), state, settings.device.clone());
     if snapshot.slot > Slot(0) {
         device.restore(Record::Snapshot(snapshot));

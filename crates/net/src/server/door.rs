@@ -48,8 +48,23 @@ pub(super) struct Entered {
     pub(super) seat: Seat,
 }
 
-/// Somebody who is not, and the word for it in the metrics.
-struct TurnedAway(&'static str);
+/// Somebody who is not.
+struct TurnedAway {
+    /// The word for it in the metrics.
+    reason: &'static str,
+    /// Who is to be told why, if it can be told.
+    told: Option<(TlsStream<Box<dyn Stream>>, Refusal)>,
+}
+
+impl TurnedAway {
+    fn silently(reason: &'static str) -> Self {
+        Self { reason, told: None }
+    }
+
+    fn told(stream: TlsStream<Box<dyn Stream>>, reason: Refusal) -> Self {
+        Self { reason: reason.name(), told: Some((stream, reason)) }
+    }
+}
 
 impl Door {
     /// Lets people in until the server leaves.
@@ -88,23 +103,29 @@ impl Door {
     ) {
         let limit = self.options.handshake_timeout;
         let entered = clock::within(limit, self.shake_hands(stream, address)).await;
-        drop(place);
-        match entered.unwrap_or(Err(TurnedAway("timeout"))) {
-            Ok(entered) => Visit::new(&self, entered).run().await,
-            Err(TurnedAway(reason)) => {
+        match entered.unwrap_or(Err(TurnedAway::silently("timeout"))) {
+            Ok(entered) => {
+                drop(place);
+                Visit::new(&self, entered).run().await;
+            }
+            Err(TurnedAway { reason, told }) => {
                 tracing::debug!(%address, reason, "refused");
                 metrics::refused(reason);
+                if let Some((stream, reason)) = told {
+                    say_why(stream, reason).await;
+                }
+                drop(place);
             }
         }
     }
 
     async fn shake_hands(&self, stream: Box<dyn Stream>, address: SocketAddr) -> Result<Entered, TurnedAway> {
         let accepting = TlsAcceptor::from(self.tls.clone()).accept(stream);
-        let mut stream = accepting.await.map_err(|_| TurnedAway("tls"))?;
-        let key = tls::proved(stream.get_ref().1.peer_certificates()).ok_or(TurnedAway("tls"))?;
+        let mut stream = accepting.await.map_err(|_| TurnedAway::silently("tls"))?;
+        let key = tls::proved(stream.get_ref().1.peer_certificates()).ok_or(TurnedAway::silently("tls"))?;
         let seat = match self.admit(key) {
             Ok(seat) => seat,
-            Err(reason) => return Err(refuse(stream, reason).await),
+            Err(reason) => return Err(TurnedAway::told(stream, reason)),
         };
         let mut decoder = Decoder::new(MAX_GREETING);
         let hello = decoder.next(&mut stream).await;
@@ -112,9 +133,9 @@ impl Door {
             Ok(body) => body,
             Err(NoFrame::Malformed(malformed)) => {
                 metrics::malformed(malformed);
-                return Err(refuse(stream, Refusal::Malformed).await);
+                return Err(TurnedAway::told(stream, Refusal::Malformed));
             }
-            Err(NoFrame::End | NoFrame::Failed(_)) => return Err(TurnedAway("gone")),
+            Err(NoFrame::End | NoFrame::Failed(_)) => return Err(TurnedAway::silently("gone")),
         };
         match self.hear(&body) {
             Ok((role, terms)) => {
@@ -126,10 +147,10 @@ impl Door {
                     stream.write_all(&welcome).await?;
                     stream.flush().await
                 };
-                said.await.map_err(|_| TurnedAway("gone"))?;
+                said.await.map_err(|_| TurnedAway::silently("gone"))?;
                 Ok(Entered { stream, decoder, arrival, seat })
             }
-            Err(reason) => Err(refuse(stream, reason).await),
+            Err(reason) => Err(TurnedAway::told(stream, reason)),
         }
     }
 
@@ -166,15 +187,14 @@ impl Door {
     }
 }
 
-async fn refuse(mut stream: TlsStream<Box<dyn Stream>>, reason: Refusal) -> TurnedAway {
+async fn say_why(mut stream: TlsStream<Box<dyn Stream>>, reason: Refusal) {
     let bye = Frame::Bye { reason }.to_bytes();
-    let said = async {
+    let saying = async {
         stream.write_all(&bye).await?;
         stream.shutdown().await?;
         linger(&mut stream).await;
         std::io::Result::Ok(())
     };
     // Whether it was heard makes no difference here.
-    drop(clock::within(LAST_WORDS, said).await);
-    TurnedAway(reason.name())
+    drop(clock::within(LAST_WORDS, saying).await);
 }
