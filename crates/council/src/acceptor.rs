@@ -2,6 +2,8 @@
 
 #[cfg(any(test, feature = "flaws"))]
 pub mod disk;
+mod protocol;
 mod store;
 
+pub use protocol::{Push, ROLE, Reply, Request};
 pub use store::{Store, StoreError};

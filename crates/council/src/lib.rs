@@ -13,7 +13,6 @@ mod operation;
 pub mod runtime;
 mod seat;
 mod state;
-pub mod talk;
 mod value;
 mod wire;
 

@@ -42,8 +42,7 @@ pub use news::{News, Subscription};
 
 use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::{
-    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey,
-    Slot, clock,
+    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey, Slot, clock,
 };
 use folder::Folder;
 use invitation::Invitation;

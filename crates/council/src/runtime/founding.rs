@@ -7,7 +7,7 @@ use std::str::FromStr;
 use holdoff_net::{Key, LinkOptions};
 
 use super::folder::Folder;
-use super::line::{greet, link};
+use super::line::{link, who};
 use super::store::{About, Store};
 use super::{Council, Error};
 use crate::machine::{Acceptor, Members};
@@ -51,8 +51,7 @@ impl fmt::Display for AcceptorAddress {
 /// Asks an acceptor which life its storage has: that is who it is, from then on.
 pub async fn meet(key: &Key, address: &AcceptorAddress, options: &LinkOptions) -> Result<Acceptor, Error> {
     let (link, _) = link(key, address.key, &address.address, options)?;
-    // Which life the asker has is of no account: nothing is promised to it.
-    let life = greet(&link, 0).await?;
+    let life = who(&link).await?;
     link.close().await;
     Ok(Acceptor { key: address.key, life, address: address.address.clone() })
 }

@@ -11,10 +11,10 @@ use super::Error;
 use super::folder::Folder;
 use super::founding::{AcceptorAddress, own_key};
 use super::invitation::{Invitation, Start};
-use super::line::{greet, link};
+use super::line::link;
 use super::store::{About, Store};
+use crate::acceptor::{Reply, Request};
 use crate::machine::{Acceptor, Machine};
-use crate::talk::{Reply, Request};
 use crate::{Ask, CouncilId, Decided, Digest, Ed25519, PublicKey, Snapshot, Tell, clock};
 
 /// It is looked this often whether an invitation has come.
@@ -129,9 +129,8 @@ impl Joining {
     }
 
     async fn asked(&self, link: &Link, council: CouncilId, ask: Ask) -> Option<Reply> {
-        // The connection may be another one than the last time.
-        greet(link, self.store.life()).await.ok()?;
-        link.ask_within(PATIENCE, &Request::Ask { council, ask }).await.ok()
+        let life = self.store.life();
+        link.ask_within(PATIENCE, &Request::Ask { life, council, ask }).await.ok()
     }
 
     /// The snapshot that a majority of these keeps.

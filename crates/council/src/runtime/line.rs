@@ -11,8 +11,8 @@ use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::mpsc;
 
 use super::Error;
+use crate::acceptor::{Push, ROLE, Reply, Request};
 use crate::machine::Acceptor;
-use crate::talk::{self, Reply, Request};
 use crate::{Ask, CouncilId, Refusal, Tell, clock};
 
 /// As many questions wait for a connection, and as many are under way.
@@ -104,13 +104,13 @@ pub(super) fn link(
     options: &LinkOptions,
 ) -> Result<(Link, Hearing), Error> {
     let remote = Remote { key: acceptor, address: address.to_owned() };
-    let options = LinkOptions { role: talk::ROLE.to_owned(), ..options.clone() };
+    let options = LinkOptions { role: ROLE.to_owned(), ..options.clone() };
     Ok(Link::new(key, remote, options)?)
 }
 
-/// Says who one is, and learns which life the acceptor's storage has.
-pub(super) async fn greet(link: &Link, life: u64) -> Result<u64, holdoff_net::Error> {
-    let reply: Reply = link.ask_within(PATIENCE, &Request::Greet { life }).await?;
+/// Asks which life the acceptor's storage has.
+pub(super) async fn who(link: &Link) -> Result<u64, holdoff_net::Error> {
+    let reply: Reply = link.ask_within(PATIENCE, &Request::Who).await?;
     Ok(reply.life)
 }
 
@@ -149,9 +149,9 @@ impl Ends {
         loop {
             let tried = match self.link.connect().await {
                 Ok(()) => {
-                    // What comes after this is of a later connection, on which we are strangers again.
+                    // What comes after this is of a later connection, at whose end may be another disk.
                     while self.hearing.try_next().is_some() {}
-                    greet(&self.link, self.common.life).await
+                    who(&self.link).await
                 }
                 Err(error) => Err(error),
             };
@@ -175,11 +175,12 @@ impl Ends {
     async fn serve(&mut self) -> bool {
         self.set(Health::Connected);
         let (link, council, expected) = (self.link.clone(), self.common.council, self.life);
+        let life = self.common.life;
         let mut under_way = FuturesUnordered::new();
         let asked = |ask: Ask, tag: u64| {
             let link = link.clone();
             async move {
-                let reply = link.ask_within::<Reply>(PATIENCE, &Request::Ask { council, ask }).await;
+                let reply = link.ask_within::<Reply>(PATIENCE, &Request::Ask { life, council, ask }).await;
                 (reply, tag)
             }
         };
@@ -244,8 +245,10 @@ impl Ends {
     }
 
     async fn news(&self, bytes: &[u8]) {
-        match holdoff_net::decode::<talk::News>(bytes) {
-            Ok(news) if news.council == self.common.council => self.heed(news.tell, 0).await,
+        match holdoff_net::decode::<Push>(bytes) {
+            Ok(push) if push.council == self.common.council && push.life == self.life => {
+                self.heed(push.tell, 0).await;
+            }
             _ => tracing::debug!(acceptor = %self.acceptor, "it pushed something that cannot be read"),
         }
     }

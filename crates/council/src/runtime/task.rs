@@ -18,8 +18,8 @@ use super::{Error, News, Settings, Status, Watched};
 use crate::clock::{self, Instant};
 use crate::machine::Machine;
 use crate::{
-    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record,
-    Slot, node_id,
+    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Slot,
+    node_id,
 };
 
 /// As many inputs are taken at once, to be stored together.

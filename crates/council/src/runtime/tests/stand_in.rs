@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdoff_net::{Fault, Handler, Key, Peer, PeerId, Server, ServerOptions};
+use holdoff_net::{Allow, Fault, Handler, Key, Peer, PeerId, Server, ServerOptions};
 use holdoff_paxos::Slot;
 
 use super::AcceptorAddress;
-use crate::talk::{News, Reply, Request};
-use crate::{Asker, CouncilId, Ed25519, NodeId, PublicKey, Quota, Seat, To, node_id};
+use crate::acceptor::{Push, Reply, Request};
+use crate::{Asker, CouncilId, Ed25519, PublicKey, Quota, Seat, To, node_id};
 
 pub(super) struct StandIn {
     key: Key,
@@ -23,7 +23,7 @@ pub(super) struct StandIn {
 struct Seats {
     life: u64,
     seats: HashMap<CouncilId, Seat>,
-    greeted: HashMap<PeerId, (Peer, NodeId)>,
+    watching: HashMap<PeerId, Peer>,
 }
 
 struct Desk(Arc<Mutex<Seats>>);
@@ -59,15 +59,20 @@ impl StandIn {
     }
 
     pub(super) async fn start(&mut self) {
-        let desk = Desk(self.seats.clone());
-        self.server = Some(Server::start(&self.key, &self.address, desk, ServerOptions::default()).await.unwrap());
+        let options = ServerOptions { allow: Allow::anyone(), ..ServerOptions::default() };
+        // The port may still be in use for a moment by who was stopped.
+        while self.server.is_none() {
+            let desk = Desk(self.seats.clone());
+            self.server = Server::start(&self.key, &self.address, desk, options.clone()).await.ok();
+            tokio::task::yield_now().await;
+        }
     }
 
     pub(super) async fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown(Duration::ZERO).await;
         }
-        self.seats.lock().unwrap().greeted.clear();
+        self.seats.lock().unwrap().watching.clear();
     }
 
     pub(super) async fn wipe(&mut self) {
@@ -88,22 +93,18 @@ impl Handler for Desk {
         let life = desk.life;
         let mut tells = Vec::new();
         match request {
-            Request::Greet { life } => {
-                desk.greeted.insert(peer.id(), (peer.clone(), node_id(&peer.key(), life)));
-            }
-            Request::Ask { council, ask } => {
-                let Some((_, node)) = desk.greeted.get(&peer.id()) else {
-                    return Err(Fault::transient("greet first"));
-                };
-                let asker = Asker { key: peer.key(), node: *node };
+            Request::Who => {}
+            Request::Ask { life: theirs, council, ask } => {
+                desk.watching.insert(peer.id(), peer.clone());
+                let asker = Asker { key: peer.key(), node: node_id(&peer.key(), theirs) };
                 let seat = desk.seats.entry(council).or_insert_with(|| Seat::new(council, Quota::default()));
                 let answers = seat.answer(&asker, ask, &Ed25519).release(|_| Ok::<_, ()>(())).unwrap();
                 for answer in answers {
                     match answer.to {
                         To::Asker => tells.push(answer.tell),
                         To::Watchers => {
-                            let news = News { council, tell: answer.tell };
-                            for (other, _) in desk.greeted.values().filter(|(other, _)| other.id() != peer.id()) {
+                            let news = Push { life, council, tell: answer.tell };
+                            for other in desk.watching.values().filter(|other| other.id() != peer.id()) {
                                 let _ = other.push_value(&news);
                             }
                         }
@@ -115,6 +116,6 @@ impl Handler for Desk {
     }
 
     fn left(&self, peer: &Peer) {
-        self.0.lock().unwrap().greeted.remove(&peer.id());
+        self.0.lock().unwrap().watching.remove(&peer.id());
     }
 }
