@@ -14,6 +14,7 @@
 //! - An acceptor counts only while its storage has the life it was added with.
 //! - One process at a time has a device open.
 
+mod clock;
 mod error;
 mod folder;
 mod founding;
@@ -42,7 +43,7 @@ pub use news::{News, Subscription};
 
 use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::{
-    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey, Slot, clock,
+    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey, Slot,
 };
 use folder::Folder;
 use invitation::Invitation;
