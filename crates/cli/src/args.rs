@@ -2,6 +2,7 @@
 
 mod admin;
 mod audit;
+mod council;
 mod demo;
 mod lock;
 mod place;
@@ -11,6 +12,7 @@ mod work;
 
 pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use audit::{AuditArgs, AuditCommand};
+pub(crate) use council::{AcceptorsCommand, CouncilArgs, CouncilCommand};
 pub(crate) use demo::{DemoArgs, DemoWorkerArgs};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
@@ -62,6 +64,9 @@ pub(crate) enum Command {
 
     /// Run a command under a lock, and look after locks
     Lock(LockArgs),
+
+    /// Decide together, with no leader: who belongs to a council, and who decides for it
+    Council(CouncilArgs),
 
     /// Make, list and revoke API tokens for the daemon
     Token(TokenArgs),

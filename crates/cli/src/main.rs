@@ -7,6 +7,7 @@ mod admin;
 mod args;
 mod audit;
 mod config;
+mod council;
 mod demo;
 mod failure;
 mod lock;
@@ -44,6 +45,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::DemoWorker(command) => demo::work(command),
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
+        Command::Council(command) => council::run(command, args),
         Command::Admin(command) => admin::run(command, args),
         Command::Token(command) => token::run(command, args),
         Command::Audit(command) => audit::run(command, args),

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use holdoff_server::{Options, Reload, Server, Stopped};
 
 pub(crate) use log::start as start_log;
-pub(crate) use place::place;
+pub(crate) use place::{data_directory, place};
 use sections::Sections;
 
 use crate::args::{Args, ServeArgs};

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("council", &["policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
-    ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "server", "holdoff"]),
+    ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council", "server", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {
