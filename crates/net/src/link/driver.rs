@@ -1,5 +1,6 @@
 //! Keeps a link connected: connects, serves the connection until it is over, waits as the policy says.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,8 +102,9 @@ impl Driver {
             self.state.send_replace(State::Connecting);
             let opening = open(self.tls.clone(), &self.remote, &self.options);
             let opened = tokio::select! {
-                opened = opening => opened,
+                biased;
                 () = closing.cancelled() => break,
+                opened = opening => opened,
             };
             let cause = match opened {
                 Ok(opened) => self.serve(opened).await,
@@ -142,6 +144,7 @@ impl Driver {
         self.state.send_replace(State::Waiting(Waiting { since, next_try, cause: Arc::new(cause) }));
         if !pause.wait.is_zero() {
             tokio::select! {
+                biased;
                 () = self.closing.cancelled() => return false,
                 () = clock::sleep_until(until) => {}
             }
@@ -180,9 +183,10 @@ impl Driver {
         let departing = CancellationToken::new();
         let reading = read_all(reader, &live, &mut self.sounds, &departing);
         let leave = leave(&live, &departing, &self.closing, &self.state, &cut);
-        let ended = tokio::select! {
-            ended = connection::run(reading, writer) => ended,
-            () = leave => Ended::Left(Refusal::Leaving),
+        let (ended, farewell) = tokio::select! {
+            biased;
+            never = leave => match never {},
+            over = connection::run(reading, writer) => over,
         };
         let cause = match &ended {
             _ if departing.is_cancelled() => Cause::Refused(Refusal::Leaving),
@@ -191,6 +195,8 @@ impl Driver {
         };
         tracing::debug!(peer, why = %ended, "the connection is over");
         live.over(ended.to_string());
+        // Callers learn of it now, whether the peer can still hear a goodbye or not.
+        farewell.map(tokio::spawn);
         self.course.held(clock::since(began));
         cause
     }
@@ -203,8 +209,9 @@ async fn leave(
     closing: &CancellationToken,
     state: &watch::Sender<State>,
     cut: &Cut,
-) {
+) -> Infallible {
     let next = tokio::select! {
+        biased;
         () = closing.cancelled() => State::Closed,
         () = departing.cancelled() => {
             let now = clock::now();

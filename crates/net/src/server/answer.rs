@@ -98,7 +98,10 @@ impl Visit {
         let places = Arc::new(Semaphore::new(limits.max_in_flight));
         let max_payload = theirs.max_payload();
         let desk = Desk { peer: &peer, handler: &handler, tasks: &tasks, places, replies, max_payload };
-        let ended = connection::run(desk.read_all(reader), writer).await;
+        let (ended, farewell) = connection::run(desk.read_all(reader), writer).await;
+        if let Some(farewell) = farewell {
+            farewell.await;
+        }
         tracing::debug!(peer = peer.key().short(), why = %ended, "a peer has left");
     }
 }

@@ -77,9 +77,10 @@ impl Door {
                 (place, listener.accept().await)
             };
             let next = tokio::select! {
-                next = next => next,
+                biased;
                 () = self.leaving.cancelled() => return,
                 () = self.closed.cancelled() => return,
+                next = next => next,
             };
             match next {
                 (Ok(place), Ok((stream, address))) => {
