@@ -50,10 +50,13 @@ impl Ended {
     /// What the other side is told, if it can still hear it.
     fn farewell(&self) -> Option<Refusal> {
         match self {
-            Self::Malformed(Malformed::Truncated) | Self::Closed | Self::Bye(_) | Self::Failed(_) => None,
+            Self::Malformed(Malformed::Truncated)
+            | Self::Closed
+            | Self::Bye(_)
+            | Self::Failed(_)
+            | Self::Stalled(_) => None,
             Self::Malformed(_) => Some(Refusal::Malformed),
             Self::Silent(_) => Some(Refusal::Silent),
-            Self::Stalled(_) => None,
             Self::Left(reason) => Some(*reason),
         }
     }
@@ -222,15 +225,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     async fn leave(mut self, reason: Refusal, mut batch: BytesMut) -> Ended {
         // Whoever leaves in peace has said everything before; whoever is cut off hears no more than why.
-        while reason == Refusal::Leaving {
-            let frames = self.outbox.fill(&mut batch);
-            if frames == 0 {
-                break;
-            }
+        let is_in_peace = reason == Refusal::Leaving;
+        let mut frames = if is_in_peace { self.outbox.fill(&mut batch) } else { 0 };
+        while frames > 0 {
             if let Err(ended) = self.write(&batch, frames).await {
                 return ended;
             }
             batch.clear();
+            frames = self.outbox.fill(&mut batch);
         }
         let bye = Frame::Bye { reason }.to_bytes();
         let said = self.write(&bye, 1).await;

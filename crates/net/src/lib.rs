@@ -86,3 +86,8 @@ pub use typed::{decode, encode};
 
 #[cfg(test)]
 mod tests;
+
+/// The page for people, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/net.md")]
+struct DocsNet;

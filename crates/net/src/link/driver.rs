@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::FutureExt;
 use rustls::ClientConfig;
 use tokio::io::AsyncRead;
 use tokio::sync::{Notify, watch};
@@ -62,7 +62,7 @@ impl Waiting {
     }
 
     pub(super) fn status(&self) -> Status {
-        let next_try = self.next_try.map_or(Duration::ZERO, clock::until);
+        let next_try = self.next_try.map(clock::until);
         Status::Waiting { since: clock::since(self.since), next_try, why: self.cause.why() }
     }
 }
@@ -152,6 +152,8 @@ impl Driver {
         if !pause.on_demand {
             return true;
         }
+        // A wish from before is not one to try again.
+        let _ = self.wanted.notified().now_or_never();
         self.state.send_replace(State::AtRest);
         self.wait_until_wanted().await
     }

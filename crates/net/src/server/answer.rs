@@ -177,8 +177,7 @@ async fn answer(
     let frame = match &answer {
         Ok(reply) => Frame::Reply { id, payload: Payload(reply) }.to_bytes(),
         Err(Fault { is_transient, message }) => {
-            let message =
-                message.get(..message.floor_char_boundary(MAX_FAULT.min(max_payload))).unwrap_or_default();
+            let message = cut_to(MAX_FAULT.min(max_payload), message);
             Frame::Fault { id, is_transient: *is_transient, message }.to_bytes()
         }
     };
@@ -187,4 +186,11 @@ async fn answer(
     // If the peer is gone, so is its wish to know.
     let _ = replies.send(frame, bytes).await;
     drop(place);
+}
+
+/// The beginning of a text, of so many bytes at most.
+fn cut_to(most: usize, text: &str) -> &str {
+    let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+    let end = ends.take_while(|end| *end <= most).last().unwrap_or(0);
+    text.get(..end).unwrap_or_default()
 }

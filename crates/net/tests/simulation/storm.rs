@@ -31,8 +31,23 @@ struct Log {
 }
 
 impl Log {
-    fn line(&mut self, line: String) {
+    fn line(&mut self, line: &str) {
         self.lines.push(format!("{:?} {line}", turmoil::elapsed()));
+    }
+
+    /// How a call has ended.
+    fn note(&mut self, name: &str, number: u64, outcome: Result<u64, Error>) {
+        self.line(&format!("{name} {number} {}", outcome.as_ref().err().map_or("ok", word)));
+        match outcome {
+            Ok(echo) => {
+                assert_eq!(echo, number, "{name} has got another's reply");
+                self.answered += 1;
+            }
+            Err(Error::Unreachable { .. }) => self.unreachable += 1,
+            Err(Error::Deadline { .. }) => self.deadline += 1,
+            Err(Error::Lost { .. }) => self.lost += 1,
+            Err(error) => panic!("{name}: {error}"),
+        }
     }
 }
 
@@ -45,22 +60,10 @@ async fn call_all_the_time(name: &'static str, caller: u64, link: Link, log: Sha
         let began = turmoil::elapsed();
         let outcome = link.ask_within::<u64>(LIMIT, &number).await;
         assert!(
-            turmoil::elapsed() - began <= LIMIT + Duration::from_millis(2),
+            turmoil::elapsed() <= began + LIMIT + Duration::from_millis(2),
             "{name}'s call took too long"
         );
-        let mut log = log.lock().unwrap();
-        log.line(format!("{name} {number} {}", outcome.as_ref().err().map(word).unwrap_or("ok")));
-        match outcome {
-            Ok(echo) => {
-                assert_eq!(echo, number, "{name} has got another's reply");
-                log.answered += 1;
-            }
-            Err(Error::Unreachable { .. }) => log.unreachable += 1,
-            Err(Error::Deadline { .. }) => log.deadline += 1,
-            Err(Error::Lost { .. }) => log.lost += 1,
-            Err(error) => panic!("{name}: {error}"),
-        }
-        drop(log);
+        log.lock().unwrap().note(name, number, outcome);
         tokio::time::sleep(Duration::from_millis(rng.u64(1..60))).await;
     }
 }
@@ -81,7 +84,7 @@ async fn hear_everything(name: &'static str, mut hearing: Hearing, log: Shared) 
         let mut log = log.lock().unwrap();
         match heard {
             Heard::Connected => {
-                log.line(format!("{name} connected"));
+                log.line(&format!("{name} connected"));
                 // Whoever comes late to a connection has missed nothing: its pushes begin at the first.
                 expected = Some(0);
             }
