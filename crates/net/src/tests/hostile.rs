@@ -132,8 +132,10 @@ async fn off(is_on: &mut watch::Receiver<bool>) {
 async fn a_peer_that_is_silently_gone_is_noticed_on_both_sides() {
     let mut place = Place::open(ServerOptions { limits: impatient(), ..anyone() }, echo).await;
     let (remote, switch) = cable(&place.remote()).await;
-    let (link, mut hearing) =
-        Link::new(&new_key(), remote, LinkOptions { limits: impatient(), ..quick() }).unwrap();
+    // A try that goes into the dark must end, too.
+    let connect_timeout = Duration::from_secs(2);
+    let options = LinkOptions { limits: impatient(), connect_timeout, ..quick() };
+    let (link, mut hearing) = Link::new(&new_key(), remote, options).unwrap();
     assert_eq!(link.call(PING).await.unwrap(), PING);
     place.joined().await;
     switch.send_replace(false);

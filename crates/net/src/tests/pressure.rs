@@ -93,16 +93,22 @@ async fn pushes_to_a_slow_reader_are_dropped_counted_and_known_to_be_missing() {
         tokio::time::sleep(Duration::from_micros(100)).await;
     }
     assert_eq!(meter.of("pushes_dropped_total server"), 100);
-    // A peer that is slow to hear is as quick to be answered as any, once it reads.
-    for number in numbers {
-        let body = loop {
-            let body = raw.hear().await.unwrap();
-            if !matches!(Frame::read(&body), Ok(Frame::Alive)) {
-                break body;
-            }
-        };
-        let Ok(Frame::Push { number: heard, payload }) = Frame::read(&body) else { panic!("no push") };
-        assert_eq!((heard, payload.0.len()), (u64::try_from(number).unwrap(), 1 << 18));
+    for number in &numbers {
+        assert_eq!(next_push(&mut raw).await, (u64::try_from(*number).unwrap(), 1 << 18));
+    }
+    // There is room again, and the numbers show how many are missing.
+    peer.push(b"again").unwrap();
+    assert_eq!(next_push(&mut raw).await, (u64::try_from(numbers.len() + dropped).unwrap(), 5));
+}
+
+/// The number of the next push, and how long it is.
+async fn next_push(raw: &mut Raw) -> (u64, usize) {
+    loop {
+        let body = raw.hear().await.unwrap();
+        match Frame::read(&body) {
+            Ok(Frame::Push { number, payload }) => return (number, payload.0.len()),
+            other => assert_eq!(other, Ok(Frame::Alive)),
+        }
     }
 }
 
