@@ -31,7 +31,7 @@ pub trait Handler: Send + Sync + 'static {
     async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault>;
 
     /// Hears a message that wants no reply. One peer's messages come one after the other, in the order they were
-    /// sent, and nothing else is read from that peer meanwhile.
+    /// sent, and nothing else is read from that peer meanwhile. It runs to its end, as a call does.
     async fn told(&self, peer: &Peer, message: Bytes) {
         drop((peer, message));
     }

@@ -133,7 +133,7 @@ impl Desk<'_> {
         }
         match Frame::read(&body)? {
             Frame::Call { id, payload } => self.take(id, payload.part_of(&body)).await,
-            Frame::Tell { payload } => self.handler.told(self.peer, payload.part_of(&body)).await,
+            Frame::Tell { payload } => self.hear(payload.part_of(&body)).await,
             Frame::Alive => {}
             Frame::Bye { reason } => return Err(Ended::Bye(reason)),
             Frame::Hello { .. }
@@ -143,6 +143,13 @@ impl Desk<'_> {
             | Frame::Push { .. } => return Err(Malformed::OutOfTurn.into()),
         }
         Ok(())
+    }
+
+    /// Has a message heard before anything else is read. It is a task of its own, so that it is heard to its end also when
+    /// the connection ends before, and that a panic ends nothing else.
+    async fn hear(&self, message: Bytes) {
+        let (peer, handler) = (self.peer.clone(), self.handler.clone());
+        drop(self.tasks.spawn(async move { handler.told(&peer, message).await }).await);
     }
 
     /// Has a call answered. While as many are under way as may be, nothing more is read.

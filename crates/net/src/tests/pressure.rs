@@ -137,6 +137,7 @@ async fn pushes_that_are_not_listened_to_delay_no_reply() {
     drop(hearing);
     peer.push(b"to nobody").unwrap();
     assert_eq!(link.call(PING).await.unwrap(), PING);
+    assert_eq!(meter.of("pushes_dropped_total link"), 93);
 }
 
 /// Hears a message only when it may.

@@ -239,6 +239,42 @@ async fn a_shutdown_that_is_out_of_time_cuts_off_who_is_left() {
     assert!(matches!(error, Error::Lost { .. } | Error::Unreachable { .. }), "{error}");
 }
 
+/// Hears slowly, and says when it has; panics when it is told to.
+struct Listener(Arc<Semaphore>, mpsc::UnboundedSender<&'static str>);
+
+#[async_trait::async_trait]
+impl crate::Handler for Listener {
+    async fn call(&self, _: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        Ok(request)
+    }
+
+    async fn told(&self, _: &Peer, message: Bytes) {
+        assert_ne!(message, "panic", "this is part of the test");
+        self.1.send("begun").unwrap();
+        self.0.acquire().await.unwrap().forget();
+        self.1.send("heard").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_handler_has_begun_to_hear_it_hears_to_the_end() {
+    let (sender, mut said) = mpsc::unbounded_channel();
+    let (key, gate) = (new_key(), Arc::new(Semaphore::new(0)));
+    let handler = Arc::new(Listener(gate.clone(), sender));
+    let server = crate::Server::start(&key, "127.0.0.1:0", handler, anyone()).await.unwrap();
+    let remote = crate::Remote { key: key.public(), address: server.address().to_string() };
+    let (link, _hearing) = crate::Link::new(&new_key(), remote, quick()).unwrap();
+    link.tell(Bytes::from_static(b"panic")).await.unwrap();
+    link.tell(Bytes::from_static(b"news")).await.unwrap();
+    assert_eq!(soon(said.recv()).await, Some("begun"), "over the same connection");
+    let peers = server.peers();
+    assert_eq!(peers.len(), 1);
+    peers[0].cut();
+    super::support::until(|| server.peers().iter().all(|peer| peer.id() != peers[0].id())).await;
+    gate.add_permits(1);
+    assert_eq!(soon(said.recv()).await, Some("heard"));
+}
+
 #[tokio::test]
 async fn a_link_that_is_closed_gets_its_replies_first() {
     let (begun, mut beginnings) = mpsc::unbounded_channel();
