@@ -1,6 +1,6 @@
 //! One peer's visit: reads what it sends, has it answered, writes the answers.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,7 +43,8 @@ struct Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        self.handler.left(self.peer);
+        // If a panic of the handler is why the peer leaves, another must not end the process.
+        drop(catch_unwind(AssertUnwindSafe(|| self.handler.left(self.peer))));
     }
 }
 

@@ -239,6 +239,37 @@ async fn a_shutdown_that_is_out_of_time_cuts_off_who_is_left() {
     assert!(matches!(error, Error::Lost { .. } | Error::Unreachable { .. }), "{error}");
 }
 
+struct Clumsy;
+
+#[async_trait::async_trait]
+impl crate::Handler for Clumsy {
+    async fn call(&self, _: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        Ok(request)
+    }
+
+    fn joined(&self, peer: &Peer) {
+        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+    }
+
+    fn left(&self, peer: &Peer) {
+        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_at_a_peer_harms_no_other() {
+    let key = new_key();
+    let server = crate::Server::start(&key, "127.0.0.1:0", Clumsy, anyone()).await.unwrap();
+    let remote = crate::Remote { key: key.public(), address: server.address().to_string() };
+    let link = |role: &str| {
+        let options = LinkOptions { role: role.to_owned(), ..quick() };
+        crate::Link::new(&new_key(), remote.clone(), options).unwrap().0
+    };
+    assert!(link("unlucky").call(Bytes::from_static(b"x")).await.is_err());
+    assert_eq!(link("lucky").call(Bytes::from_static(b"x")).await.unwrap(), "x");
+    super::support::until(|| server.peers().is_empty()).await;
+}
+
 /// Hears slowly, and says when it has; panics when it is told to.
 struct Listener(Arc<Semaphore>, mpsc::UnboundedSender<&'static str>);
 
