@@ -14,7 +14,8 @@ const DASHBOARD: &str = "deploy/grafana/holdoff.json";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
 /// Whose metrics there are.
-const PREFIXES: [&str; 4] = ["holdoff_retry_", "holdoff_work_", "holdoff_lock_", "holdoff_server_"];
+const PREFIXES: [&str; 5] =
+    ["holdoff_retry_", "holdoff_net_", "holdoff_work_", "holdoff_lock_", "holdoff_server_"];
 
 /// A metric, as somebody says it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
