@@ -90,7 +90,9 @@ impl Proposer {
     /// in the network.
     pub(super) fn is_moved_by(&self, pair: &[Message; 2]) -> bool {
         let mut then = self.clone();
-        pair.iter().for_each(|answer| then.answer(answer));
+        for answer in pair {
+            then.answer(answer);
+        }
         std::mem::discriminant(&then.phase) != std::mem::discriminant(&self.phase)
     }
 

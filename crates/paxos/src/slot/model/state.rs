@@ -160,7 +160,9 @@ impl State {
             Action::ToLearner(pair) => self.applied.extend(self.learned(&pair)),
             Action::Crash(at, message) => {
                 self.crashes_left -= 1;
-                message.iter().for_each(|message| self.voters[at].hear(message));
+                if let Some(message) = message {
+                    self.voters[at].hear(&message);
+                }
                 self.voters[at].crash();
             }
             Action::Restart(at) => {
@@ -179,7 +181,9 @@ impl State {
 
     fn answer(&mut self, at: usize, pair: &[Message; 2]) {
         let proposer = &mut self.proposers[at];
-        pair.iter().for_each(|message| proposer.answer(message));
+        for message in pair {
+            proposer.answer(message);
+        }
         if let Phase::Accepting(accepting) = &proposer.phase {
             let vote = Vote { ballot: accepting.ballot(), value: *accepting.value() };
             self.network.insert(Message::Accept(vote));
