@@ -15,6 +15,8 @@ mod model;
 mod node;
 mod options;
 mod progress;
+#[cfg(test)]
+mod simulation;
 mod store;
 mod term;
 

@@ -7,7 +7,7 @@ use crate::{MAX_ACCEPTORS, NodeId, Slot, planted};
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Somebody wants something decided.
     pub(super) fn propose(&mut self, payload: Payload<V>) {
-        let output = match self.may_propose() {
+        let output = match self.may_propose(&payload) {
             Ok(term) => {
                 let slot = self.add(term, payload);
                 self.stream(slot);
@@ -19,7 +19,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.count_matched();
     }
 
-    fn may_propose(&self) -> Result<Term, Refusal> {
+    fn may_propose(&self, payload: &Payload<V>) -> Result<Term, Refusal> {
         let Role::Leader(leader) = &self.role else { return Err(Refusal::NotLeading(self.leader())) };
         if self.store.is_changing() {
             return Err(Refusal::Changing);
@@ -29,6 +29,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
         if self.store.last().0 - self.store.decided().0 >= self.options.undecided {
             return Err(Refusal::Full);
+        }
+        if matches!(payload, Payload::Configuration(to) if !self.store.configuration().is_beside(to)) {
+            return Err(Refusal::TooFar);
         }
         Ok(leader.term)
     }

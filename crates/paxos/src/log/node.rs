@@ -51,6 +51,9 @@ pub enum Refusal {
     /// Who decides is being changed.
     #[error("the configuration is being changed: ask again")]
     Changing,
+    /// More than one voter would come or go at once.
+    #[error("one voter comes or goes at a time")]
+    TooFar,
     /// Too much is undecided.
     #[error("too much is undecided: ask again")]
     Full,

@@ -26,6 +26,21 @@ pub(super) enum Action {
     Crash(usize),
 }
 
+/// What has happened before the exploration begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Past {
+    /// A node has come to lead by one other's vote, and said nothing to anybody yet.
+    Elected {
+        leader: usize,
+        by: usize,
+    },
+    /// Everybody has, and knows to be decided, what a leader has.
+    Settled(usize),
+    /// A leader has appended what reached nobody.
+    Alone(usize),
+    Restarted(usize),
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Sent {
     from: usize,
@@ -70,13 +85,49 @@ impl State {
             crashes_left: bounds.crashes,
             torn: false,
         };
-        for action in &bounds.past {
-            state.happen(action.clone());
+        for past in bounds.past {
+            state.has_happened(*past);
         }
         state.elections_left = bounds.elections;
         state.proposals_left = bounds.proposals;
         state.clear();
         state
+    }
+
+    fn has_happened(&mut self, past: Past) {
+        match past {
+            Past::Elected { leader, by } => {
+                self.network.clear();
+                self.run(leader);
+                self.hear_all(|sent| sent.to == by && matches!(sent.said, Message::Vote(_)));
+                self.hear_all(|sent| sent.from == by && matches!(sent.said, Message::Voted { .. }));
+                self.network.clear();
+            }
+            Past::Settled(leader) => {
+                for _ in 0..4 {
+                    self.step(leader, Input::Tick);
+                    self.hear_all(|sent| matches!(sent.said, Message::Append(_)));
+                    self.hear_all(|sent| matches!(sent.said, Message::Matched { .. }));
+                }
+            }
+            Past::Alone(leader) => {
+                self.happen(Action::Propose(leader));
+                self.network.clear();
+            }
+            Past::Restarted(at) => self.restart(at),
+        }
+    }
+
+    fn hear_all(&mut self, which: impl Fn(&Sent) -> bool) {
+        let numbers: Vec<_> =
+            self.network.iter().filter(|(_, sent)| which(sent)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.happen(Action::Hear(number));
+        }
+    }
+
+    fn restart(&mut self, at: usize) {
+        self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
     }
 
     pub(super) fn actions(&self, actions: &mut Vec<Action>) {
@@ -115,7 +166,7 @@ impl State {
             }
             Action::Crash(at) => {
                 self.crashes_left -= 1;
-                self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
+                self.restart(at);
             }
         }
     }
