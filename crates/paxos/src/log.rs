@@ -19,6 +19,8 @@ mod progress;
 mod simulation;
 mod store;
 mod term;
+#[cfg(test)]
+mod tests;
 
 pub use entry::{Entry, Payload, Snapshot};
 pub use message::{Append, Candidacy, Message};

@@ -16,7 +16,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Err(refusal) => Output::NotTaken(refusal),
         };
         self.outputs.push(output);
-        self.count_matched();
+        if self.store.configuration().majority() == 1 {
+            self.count_matched();
+        }
     }
 
     fn may_propose(&self, payload: &Payload<V>) -> Result<Term, Refusal> {
@@ -70,7 +72,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let Some(follower) = self.follower(from, term) else { return };
         follower.matched(slot.min(last));
         let more = follower.next <= last && follower.wants(follower.next, window);
-        self.count_matched();
+        if slot > self.store.decided() {
+            self.count_matched();
+        }
         if more {
             self.catch_up(from);
         }
@@ -99,14 +103,15 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let configuration = self.store.configuration();
         let mut has = [Slot(0); MAX_ACCEPTORS];
         let mut places = has.iter_mut();
-        if let Some(mine) = places.next().filter(|_| configuration.contains(self.me)) {
-            *mine = self.store.last();
+        let mine = configuration.contains(self.me).then(|| self.store.last());
+        let counts = |matched: &Slot| *matched >= leader.inherited || planted!(CommitInherited);
+        let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
+        for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {
+            *place = has;
         }
-        for (follower, has) in leader.followers.iter().zip(places) {
-            if follower.matched >= leader.inherited || planted!(CommitInherited) {
-                *has = follower.matched;
-            }
-        }
+        // The rest is 0: the order of the highest ones is all that matters.
+        let unused = places.len();
+        let Some(has) = has.get_mut(..MAX_ACCEPTORS - unused) else { return };
         has.sort_unstable();
         let decided = has.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();
         if decided > self.store.decided() {

@@ -5,6 +5,10 @@ use super::{Message, Options, Record, Store, Term};
 use crate::{Configuration, Held, NodeId, Slot, Tally};
 
 /// What comes to a node.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<V, S> {
     /// Time has passed.

@@ -14,7 +14,7 @@ type Said = Message<u8, ()>;
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {
     /// A node asks to lead, and its trial goes well.
     Run(usize),
@@ -188,7 +188,9 @@ impl State {
     fn step(&mut self, at: usize, input: Input<u8, ()>) {
         let disk = &mut self.disks[at];
         let stored = self.nodes[at].step(0, 0, input).release(|records| {
-            records.into_iter().for_each(|record| disk.apply(record));
+            for record in records {
+                disk.apply(record);
+            }
             Ok::<_, Infallible>(())
         });
         for output in stored.unwrap() {

@@ -106,7 +106,7 @@ impl Machine {
         let now_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         if self.node.leads().is_some() && now_us < QUIET_US {
             for _ in 0..around.chance().between(0, 3) {
-                let value = Truth::with(|truth| truth.new_value());
+                let value = Truth::with(Truth::new_value);
                 self.step(disk, Input::Propose(value), around);
             }
             if Truth::with(|truth| truth.may_change) && around.chance().happens(0.03) {

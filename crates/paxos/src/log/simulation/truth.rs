@@ -76,8 +76,8 @@ impl Truth {
             self.breaks(format!("{term:?} has two leaders, or one twice"));
         }
         let base = node.store().snapshot().last.slot;
-        let earlier = self.history.iter().filter(|(slot, (of, _))| **slot > base && *of < term);
-        let missing = earlier.filter(|(slot, (_, entry))| node.store().entry(**slot) != Some(entry)).next();
+        let mut earlier = self.history.iter().filter(|(slot, (of, _))| **slot > base && *of < term);
+        let missing = earlier.find(|(slot, (_, entry))| node.store().entry(**slot) != Some(entry));
         if let Some((slot, _)) = missing {
             self.breaks(format!("the leader of {term:?} has not what is decided in slot {slot}"));
         }
