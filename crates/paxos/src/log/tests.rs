@@ -1,5 +1,6 @@
 //! What a user of nodes notices, one thing at a time.
 
+mod garbage;
 mod table;
 
 use super::*;
