@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod acceptor;
 mod admin;
 mod audit;
 mod council;
@@ -10,6 +11,7 @@ mod serve;
 mod token;
 mod work;
 
+pub(crate) use acceptor::AcceptorArgs;
 pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use council::{AcceptorsCommand, CouncilArgs, CouncilCommand};
@@ -51,6 +53,9 @@ pub(crate) enum Command {
 
     /// Serve durable work over HTTP, and do it
     Serve(ServeArgs),
+
+    /// Decide for councils: keep promises and votes, over TLS, on a disk of its own
+    Acceptor(AcceptorArgs),
 
     /// See all of it alive: a daemon, traffic, and a target that misbehaves; leaves nothing behind
     Demo(DemoArgs),

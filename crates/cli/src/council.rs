@@ -61,7 +61,9 @@ async fn answer(args: &CouncilArgs, json: bool) -> Result<ExitCode, Failure> {
         CouncilCommand::Remove { member } => change::remove(&desk, member).await,
         CouncilCommand::Rotate => change::rotate(&desk).await,
         CouncilCommand::Acceptors(AcceptorsCommand::List) => acceptors::list(&desk).await,
-        CouncilCommand::Acceptors(AcceptorsCommand::Add { acceptor }) => acceptors::add(&desk, acceptor).await,
+        CouncilCommand::Acceptors(AcceptorsCommand::Add { acceptor }) => {
+            acceptors::add(&desk, acceptor).await
+        }
         CouncilCommand::Acceptors(AcceptorsCommand::Remove { acceptor }) => {
             acceptors::remove(&desk, acceptor).await
         }

@@ -3,6 +3,7 @@
 //! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
 //! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
 
+mod acceptor;
 mod admin;
 mod args;
 mod audit;
@@ -41,6 +42,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Policy(command) => policy::run(command, args),
         Command::Serve(command) => serve::run(command, args),
+        Command::Acceptor(command) => acceptor::run(command, args),
         Command::Demo(command) => demo::run(command, args),
         Command::DemoWorker(command) => demo::work(command),
         Command::Work(command) => work::run(command, args),

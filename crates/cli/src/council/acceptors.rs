@@ -32,7 +32,8 @@ pub(super) async fn list(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
 pub(super) fn print(acceptors: &[Watched], out: &mut impl Write) -> std::io::Result<()> {
     let mut table = Table::new(["acceptor", "how it is", "address"]);
     for watched in acceptors {
-        let address = AcceptorAddress { key: watched.acceptor.key, address: watched.acceptor.address.clone() };
+        let address =
+            AcceptorAddress { key: watched.acceptor.key, address: watched.acceptor.address.clone() };
         table.row([short(watched.id), in_words(&watched.health), address.to_string()]);
     }
     table.print(out)
@@ -71,7 +72,8 @@ pub(super) async fn add(desk: &Desk<'_>, address: &AcceptorAddress) -> Result<Ex
     let stranger = Key::generate().map_err(|error| Failure::Failed(error.to_string()))?;
     let options = LinkOptions::default();
     let met = tokio::time::timeout(desk.args.deadline, meet(&stranger, address, &options)).await;
-    let late = |_| Failure::Coded(TIME_WAS_UP, format!("{} has not answered; nothing is changed", address.address));
+    let late =
+        |_| Failure::Coded(TIME_WAS_UP, format!("{} has not answered; nothing is changed", address.address));
     change::submit(desk, Change::AddAcceptor(met.map_err(late)??), None).await
 }
 
@@ -87,7 +89,9 @@ pub(super) async fn remove(desk: &Desk<'_>, named: &str) -> Result<ExitCode, Fai
     let meant: Vec<_> = acceptors.iter().filter(|(id, acceptor)| is_meant(id, acceptor)).collect();
     match meant.as_slice() {
         [(id, _)] => change::submit(desk, Change::RemoveAcceptor(**id), None).await,
-        [] => Err(Failure::Failed(format!("{named} does not decide here: `holdoff council acceptors list` says who does"))),
+        [] => Err(Failure::Failed(format!(
+            "{named} does not decide here: `holdoff council acceptors list` says who does"
+        ))),
         _ => Err(Failure::Usage(format!("{named} may be several: name more digits of the id"))),
     }
 }

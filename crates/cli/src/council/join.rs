@@ -29,11 +29,13 @@ pub(super) async fn found(
     }
     let options = LinkOptions::default();
     let founding = Council::<Members>::found(directory, name, acceptors, &options);
-    let late = |_| Failure::Coded(TIME_WAS_UP, "not every acceptor has answered in time; nothing is founded".into());
+    let late =
+        |_| Failure::Coded(TIME_WAS_UP, "not every acceptor has answered in time; nothing is founded".into());
     let council = tokio::time::timeout(deadline, founding).await.map_err(late)??;
     let mut out = anstream::stdout();
     if json {
-        return Ok(writeln!(out, "{}", serde_json::json!({ "council": council.to_string() })).map(|()| ExitCode::SUCCESS)?);
+        return Ok(writeln!(out, "{}", serde_json::json!({ "council": council.to_string() }))
+            .map(|()| ExitCode::SUCCESS)?);
     }
     writeln!(out, "{council}")?;
     anstream::eprintln!(

@@ -67,7 +67,9 @@ fn in_words(applied: &Applied, out: &mut impl Write) -> std::io::Result<()> {
         let author = operation.author.short();
         match result {
             Ok(()) => writeln!(out, "slot {slot}: {author} {}", what(operation))?,
-            Err(why) => writeln!(out, "slot {slot}: {author} wanted: {}; it cannot be: {why}", what(operation))?,
+            Err(why) => {
+                writeln!(out, "slot {slot}: {author} wanted: {}; it cannot be: {why}", what(operation))?
+            }
         }
     }
     Ok(())

@@ -8,44 +8,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use holdoff_net::{Allow, Fault, Handler, Key, NotPushed, Peer, PeerId, Server, ServerOptions};
+use tokio::task::JoinHandle;
 
+use super::allowed::List;
 use super::protocol::ROLE;
-use super::{Limits, Reply, Request, Store, StoreError, Watcher, Writer};
+use super::{Allowed, BadList, Reply, Request, Settings, Stopped, Store, StoreError, Watcher, Writer};
 use crate::{Asker, Ed25519, NodeId, PublicKey, metrics, node_id};
 
 /// The name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
 /// The name of the key there.
 const KEY: &str = "acceptor.key";
+/// Connections of one key: a device, restarted now and then.
+const CONNECTIONS_WITH_KEY: usize = 16;
 /// How long the writer may take to end once nobody asks it any more.
 const LAST_COMMIT: Duration = Duration::from_secs(10);
-
-/// How an acceptor runs.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where it listens, such as `127.0.0.1:4747`; port 0 is any that is free.
-    pub listen: String,
-    /// Who may ask. Whoever may, takes part in the councils whose ids it knows.
-    pub allow: Allow,
-    /// Connections in all.
-    pub max_connections: usize,
-    /// Connections of one key.
-    pub max_connections_with_key: usize,
-    /// What all of it may cost.
-    pub limits: Limits,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            listen: "127.0.0.1:4747".to_owned(),
-            allow: Allow::anyone(),
-            max_connections: 1024,
-            max_connections_with_key: 16,
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// A running acceptor. Dropped, it cuts everybody off; what it has answered is on disk.
 #[derive(Debug)]
@@ -53,6 +30,17 @@ pub struct AcceptorService {
     server: Server,
     writer: Writer<Peer>,
     thread: thread::JoinHandle<()>,
+    _following: Option<Following>,
+}
+
+/// Goes by the list of keys until it is dropped.
+#[derive(Debug)]
+struct Following(JoinHandle<()>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Why an acceptor cannot start.
@@ -67,6 +55,15 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Others can reach it, and it was not said who of them may ask.
+    #[error(
+        "refusing to listen on {0}, which others can reach: say who may ask, by --allow FILE or `allow` under \
+         [acceptor], with a key on each line; or `anyone`, if whoever knows a council's id may take part in it"
+    )]
+    NotLoopback(SocketAddr),
+    /// The list of keys cannot be used.
+    #[error(transparent)]
+    Allowed(#[from] BadList),
     /// Its key cannot be read or made.
     #[error(transparent)]
     Key(#[from] holdoff_net::KeyFileError),
@@ -83,36 +80,39 @@ pub enum StartError {
 
 impl AcceptorService {
     /// Starts the acceptor of this directory, with the key and the store there; both are made if need be.
-    pub async fn start(directory: &Path, options: Options) -> Result<Self, StartError> {
-        let made = || {
-            let mut builder = std::fs::DirBuilder::new();
-            #[cfg(unix)]
-            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            builder.recursive(true).create(directory)
-        };
-        made()
-            .map_err(|source| StartError::Directory { directory: directory.display().to_string(), source })?;
+    pub async fn start(directory: &Path, settings: &Settings) -> Result<Self, StartError> {
+        make(directory).map_err(|source| {
+            let directory = directory.display().to_string();
+            StartError::Directory { directory, source }
+        })?;
         let key = Key::load_or_create(directory.join(KEY))?;
         // Opening mends what a crash has left, which takes a while if there is much.
         let path = directory.join(STORE);
         let opened = tokio::task::spawn_blocking(move || Store::open(&path)).await;
         let store = opened.map_err(|error| StartError::Thread(std::io::Error::other(error)))??;
-        Self::start_with(&key, store, options).await
+        Self::start_with(&key, store, settings).await
     }
 
     /// Starts an acceptor with this key on this store.
-    pub async fn start_with(key: &Key, store: Store, options: Options) -> Result<Self, StartError> {
-        let (writer, thread) = Writer::start(store, options.limits).map_err(StartError::Thread)?;
-        let server_options = ServerOptions {
-            allow: options.allow,
+    pub async fn start_with(key: &Key, store: Store, settings: &Settings) -> Result<Self, StartError> {
+        let list = match &settings.allow {
+            Some(Allowed::File(path)) => Some(List::open(path)?),
+            Some(Allowed::Anyone) => None,
+            None if settings.listen.ip().is_loopback() => None,
+            None => return Err(StartError::NotLoopback(settings.listen)),
+        };
+        let (writer, thread) = Writer::start(store, settings.limits).map_err(StartError::Thread)?;
+        let options = ServerOptions {
+            allow: list.as_ref().map_or_else(Allow::anyone, List::allow),
             roles: vec![ROLE.to_owned()],
-            max_connections: options.max_connections,
-            max_connections_with_key: options.max_connections_with_key,
+            max_connections: settings.max_connections,
+            max_connections_with_key: CONNECTIONS_WITH_KEY.min(settings.max_connections),
             ..ServerOptions::default()
         };
         let handler = Questions { writer: writer.clone() };
-        let server = Server::start(key, &options.listen, handler, server_options).await?;
-        Ok(Self { server, writer, thread })
+        let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
+        let _following = list.map(|list| Following(tokio::spawn(list.follow())));
+        Ok(Self { server, writer, thread, _following })
     }
 
     /// Where it listens.
@@ -140,9 +140,9 @@ impl AcceptorService {
         self.writer.health()
     }
 
-    /// Cuts off whoever is no longer on the list.
-    pub fn review(&self) {
-        self.server.review();
+    /// Waits until it has stopped answering, and says why.
+    pub async fn failed(&self) -> Stopped {
+        self.writer.ended().await
     }
 
     /// Takes in nothing new, answers what is under way, closes the store. Returns how many had to be cut off.
@@ -155,6 +155,14 @@ impl AcceptorService {
         }
         cut
     }
+}
+
+/// Makes a directory that only its owner may look into.
+fn make(directory: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(directory)
 }
 
 struct Questions {

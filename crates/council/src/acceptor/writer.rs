@@ -126,6 +126,12 @@ impl<W: Watcher> Writer<W> {
         answer.await.map_err(|_| self.shared.stopped())
     }
 
+    /// Waits until it has stopped, which it does only when its disk fails, and says why.
+    pub async fn ended(&self) -> Stopped {
+        self.queue.closed().await;
+        self.shared.stopped()
+    }
+
     /// A connection is there: what it fetches from now on, it watches.
     pub fn joined(&self, id: W::Id) {
         self.shared.watchers().joined(id);
