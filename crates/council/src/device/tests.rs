@@ -206,7 +206,8 @@ fn what_came_true_while_it_was_down_is_taken_back() {
     bench.promise(1);
     bench.accept_all();
     // Under another id somebody else's wish of an earlier life is the same: it is so already.
-    let mut bench = bench.restarted_with(Record::Submitted { id: id(2), wish: add(1), letter: None, born: Slot(0) });
+    let mut bench =
+        bench.restarted_with(Record::Submitted { id: id(2), wish: add(1), letter: None, born: Slot(0) });
     bench.step(Input::Tick);
     bench.promise(0);
     bench.promise(1);

@@ -45,8 +45,11 @@ impl Bench {
 
     fn device() -> Device<Members> {
         let [mine, others] = [[101; 32], [102; 32]].map(PublicKey::from_bytes);
-        let acceptor =
-            |number: u8| Acceptor { key: PublicKey::from_bytes([number; 32]), life: 1, address: "a:1".into() };
+        let acceptor = |number: u8| Acceptor {
+            key: PublicKey::from_bytes([number; 32]),
+            life: 1,
+            address: "a:1".into(),
+        };
         let mut members = Members::found(mine, "me", (201..204).map(acceptor)).unwrap();
         members.admit(others, "other");
         let state = Decided::new(COUNCIL, members);
