@@ -20,6 +20,8 @@ struct Bounds {
     /// How many times each node may ask to lead.
     elections: [u8; 3],
     proposals: u8,
+    /// How many times a voter is let go.
+    changes: u8,
     crashes: u8,
     /// What has happened before.
     past: &'static [Past],
@@ -63,6 +65,7 @@ impl Model for Bounds {
             Property::sometimes("decided", |_, state: &State| state.has_decided_a_value()),
             Property::sometimes("decided by another", |_, state: &State| state.has_inherited()),
             Property::sometimes("to be overwritten", |_, state: &State| state.has_conflict()),
+            Property::sometimes("changed", |_, state: &State| state.has_changed()),
             Property::sometimes("crashed", |bounds, state: &State| state.crashes_left < bounds.crashes),
         ]
     }
@@ -99,29 +102,44 @@ fn holds(name: &str, bounds: Bounds, never: &[&str]) {
 
 #[test]
 fn what_two_leaders_decide_is_one_history() {
-    let bounds = Bounds { elections: [1, 1, 0], proposals: 1, crashes: 1, past: &[], flaw: None };
-    holds("two terms, a value, a crash", bounds, &[]);
+    let bounds = Bounds { elections: [1, 1, 0], proposals: 1, changes: 0, crashes: 1, past: &[], flaw: None };
+    holds("two terms, a value, a crash", bounds, &["changed"]);
 }
 
 #[test]
 fn three_may_ask_to_lead() {
-    let bounds = Bounds { elections: [1, 1, 1], proposals: 0, crashes: 1, past: &[], flaw: None };
-    holds("three terms, a crash", bounds, &["decided"]);
+    let bounds = Bounds { elections: [1, 1, 1], proposals: 0, changes: 0, crashes: 1, past: &[], flaw: None };
+    holds("three terms, a crash", bounds, &["decided", "changed"]);
+}
+
+/// A leader whom all follow.
+const SETTLED: &[Past] = &[Past::Elected { leader: 0, by: 2 }, Past::Settled(0)];
+
+#[test]
+fn a_voter_is_let_go() {
+    let bounds =
+        Bounds { elections: [0, 1, 1], proposals: 0, changes: 1, crashes: 0, past: SETTLED, flaw: None };
+    holds("a voter is let go while others ask to lead", bounds, &["decided", "crashed"]);
+    let bounds =
+        Bounds { elections: [0, 1, 0], proposals: 0, changes: 1, crashes: 1, past: SETTLED, flaw: None };
+    holds("a voter is let go, another asks to lead, a crash", bounds, &["decided"]);
 }
 
 #[test]
 fn a_fork_is_mended() {
-    let bounds = Bounds { elections: [1, 1, 0], proposals: 0, crashes: 0, past: FORKED, flaw: None };
-    holds("a fork, then two terms more", bounds, &["crashed"]);
+    let bounds =
+        Bounds { elections: [1, 1, 0], proposals: 0, changes: 0, crashes: 0, past: FORKED, flaw: None };
+    holds("a fork, then two terms more", bounds, &["changed", "crashed"]);
 }
 
 #[test]
 #[ignore = "takes minutes: `cargo xtask soak` runs it"]
 fn more_leaders_more_values() {
-    let bounds = Bounds { elections: [2, 1, 0], proposals: 1, crashes: 0, past: &[], flaw: None };
-    holds("three terms, a value", bounds, &["crashed"]);
-    let bounds = Bounds { elections: [1, 1, 0], proposals: 2, crashes: 0, past: &[], flaw: None };
-    holds("two terms, two values", bounds, &["crashed"]);
-    let bounds = Bounds { elections: [1, 1, 0], proposals: 0, crashes: 1, past: FORKED, flaw: None };
-    holds("a fork, then two terms more, a crash", bounds, &[]);
+    let bounds = Bounds { elections: [2, 1, 0], proposals: 1, changes: 0, crashes: 0, past: &[], flaw: None };
+    holds("three terms, a value", bounds, &["changed", "crashed"]);
+    let bounds = Bounds { elections: [1, 1, 0], proposals: 2, changes: 0, crashes: 0, past: &[], flaw: None };
+    holds("two terms, two values", bounds, &["changed", "crashed"]);
+    let bounds =
+        Bounds { elections: [1, 1, 0], proposals: 0, changes: 0, crashes: 1, past: FORKED, flaw: None };
+    holds("a fork, then two terms more, a crash", bounds, &["changed"]);
 }

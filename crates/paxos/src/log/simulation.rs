@@ -97,7 +97,7 @@ fn one_history_under_any_seed() {
                 total.add(&ran);
             }
             Err(broken) => panic!(
-                "seed {seed}: {broken}\nreplay: HOLDOFF_PAXOS_SEED={seed} cargo test -p holdoff-paxos --lib one_history"
+                "seed {seed}: {broken}\nreplay: HOLDOFF_PAXOS_SEED={seed} cargo test -p holdoff-paxos --lib one_history_under"
             ),
         }
     }

@@ -4,7 +4,8 @@ use super::{Bounds, FORKED, explore};
 use crate::flaw::Flaw;
 
 fn found(flaw: Flaw) -> Vec<&'static str> {
-    let bounds = Bounds { elections: [1, 1, 0], proposals: 0, crashes: 0, past: FORKED, flaw: Some(flaw) };
+    let bounds =
+        Bounds { elections: [1, 1, 0], proposals: 0, changes: 0, crashes: 0, past: FORKED, flaw: Some(flaw) };
     let (states, found) = explore(bounds);
     println!("{flaw:?}: {states} states; {found:?}");
     found

@@ -12,6 +12,8 @@ use crate::{Configuration, NodeId, Slot};
 type Said = Message<u8, ()>;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+/// Who votes when one is let go.
+const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
 const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -21,6 +23,8 @@ pub(super) enum Action {
     /// A leader says what comes next.
     Beat(usize),
     Propose(usize),
+    /// A leader is asked to let the last voter go.
+    Change(usize),
     /// The message with this number arrives.
     Hear(u64),
     Crash(usize),
@@ -67,6 +71,7 @@ pub(super) struct State {
     elections_left: [u8; 3],
     proposals: u8,
     proposals_left: u8,
+    changes_left: u8,
     pub(super) crashes_left: u8,
     pub(super) torn: bool,
 }
@@ -82,6 +87,7 @@ impl State {
             elections_left: [u8::MAX; 3],
             proposals: 0,
             proposals_left: u8::MAX,
+            changes_left: bounds.changes,
             crashes_left: bounds.crashes,
             torn: false,
         };
@@ -141,6 +147,9 @@ impl State {
             if self.proposals_left > 0 && node.is_ready() {
                 actions.push(Action::Propose(at));
             }
+            if self.changes_left > 0 && node.is_ready() {
+                actions.push(Action::Change(at));
+            }
             if self.crashes_left > 0 {
                 actions.push(Action::Crash(at));
             }
@@ -159,6 +168,10 @@ impl State {
                 self.proposals_left -= 1;
                 self.proposals += 1;
                 self.step(at, Input::Propose(self.proposals));
+            }
+            Action::Change(at) => {
+                self.changes_left -= 1;
+                self.step(at, Input::Change(Configuration::new(STAYING).unwrap()));
             }
             Action::Hear(number) => {
                 let Some(Sent { from, to, said }) = self.network.get(&number).cloned() else { return };
@@ -241,7 +254,13 @@ impl State {
             Message::Vote(asked) => asked.trial || asked.term > promised,
             Message::Append(append) => append.term >= promised,
             Message::Install { term, .. } => *term >= promised,
-            Message::Voted { term, granted, .. } => *granted && node.leads().is_none() && promised == *term,
+            Message::Voted { trial, term, granted, .. } => {
+                let waits = |role: &Role| {
+                    matches!(role, Role::Candidate { trial: of_trial, term: of, .. }
+                    if (of_trial, of) == (trial, term))
+                };
+                *granted && waits(&node.role)
+            }
             Message::Matched { term, .. } | Message::Behind { term, .. } => node.leads() == Some(*term),
             Message::Refused { .. } => false,
         }
@@ -282,7 +301,7 @@ impl State {
         self.decided.values().all(|(_, entry)| match entry.payload {
             Payload::Value(value) => (1..=self.proposals).contains(&value),
             Payload::Barrier => true,
-            Payload::Configuration(_) => false,
+            Payload::Configuration(ref configuration) => configuration.acceptors() == STAYING,
         })
     }
 
@@ -308,6 +327,11 @@ impl State {
         self.decided.iter().any(|(slot, (_, entry))| {
             self.disks.iter().filter_map(|disk| disk.entry(*slot)).any(|there| there != entry)
         })
+    }
+
+    /// Somebody leads those who stay.
+    pub(super) fn has_changed(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_ready() && node.store().configuration().acceptors() == STAYING)
     }
 
     /// Something was decided in a later term than it was written in.
