@@ -107,7 +107,9 @@ fn current(is_current: bool) -> ExitCode {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotInvited(_) => Self::Coded(TIME_WAS_UP, error.to_string()),
+            Error::NotInvited(_) | Error::Net(holdoff_net::Error::Deadline { .. }) => {
+                Self::Coded(TIME_WAS_UP, error.to_string())
+            }
             _ => Self::Failed(error.to_string()),
         }
     }
