@@ -45,6 +45,7 @@ mod configuration;
 pub mod flaw;
 mod held;
 mod id;
+pub mod log;
 pub mod slot;
 
 pub use ballot::Ballot;

@@ -1,0 +1,99 @@
+//! The log's votes and decisions, in every order in which they can happen: the types of this module under stateright.
+//!
+//! Three voters, one entry to a message, elections and proposals as the bounds say. The network is a set that only
+//! grows. A node may lose its memory between any two steps. Time stands still, and every patience is nothing: whoever
+//! may run out of it may at any moment, and nobody refuses for having heard of a leader.
+
+mod mutants;
+mod state;
+
+use std::collections::BTreeSet;
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::flaw::Flaw;
+use state::{Action, State};
+
+/// How much may happen.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// How many times each node may ask to lead.
+    elections: [u8; 3],
+    proposals: u8,
+    crashes: u8,
+    /// What has happened before.
+    past: Vec<Action>,
+    flaw: Option<Flaw>,
+}
+
+impl Bounds {
+    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
+        match self.flaw {
+            Some(flaw) => flaw.plant(run),
+            None => run(),
+        }
+    }
+}
+
+impl Model for Bounds {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.actions(actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        self.within(|| next.happen(action));
+        next.clear();
+        (next != *last).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("agreement", |_, state: &State| !state.torn),
+            Property::always("validity", |_, state: &State| state.is_valid()),
+            Property::always("acknowledged is in the log", |_, state: &State| state.leaders_have_all()),
+            Property::always("one leader per term", |_, state: &State| state.has_one_leader_per_term()),
+            Property::sometimes("decided", |_, state: &State| state.has_decided_a_value()),
+            Property::sometimes("decided by another", |_, state: &State| state.has_inherited()),
+            Property::sometimes("to be overwritten", |_, state: &State| state.has_conflict()),
+            Property::sometimes("crashed", |_, state: &State| state.crashes_left == 0),
+        ]
+    }
+}
+
+/// Explores everything within the bounds, or until one of these goes wrong, and says what did.
+fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
+    let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement", "acknowledged is in the log"]));
+    let properties = bounds.properties();
+    let checker = bounds.checker().finish_when(enough).threads(1).spawn_dfs().join();
+    let is_wrong = |property: &Property<Bounds>| {
+        let found = checker.discovery(property.name).is_some();
+        found == matches!(property.expectation, stateright::Expectation::Always)
+    };
+    let wrong = properties.iter().filter(|property| is_wrong(property)).map(|property| property.name);
+    (checker.unique_state_count(), wrong.collect())
+}
+
+#[test]
+fn zz_measure() {
+    for (elections, proposals, crashes) in [
+        ([1, 0, 0], 1, 0),
+        ([1, 1, 0], 0, 0),
+        ([1, 1, 0], 1, 0),
+        ([1, 1, 0], 1, 1),
+        ([2, 1, 0], 0, 0),
+        ([1, 1, 1], 0, 0),
+        ([2, 1, 0], 1, 0),
+    ] {
+        let start = std::time::Instant::now();
+        let found = explore(Bounds { elections, proposals, crashes, past: Vec::new(), flaw: None });
+        println!("{elections:?} {proposals} {crashes}: {found:?} {:?}", start.elapsed());
+    }
+}
