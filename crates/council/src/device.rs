@@ -174,6 +174,11 @@ impl<M: Machine> Device<M> {
         self.pending.keys().copied()
     }
 
+    /// Whether it has something to hand in beside its operations: a letter, or a snapshot.
+    pub fn has_errands(&self) -> bool {
+        self.hand_in.is_some() || self.letters().next().is_some()
+    }
+
     /// How long a question and its answer take, as measured.
     pub fn round_trip_us(&self) -> u64 {
         self.round_trip.estimate_us()

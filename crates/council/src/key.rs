@@ -1,36 +1,11 @@
 //! Keys and signatures, as far as a pure core must know them.
 
-use std::fmt;
+use holdoff_net::{Key, PublicKey, Signature};
 
-use serde::{Deserialize, Serialize};
+/// What signatures of councils are for: one made for something else is worth nothing here.
+const CONTEXT: &[u8] = b"holdoff council";
 
-/// A member's or an acceptor's Ed25519 key: who it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PublicKey([u8; 32]);
-
-impl PublicKey {
-    /// The key of these bytes.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// Its bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// What a key has signed something with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Signature(pub [u8; 32], pub [u8; 32]);
-
-/// Signs for one member, and checks what any has signed.
+/// Signs for one member.
 ///
 /// A trait, for simulations sign a million times.
 pub trait Signer {
@@ -45,4 +20,24 @@ pub trait Signer {
 pub trait Verifier {
     /// Whether it is this key's signature of this.
     fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool;
+}
+
+impl Signer for Key {
+    fn public(&self) -> PublicKey {
+        Key::public(self)
+    }
+
+    fn sign(&self, message: &[u8]) -> Signature {
+        Key::sign(self, CONTEXT, message)
+    }
+}
+
+/// Checks signatures of [`Key`]s: strictly, by Ed25519.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ed25519;
+
+impl Verifier for Ed25519 {
+    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+        by.verify(CONTEXT, message, signature)
+    }
 }

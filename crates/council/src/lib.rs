@@ -1,12 +1,16 @@
 //! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
 
+pub mod acceptor;
+mod clock;
 mod device;
 #[cfg(any(test, feature = "flaws"))]
 pub mod flaw;
 mod id;
 mod key;
 pub mod machine;
+pub mod metrics;
 mod operation;
+pub mod runtime;
 mod seat;
 #[cfg(test)]
 mod simulation;
@@ -15,9 +19,10 @@ mod value;
 mod wire;
 
 pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
+pub use holdoff_net::{PublicKey, Signature};
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
-pub use key::{PublicKey, Signature, Signer, Verifier};
+pub use key::{Ed25519, Signer, Verifier};
 pub use operation::Operation;
 pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
 pub use state::{Applied, Decided, Ended};

@@ -57,6 +57,13 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The change that an operation's body holds.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        postcard::from_bytes(body).ok()
+    }
+}
+
 /// As many members as a council may have.
 const MAX_MEMBERS: usize = 1000;
 /// The longest name of a member, and address of an acceptor, in bytes.

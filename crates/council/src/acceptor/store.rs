@@ -1,0 +1,297 @@
+//! What an acceptor has on disk.
+//!
+//! One file, and one transaction for whatever is stored at once: it is there as a whole after a crash, or
+//! not at all. Rows are found by the council, then by the slot:
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `acceptor` | `format`, `life` | a number |
+//! | `councils` | council | nothing |
+//! | `promises` | council, slot | a ballot |
+//! | `votes` | council, slot | a ballot and a value |
+//! | `snapshots` | council | a slot and the state after it |
+//! | `letters` | council, key, operation | a message |
+//!
+//! Promises and votes lie apart, so that a promise does not write a large value again.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use holdoff_paxos::Slot;
+use holdoff_paxos::slot::{Record, Vote};
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value};
+
+type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+const ACCEPTOR: TableDefinition<'static, &'static str, u64> = TableDefinition::new("acceptor");
+const COUNCILS: Rows = TableDefinition::new("councils");
+const PROMISES: Rows = TableDefinition::new("promises");
+const VOTES: Rows = TableDefinition::new("votes");
+const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
+const LETTERS: Rows = TableDefinition::new("letters");
+
+/// The form of the tables. A release reads its own and earlier ones.
+const FORMAT: u64 = 1;
+/// As much as is kept in memory of the file.
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
+
+/// The disk of one acceptor.
+///
+/// Whoever was told that writing failed must not use it again, and cannot: what is on disk is not known
+/// then, and another try could answer for what is not there. A new process finds out.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+    life: u64,
+    councils: HashSet<CouncilId>,
+    failed: Option<StoreError>,
+}
+
+/// Why the disk cannot be used. It is not used again.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Somebody else has it open.
+    #[error("another process has this acceptor's store open: stop that one, or use another directory")]
+    InUse,
+    /// It was written by a later release.
+    #[error(
+        "the acceptor's store has format {0}, and this release reads up to {FORMAT}: use a later release"
+    )]
+    Later(u64),
+    /// The disk has failed, or what is on it makes no sense.
+    #[error(
+        "the acceptor's disk has failed: {0}. It answers nobody until it is started again; if the disk is \
+         lost, start it on an empty directory and let its councils replace it"
+    )]
+    Disk(String),
+}
+
+impl StoreError {
+    fn disk(error: impl Into<redb::Error>) -> Self {
+        match error.into() {
+            redb::Error::DatabaseAlreadyOpen => Self::InUse,
+            error => Self::Disk(error.to_string()),
+        }
+    }
+}
+
+impl Store {
+    /// Opens the store in this file, or makes it.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let life = getrandom::u64().map_err(|error| StoreError::Disk(error.to_string()))?;
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let in_file = |error: std::io::Error| StoreError::Disk(format!("{}: {error}", path.display()));
+        let file = options.open(path).map_err(in_file)?;
+        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_file(file);
+        let store = Self::take_up(opened.map_err(StoreError::disk)?, life)?;
+        sync_directory(path).map_err(in_file)?;
+        Ok(store)
+    }
+
+    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    pub fn open_with(backend: impl StorageBackend, life: u64) -> Result<Self, StoreError> {
+        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend);
+        Self::take_up(opened.map_err(StoreError::disk)?, life)
+    }
+
+    fn take_up(database: Database, fresh: u64) -> Result<Self, StoreError> {
+        let (life, councils) = match read_life(&database)? {
+            Some(life) => (life, read_councils(&database)?),
+            None => (begin(&database, fresh).map_err(StoreError::disk)?, HashSet::new()),
+        };
+        Ok(Self { database, life, councils, failed: None })
+    }
+
+    /// Which life of the storage this is, drawn when it was made. Who lost the disk has another one.
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// How many councils have something here.
+    pub fn councils(&self) -> usize {
+        self.councils.len()
+    }
+
+    /// Whether a council has something here.
+    pub fn knows(&self, council: &CouncilId) -> bool {
+        self.councils.contains(council)
+    }
+
+    /// Stores all of it at once. When this returns it is on disk.
+    pub fn write(&mut self, batch: impl IntoIterator<Item = (CouncilId, Stored)>) -> Result<(), StoreError> {
+        self.usable()?;
+        let mut new = HashSet::new();
+        let written = self.transact(batch, &mut new);
+        self.councils.extend(new);
+        written.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn transact(
+        &self,
+        batch: impl IntoIterator<Item = (CouncilId, Stored)>,
+        new: &mut HashSet<CouncilId>,
+    ) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(StoreError::disk)?;
+        for (council, stored) in batch {
+            if !self.knows(&council) && new.insert(council) {
+                insert(&transaction, COUNCILS, &council.0, &[])?;
+            }
+            put(&transaction, council, stored)?;
+        }
+        transaction.commit().map_err(StoreError::disk)
+    }
+
+    /// Everything that is stored of a council, in an order in which a seat can take it up.
+    pub fn load(&self, council: CouncilId) -> Result<Vec<Stored>, StoreError> {
+        self.usable()?;
+        let mut found = Vec::new();
+        if !self.knows(&council) {
+            return Ok(found);
+        }
+        self.each(SNAPSHOTS, council, |_, value| Ok(found.push(Stored::Snapshot(decode(value)?))))?;
+        self.each(PROMISES, council, |key, value| {
+            Ok(found.push(Stored::Slot(read_slot(key)?, Record::Promised(decode(value)?))))
+        })?;
+        self.each(VOTES, council, |key, value| {
+            let vote: Vote<Value> = decode(value)?;
+            Ok(found.push(Stored::Slot(read_slot(key)?, Record::Accepted(vote))))
+        })?;
+        self.each(LETTERS, council, |key, value| {
+            let (to, id): (PublicKey, OperationId) = decode(key)?;
+            Ok(found.push(Stored::Letter(to, id, value.to_vec().into())))
+        })?;
+        Ok(found)
+    }
+
+    /// The rows of a council in a table that has such, by what follows the council in the key.
+    fn each(
+        &self,
+        rows: Rows,
+        council: CouncilId,
+        mut take: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let transaction = self.database.begin_read().map_err(StoreError::disk)?;
+        let table = transaction.open_table(rows).map_err(StoreError::disk)?;
+        for row in table.range(council.0.as_slice()..).map_err(StoreError::disk)? {
+            let (key, value) = row.map_err(StoreError::disk)?;
+            let Some(rest) = key.value().strip_prefix(council.0.as_slice()) else { break };
+            take(rest, value.value())?;
+        }
+        Ok(())
+    }
+
+    fn usable(&self) -> Result<(), StoreError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// A new file is there after a crash only once its directory says so.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if cfg!(unix) { std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
+}
+
+fn read_life(database: &Database) -> Result<Option<u64>, StoreError> {
+    let transaction = database.begin_read().map_err(StoreError::disk)?;
+    let table = match transaction.open_table(ACCEPTOR) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        opened => opened.map_err(StoreError::disk)?,
+    };
+    let number = |name| {
+        let row = table.get(name).map_err(StoreError::disk)?;
+        row.map(|row| row.value()).ok_or_else(|| StoreError::Disk(format!("it has no {name}")))
+    };
+    match number("format")? {
+        1..=FORMAT => number("life").map(Some),
+        later => Err(StoreError::Later(later)),
+    }
+}
+
+/// Makes all tables, so that reading finds them.
+fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut acceptor = transaction.open_table(ACCEPTOR)?;
+        acceptor.insert("format", FORMAT)?;
+        acceptor.insert("life", life)?;
+        for rows in [COUNCILS, PROMISES, VOTES, SNAPSHOTS, LETTERS] {
+            transaction.open_table(rows)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(life)
+}
+
+fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> {
+    let transaction = database.begin_read().map_err(StoreError::disk)?;
+    let table = transaction.open_table(COUNCILS).map_err(StoreError::disk)?;
+    let mut councils = HashSet::new();
+    for row in table.iter().map_err(StoreError::disk)? {
+        let (key, _) = row.map_err(StoreError::disk)?;
+        councils.insert(decode(key.value())?);
+    }
+    Ok(councils)
+}
+
+fn put(transaction: &WriteTransaction, council: CouncilId, stored: Stored) -> Result<(), StoreError> {
+    match stored {
+        Stored::Slot(slot, Record::Promised(ballot)) => {
+            insert(transaction, PROMISES, &slot_key(council, slot), &encode(&ballot)?)
+        }
+        Stored::Slot(slot, Record::Accepted(vote)) => {
+            insert(transaction, VOTES, &slot_key(council, slot), &encode(&vote)?)
+        }
+        Stored::Snapshot(snapshot) => compact(transaction, council, &snapshot),
+        Stored::Letter(to, id, message) => {
+            insert(transaction, LETTERS, &[&council.0[..], to.as_bytes(), &id.0].concat(), &message)
+        }
+    }
+}
+
+/// Keeps a snapshot, and forgets what it stands for.
+fn compact(
+    transaction: &WriteTransaction,
+    council: CouncilId,
+    snapshot: &Snapshot,
+) -> Result<(), StoreError> {
+    let (first, last) = (slot_key(council, Slot(0)), slot_key(council, snapshot.slot));
+    for rows in [PROMISES, VOTES] {
+        let mut table = transaction.open_table(rows).map_err(StoreError::disk)?;
+        table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
+    }
+    insert(transaction, SNAPSHOTS, &council.0, &encode(snapshot)?)
+}
+
+fn insert(transaction: &WriteTransaction, rows: Rows, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    let mut table = transaction.open_table(rows).map_err(StoreError::disk)?;
+    table.insert(key, value).map(drop).map_err(StoreError::disk)
+}
+
+fn slot_key(council: CouncilId, slot: Slot) -> Vec<u8> {
+    // The highest byte first: the order of the keys is that of the slots.
+    [&council.0[..], &slot.0.to_be_bytes()].concat()
+}
+
+fn read_slot(key: &[u8]) -> Result<Slot, StoreError> {
+    let bytes = key.try_into().map_err(|_| StoreError::Disk("a key has a wrong length".to_owned()))?;
+    Ok(Slot(u64::from_be_bytes(bytes)))
+}
+
+fn encode(what: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    postcard::to_allocvec(what).map_err(|error| StoreError::Disk(error.to_string()))
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
+    postcard::from_bytes(bytes).map_err(|error| StoreError::Disk(format!("a row cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Every metric of this crate: names, help, and where they are counted.
+//!
+//! Labels are words of ours: never a council, a key or an operation.
+
+use std::time::Duration;
+
+use metrics::{counter, describe_counter, describe_histogram, histogram};
+
+use crate::{Counts, Outcome};
+
+const ATTEMPTS: &str = "holdoff_council_attempts_total";
+const REBUILDS: &str = "holdoff_council_rebuilds_total";
+const LOST_SLOTS: &str = "holdoff_council_lost_slots_total";
+const PREEMPTIONS: &str = "holdoff_council_preemptions_total";
+const WAITS: &str = "holdoff_council_waits_total";
+const WAITED: &str = "holdoff_council_waited_seconds_total";
+const ASKED_AGAIN: &str = "holdoff_council_asked_again_total";
+const SLOTS: &str = "holdoff_council_slots_total";
+const SLOT_SECONDS: &str = "holdoff_council_slot_seconds";
+const BATCH_SIZE: &str = "holdoff_council_batch_size";
+const OPERATIONS: &str = "holdoff_council_operations_total";
+const OPERATION_SECONDS: &str = "holdoff_council_operation_seconds";
+const FORGED: &str = "holdoff_council_forged_total";
+const REFUSED: &str = "holdoff_council_refused_total";
+
+/// Gives every metric its help text. Call it once, after the recorder is installed.
+pub fn describe() {
+    let seconds = metrics::Unit::Seconds;
+    describe_counter!(ATTEMPTS, "ballots that devices have begun");
+    describe_counter!(REBUILDS, "operations built again because somebody else was first");
+    describe_counter!(LOST_SLOTS, "slots lost in which an own value was proposed");
+    describe_counter!(PREEMPTIONS, "attempts ended by a higher ballot, by phase");
+    describe_counter!(WAITS, "waits after somebody stood in the way");
+    describe_counter!(WAITED, seconds, "how long these were to be");
+    describe_counter!(ASKED_AGAIN, "rounds of questions repeated because too few answered");
+    describe_counter!(SLOTS, "slots carried out, by who put their value together");
+    describe_histogram!(SLOT_SECONDS, seconds, "from the first question about a slot to its own decision");
+    describe_histogram!(BATCH_SIZE, "operations in slots that this device put together");
+    describe_counter!(OPERATIONS, "operations that ended, by outcome");
+    describe_histogram!(OPERATION_SECONDS, seconds, "how long operations took, by outcome");
+    describe_counter!(FORGED, "values and snapshots reported that nobody has signed or agreed to");
+    describe_counter!(REFUSED, "questions that acceptors refused");
+}
+
+pub(crate) fn counted(before: &Counts, now: &Counts) {
+    let grown = |count: fn(&Counts) -> u64| count(now).saturating_sub(count(before));
+    let slots = grown(|counts| counts.slots);
+    let own = grown(|counts| counts.own_slots);
+    counter!(ATTEMPTS).increment(grown(|counts| counts.ballots));
+    counter!(REBUILDS).increment(grown(|counts| counts.rebuilds));
+    counter!(LOST_SLOTS).increment(grown(|counts| counts.lost_slots));
+    counter!(PREEMPTIONS, "phase" => "preparing").increment(grown(|counts| counts.preempted_preparing));
+    counter!(PREEMPTIONS, "phase" => "accepting").increment(grown(|counts| counts.preempted_accepting));
+    counter!(WAITS).increment(grown(|counts| counts.waits));
+    counter!(WAITED).increment(now.waited_us / 1_000_000 - before.waited_us / 1_000_000);
+    counter!(ASKED_AGAIN).increment(grown(|counts| counts.asked_again));
+    counter!(SLOTS, "author" => "self").increment(own);
+    counter!(SLOTS, "author" => "other").increment(slots.saturating_sub(own));
+    counter!(FORGED).increment(grown(|counts| counts.forged));
+    counter!(REFUSED).increment(grown(|counts| counts.refused));
+}
+
+pub(crate) fn slot_took(took: Duration) {
+    histogram!(SLOT_SECONDS).record(took.as_secs_f64());
+}
+
+pub(crate) fn batch(operations: usize) {
+    histogram!(BATCH_SIZE).record(f64::from(u32::try_from(operations).unwrap_or(u32::MAX)));
+}
+
+pub(crate) fn ended(outcome: &Outcome, took: Option<Duration>) {
+    let outcome = match outcome {
+        Outcome::Committed(_) => "committed",
+        Outcome::NotCommitted(_) => "not_committed",
+        Outcome::Unknown => "unknown",
+        Outcome::Invalid(_) => "invalid",
+    };
+    counter!(OPERATIONS, "outcome" => outcome).increment(1);
+    if let Some(took) = took {
+        histogram!(OPERATION_SECONDS, "outcome" => outcome).record(took.as_secs_f64());
+    }
+}

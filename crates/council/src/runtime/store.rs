@@ -1,0 +1,260 @@
+//! What a device has on disk.
+//!
+//! One file, and one transaction for all that a step stores: it is there as a whole after a crash, or not at all.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `numbers` | `format`, `life` | a number |
+//! | `about` | `council`, `key` | which council, and by which of its keys the device goes |
+//! | `pending` | operation | a wish, its letter, the slot it was born after |
+//! | `attempts` | slot | the highest attempt |
+//! | `applied` | slot | a value, since the snapshot |
+//! | `snapshot` | nothing | a slot and the state after it |
+//! | `letters` | operation | a letter that is to be posted |
+
+use std::path::Path;
+
+use holdoff_paxos::Slot;
+use holdoff_paxos::slot::Attempt;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Error;
+use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Snapshot, Value};
+
+type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
+type Slots = TableDefinition<'static, u64, &'static [u8]>;
+
+const NUMBERS: TableDefinition<'static, &'static str, u64> = TableDefinition::new("numbers");
+const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
+const PENDING: Rows = TableDefinition::new("pending");
+const ATTEMPTS: TableDefinition<'static, u64, u64> = TableDefinition::new("attempts");
+const APPLIED: Slots = TableDefinition::new("applied");
+const SNAPSHOT: Rows = TableDefinition::new("snapshot");
+const LETTERS: Rows = TableDefinition::new("letters");
+
+/// The form of the tables. A release reads its own and earlier ones.
+const FORMAT: u64 = 1;
+/// As much as is kept in memory of the file.
+const CACHE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The disk of one device. Who has it open keeps everybody else out.
+#[derive(Debug)]
+pub(super) struct Store {
+    database: Database,
+    life: u64,
+}
+
+/// What a device's disk says about it.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) council: CouncilId,
+    /// By which of its keys it went last.
+    pub(super) key: PublicKey,
+}
+
+impl Store {
+    /// Opens the store in this file, or makes an empty one.
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let fresh = getrandom::u64().map_err(|error| Error::Disk(error.to_string()))?;
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let in_file = |error: std::io::Error| Error::Disk(format!("{}: {error}", path.display()));
+        let file = options.open(path).map_err(in_file)?;
+        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_file(file);
+        let database = opened.map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => Error::InUse(path.to_owned()),
+            error => disk(error),
+        })?;
+        let life = match read_life(&database)? {
+            Some(life) => life,
+            None => begin(&database, fresh).map_err(disk)?,
+        };
+        super::folder::sync_parent(path).map_err(in_file)?;
+        Ok(Self { database, life })
+    }
+
+    /// Which life of the storage this is, drawn when it was made.
+    pub(super) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Which council this is a device of; `None` if of none yet.
+    pub(super) fn about(&self) -> Result<Option<About>, Error> {
+        let transaction = self.database.begin_read().map_err(disk)?;
+        let table = transaction.open_table(ABOUT).map_err(disk)?;
+        let (council, key) = (table.get("council").map_err(disk)?, table.get("key").map_err(disk)?);
+        let (Some(council), Some(key)) = (council, key) else { return Ok(None) };
+        Ok(Some(About { council: decode(council.value())?, key: decode(key.value())? }))
+    }
+
+    /// Begins as a device of a council, in this state.
+    pub(super) fn enter(&self, about: &About, state: &Snapshot) -> Result<(), Error> {
+        let transaction = self.database.begin_write().map_err(disk)?;
+        {
+            let mut table = transaction.open_table(ABOUT).map_err(disk)?;
+            table.insert("council", encode(&about.council)?.as_slice()).map_err(disk)?;
+            table.insert("key", encode(&about.key)?.as_slice()).map_err(disk)?;
+        }
+        keep_snapshot(&transaction, state)?;
+        transaction.commit().map_err(disk)
+    }
+
+    /// From now on the device goes by this key.
+    pub(super) fn go_by(&self, key: &PublicKey) -> Result<(), Error> {
+        let transaction = self.database.begin_write().map_err(disk)?;
+        {
+            let mut table = transaction.open_table(ABOUT).map_err(disk)?;
+            table.insert("key", encode(key)?.as_slice()).map_err(disk)?;
+        }
+        transaction.commit().map_err(disk)
+    }
+
+    /// Stores all of it at once. When this returns it is on disk.
+    pub(super) fn write<W: Serialize>(
+        &self,
+        records: impl IntoIterator<Item = Record<W>>,
+    ) -> Result<(), Error> {
+        let transaction = self.database.begin_write().map_err(disk)?;
+        for record in records {
+            put(&transaction, record)?;
+        }
+        transaction.commit().map_err(disk)
+    }
+
+    /// The state that is stored as a whole.
+    pub(super) fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
+        let mut found = None;
+        self.each(SNAPSHOT, |_, value| Ok(found = Some(decode(value)?)))?;
+        Ok(found)
+    }
+
+    /// Everything else that is stored, in an order in which a device can take it up.
+    pub(super) fn load<W: DeserializeOwned>(&self) -> Result<Vec<Record<W>>, Error> {
+        let mut found = Vec::new();
+        let transaction = self.database.begin_read().map_err(disk)?;
+        let applied = transaction.open_table(APPLIED).map_err(disk)?;
+        for row in applied.iter().map_err(disk)? {
+            let (slot, value) = row.map_err(disk)?;
+            let value: Value = decode(value.value())?;
+            found.push(Record::Applied { slot: Slot(slot.value()), value });
+        }
+        let attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;
+        for row in attempts.iter().map_err(disk)? {
+            let (slot, attempt) = row.map_err(disk)?;
+            let (slot, attempt) = (Slot(slot.value()), attempt.value());
+            found.push(Record::Attempt(Attempt { slot, attempt }));
+        }
+        self.each(PENDING, |id, value| {
+            let (wish, letter, born): (W, Option<Letter>, Slot) = decode(value)?;
+            Ok(found.push(Record::Submitted { id: decode(id)?, wish, letter, born }))
+        })?;
+        self.each(LETTERS, |id, value| {
+            Ok(found.push(Record::Letter { id: decode(id)?, letter: decode(value)? }))
+        })?;
+        Ok(found)
+    }
+
+    fn each(&self, rows: Rows, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        let transaction = self.database.begin_read().map_err(disk)?;
+        let table = transaction.open_table(rows).map_err(disk)?;
+        for row in table.iter().map_err(disk)? {
+            let (key, value) = row.map_err(disk)?;
+            take(key.value(), value.value())?;
+        }
+        Ok(())
+    }
+}
+
+fn read_life(database: &Database) -> Result<Option<u64>, Error> {
+    let transaction = database.begin_read().map_err(disk)?;
+    let table = match transaction.open_table(NUMBERS) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+        opened => opened.map_err(disk)?,
+    };
+    let number = |name| {
+        let row = table.get(name).map_err(disk)?;
+        row.map(|row| row.value()).ok_or_else(|| Error::Disk(format!("it has no {name}")))
+    };
+    match number("format")? {
+        1..=FORMAT => number("life").map(Some),
+        later => Err(Error::Later { found: later, known: FORMAT }),
+    }
+}
+
+/// Makes all tables, so that reading finds them.
+fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert("format", FORMAT)?;
+        numbers.insert("life", life)?;
+        transaction.open_table(ABOUT)?;
+        transaction.open_table(APPLIED)?;
+        transaction.open_table(ATTEMPTS)?;
+        for rows in [PENDING, SNAPSHOT, LETTERS] {
+            transaction.open_table(rows)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(life)
+}
+
+fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Result<(), Error> {
+    match record {
+        Record::Submitted { id, wish, letter, born } => {
+            insert(transaction, PENDING, &id, &encode(&(wish, letter, born))?)
+        }
+        Record::Ended { id } => remove(transaction, PENDING, &id),
+        Record::Attempt(Attempt { slot, attempt }) => {
+            let mut table = transaction.open_table(ATTEMPTS).map_err(disk)?;
+            let before = table.get(slot.0).map_err(disk)?.map_or(0, |row| row.value());
+            table.insert(slot.0, attempt.max(before)).map(drop).map_err(disk)
+        }
+        Record::Applied { slot, value } => {
+            let mut attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;
+            attempts.retain_in(..=slot.0, |_, _| false).map_err(disk)?;
+            let mut table = transaction.open_table(APPLIED).map_err(disk)?;
+            table.insert(slot.0, encode(&value)?.as_slice()).map(drop).map_err(disk)
+        }
+        Record::Snapshot(snapshot) => keep_snapshot(transaction, &snapshot),
+        Record::Letter { id, letter } => insert(transaction, LETTERS, &id, &encode(&letter)?),
+        Record::Posted { id } => remove(transaction, LETTERS, &id),
+    }
+}
+
+/// Keeps a snapshot, and forgets what it stands for.
+fn keep_snapshot(transaction: &WriteTransaction, snapshot: &Snapshot) -> Result<(), Error> {
+    let last = snapshot.slot.0;
+    let mut applied = transaction.open_table(APPLIED).map_err(disk)?;
+    applied.retain_in(..=last, |_, _| false).map_err(disk)?;
+    let mut attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;
+    attempts.retain_in(..=last, |_, _| false).map_err(disk)?;
+    let mut table = transaction.open_table(SNAPSHOT).map_err(disk)?;
+    table.insert(b"".as_slice(), encode(snapshot)?.as_slice()).map(drop).map_err(disk)
+}
+
+fn insert(transaction: &WriteTransaction, rows: Rows, id: &OperationId, value: &[u8]) -> Result<(), Error> {
+    let mut table = transaction.open_table(rows).map_err(disk)?;
+    table.insert(id.0.as_slice(), value).map(drop).map_err(disk)
+}
+
+fn remove(transaction: &WriteTransaction, rows: Rows, id: &OperationId) -> Result<(), Error> {
+    let mut table = transaction.open_table(rows).map_err(disk)?;
+    table.remove(id.0.as_slice()).map(drop).map_err(disk)
+}
+
+fn encode(what: &impl Serialize) -> Result<Vec<u8>, Error> {
+    postcard::to_allocvec(what).map_err(|error| Error::Disk(error.to_string()))
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    postcard::from_bytes(bytes).map_err(|error| Error::Disk(format!("a row cannot be read: {error}")))
+}
+
+fn disk(error: impl Into<redb::Error>) -> Error {
+    Error::Disk(error.into().to_string())
+}

@@ -1,0 +1,409 @@
+//! The one task that owns a device. It waits for whatever comes first, and for nothing else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fastrand::Rng;
+use holdoff_paxos::{Held, NodeId};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use super::folder::Folder;
+use super::line::{Common, Heeded, Line};
+use super::measure::Measure;
+use super::readers::{AGAIN, Readers};
+use super::store::{About, Store};
+use super::{Error, News, Settings, Status, Watched};
+use crate::clock::{self, Instant};
+use crate::machine::Machine;
+use crate::{
+    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Slot,
+    node_id,
+};
+
+/// As many inputs are taken at once, to be stored together.
+const BATCH: usize = 64;
+
+/// What is asked of the task.
+pub(super) enum Command<M: Machine> {
+    Submit(Submission<M>),
+    State(oneshot::Sender<Arc<Decided<M>>>),
+    Status(oneshot::Sender<Status>),
+    /// Answered once everything is carried out that was decided before this was asked.
+    CatchUp(oneshot::Sender<Slot>),
+    /// Answered once nothing is under way any more, nor to be handed in.
+    Settle(oneshot::Sender<()>),
+    Stop(oneshot::Sender<()>),
+}
+
+pub(super) struct Submission<M: Machine> {
+    pub(super) id: OperationId,
+    pub(super) wish: M::Wish,
+    pub(super) letter: Option<Letter>,
+    pub(super) deadline: Duration,
+    /// Whether the device goes by another key when it is committed.
+    pub(super) rotates: bool,
+    pub(super) reply: oneshot::Sender<Result<Outcome, Error>>,
+}
+
+enum Happened<M: Machine> {
+    Heard(Heeded),
+    Asked(Command<M>),
+    Time,
+}
+
+type Step<M> = Held<Vec<Record<<M as Machine>::Wish>>, Vec<Output>>;
+
+pub(super) struct Task<M: Machine> {
+    device: Device<M>,
+    store: Arc<Store>,
+    folder: Folder,
+    settings: Settings,
+    common: Common,
+    lines: BTreeMap<NodeId, Line>,
+    inbox: mpsc::Receiver<Heeded>,
+    commands: mpsc::Receiver<Command<M>>,
+    waiting: HashMap<OperationId, Vec<oneshot::Sender<Result<Outcome, Error>>>>,
+    rotating: Option<OperationId>,
+    readers: Readers,
+    read_again: Instant,
+    settling: Vec<oneshot::Sender<()>>,
+    news: broadcast::Sender<News>,
+    key: watch::Sender<holdoff_net::Key>,
+    view: Option<Arc<Decided<M>>>,
+    started: Instant,
+    rolls: Rng,
+    measure: Measure,
+}
+
+/// What the handle keeps of a task.
+pub(super) struct Doors<M: Machine> {
+    pub(super) commands: mpsc::Receiver<Command<M>>,
+    pub(super) news: broadcast::Sender<News>,
+}
+
+impl<M: Machine + Send + Sync + 'static> Task<M>
+where
+    M::Wish: Send + 'static,
+{
+    pub(super) fn new(
+        folder: Folder,
+        store: Store,
+        about: &About,
+        settings: Settings,
+        doors: Doors<M>,
+    ) -> Result<(Self, watch::Receiver<holdoff_net::Key>), Error> {
+        let (device, key) = take_up::<M>(&folder, &store, about, &settings)?;
+        let (heard, inbox) = mpsc::channel(1024);
+        let common = Common {
+            key: key.clone(),
+            life: store.life(),
+            council: about.council,
+            options: settings.link.clone(),
+            inbox: heard,
+            applied: Arc::new(device.state().applied().0.into()),
+        };
+        let (key, current) = watch::channel(key);
+        let started = clock::now();
+        let mut task = Self {
+            device,
+            store: Arc::new(store),
+            folder,
+            common,
+            lines: BTreeMap::new(),
+            inbox,
+            commands: doors.commands,
+            waiting: HashMap::new(),
+            rotating: None,
+            readers: Readers::default(),
+            read_again: started,
+            settling: Vec::new(),
+            news: doors.news,
+            key,
+            view: None,
+            started,
+            rolls: clock::rolls(settings.seed),
+            settings,
+            measure: Measure::default(),
+        };
+        task.keep_lines()?;
+        Ok((task, current))
+    }
+
+    /// Goes on until it is told to stop, nobody is left who could ask, or the disk fails.
+    pub(super) async fn run(mut self) {
+        let mut stopped = None;
+        let why = loop {
+            let happened = self.next().await;
+            let happened = match happened {
+                None => break None,
+                Some(Happened::Asked(Command::Stop(reply))) => {
+                    stopped = Some(reply);
+                    break None;
+                }
+                Some(happened) => happened,
+            };
+            if let Err(error) = self.turn(happened).await {
+                tracing::error!(%error, "the device has stopped");
+                break Some(error.to_string());
+            }
+        };
+        let why = why.unwrap_or_else(|| "it was told to".to_owned());
+        for reply in self.waiting.drain().flat_map(|(_, replies)| replies) {
+            drop(reply.send(Err(Error::Stopped(why.clone()))));
+        }
+        // The disk is free for the next one before anybody hears of the end.
+        drop(self);
+        let _ = stopped.map(|reply| reply.send(()));
+    }
+
+    async fn next(&mut self) -> Option<Happened<M>> {
+        let mut wake = clock::after_us(self.started, self.device.wake_at());
+        if !self.readers.is_empty() {
+            wake = wake.min(self.read_again);
+        }
+        if wake <= clock::now() {
+            return Some(Happened::Time);
+        }
+        tokio::select! {
+            heard = self.inbox.recv() => heard.map(Happened::Heard),
+            asked = self.commands.recv() => asked.map(Happened::Asked),
+            () = clock::sleep_until(wake) => Some(Happened::Time),
+        }
+    }
+
+    /// Takes what has happened and whatever else has meanwhile, stores it all at once, and then does it.
+    async fn turn(&mut self, first: Happened<M>) -> Result<(), Error> {
+        let before = self.device.state().applied();
+        let mut steps = Vec::new();
+        self.take(first, &mut steps);
+        while steps.len() < BATCH {
+            let Ok(heard) = self.inbox.try_recv() else { break };
+            self.take(Happened::Heard(heard), &mut steps);
+        }
+        for output in self.stored(steps).await?.into_iter().flatten() {
+            self.carry_out(output);
+        }
+        self.measure.counted(self.device.counts());
+        if self.device.state().applied() != before {
+            self.common.applied.store(self.device.state().applied().0, Ordering::Relaxed);
+            self.view = None;
+            self.keep_lines()?;
+            self.keep_key()?;
+        }
+        self.look_after_readers();
+        self.look_after_the_settled();
+        Ok(())
+    }
+
+    fn take(&mut self, happened: Happened<M>, steps: &mut Vec<Step<M>>) {
+        match happened {
+            Happened::Time => steps.push(self.step(Input::Tick)),
+            Happened::Heard(Heeded { from, tell, tag }) => {
+                self.readers.hear(from, tag, &tell);
+                steps.push(self.step(Input::Told { from, tell }));
+            }
+            Happened::Asked(Command::Submit(submission)) => steps.extend(self.submit(submission)),
+            Happened::Asked(Command::State(reply)) => drop(reply.send(self.view())),
+            Happened::Asked(Command::Status(reply)) => drop(reply.send(self.status())),
+            Happened::Asked(Command::CatchUp(reply)) => {
+                self.readers.take(reply);
+                self.read_again = clock::now();
+            }
+            Happened::Asked(Command::Settle(reply)) => self.settling.push(reply),
+            // Its sender hears that by its being dropped, when the task has ended.
+            Happened::Asked(Command::Stop(_)) => {}
+        }
+    }
+
+    fn step(&mut self, input: Input<M::Wish>) -> Step<M> {
+        let now_us = clock::since_us(self.started);
+        let rolls = &mut self.rolls;
+        self.device.step(now_us, &mut || rolls.u32(..), input)
+    }
+
+    fn submit(&mut self, submission: Submission<M>) -> Option<Step<M>> {
+        let Submission { id, wish, letter, deadline, rotates, reply } = submission;
+        let under_way = self.device.pending().filter(|pending| *pending != id).count();
+        let refused = match &self.rotating {
+            Some(rotating) if *rotating != id => Some(Error::Rotating),
+            _ if rotates && under_way > 0 => Some(Error::UnderWay(under_way)),
+            _ => None,
+        };
+        if let Some(error) = refused {
+            drop(reply.send(Err(error)));
+            return None;
+        }
+        if rotates {
+            self.rotating = Some(id);
+        }
+        self.waiting.entry(id).or_default().push(reply);
+        let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+        let deadline_us = clock::since_us(self.started).saturating_add(deadline_us);
+        self.measure.submitted(id);
+        Some(self.step(Input::Submit { id, wish, letter, deadline_us }))
+    }
+
+    /// What may be done when all of it is stored.
+    async fn stored(&mut self, steps: Vec<Step<M>>) -> Result<Vec<Vec<Output>>, Error> {
+        if steps.iter().all(|step| step.record().is_none()) {
+            return Held::release_all(steps, |_| Ok(()));
+        }
+        let store = self.store.clone();
+        let storing = move || {
+            Held::release_all(steps, |records: Vec<Vec<Record<M::Wish>>>| {
+                store.write(records.into_iter().flatten())
+            })
+        };
+        let stored = tokio::task::spawn_blocking(storing).await;
+        stored.map_err(|error| Error::Stopped(error.to_string()))?
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Ask { to, ask } => {
+                self.measure.asked(&ask);
+                if let Some(line) = self.lines.get(&to) {
+                    line.ask(ask, 0);
+                }
+            }
+            Output::Ended { id, outcome } => {
+                self.measure.ended(id, &outcome);
+                if self.rotating == Some(id) && outcome != Outcome::Unknown {
+                    self.rotating = None;
+                }
+                for reply in self.waiting.remove(&id).into_iter().flatten() {
+                    drop(reply.send(Ok(outcome.clone())));
+                }
+            }
+            Output::Applied(applied) => {
+                self.measure.applied(&applied, applied.author == self.device.key());
+                // An error means that nobody listens.
+                drop(self.news.send(News::Applied(Arc::new(applied))));
+            }
+            Output::Installed(slot) => drop(self.news.send(News::Installed(slot))),
+        }
+    }
+
+    /// There is a line to everybody who decides, and to nobody else.
+    fn keep_lines(&mut self) -> Result<(), Error> {
+        let acceptors = self.device.state().machine().acceptors();
+        self.lines.retain(|id, _| acceptors.contains_key(id));
+        for (id, acceptor) in acceptors {
+            if !self.lines.contains_key(id) {
+                self.lines.insert(*id, Line::open(&self.common, acceptor)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on under another key, if that is the one the council knows now.
+    fn keep_key(&mut self) -> Result<(), Error> {
+        let old = self.device.key();
+        let Some(new) = successor(&self.folder, &old, self.device.state())? else { return Ok(()) };
+        let about = About { council: self.common.council, key: new };
+        self.store.go_by(&new)?;
+        let (device, key) = take_up::<M>(&self.folder, &self.store, &about, &self.settings)?;
+        self.device = device;
+        self.measure = Measure::default();
+        self.common.key = key.clone();
+        self.key.send_replace(key);
+        self.lines.clear();
+        self.keep_lines()?;
+        self.folder.forget_key(&old);
+        Ok(())
+    }
+
+    fn look_after_readers(&mut self) {
+        if self.readers.is_empty() {
+            return;
+        }
+        let Some(configuration) = self.device.state().configuration() else { return };
+        self.readers.answer(self.device.state().applied(), &configuration);
+        if self.read_again > clock::now() {
+            return;
+        }
+        self.read_again = clock::now() + AGAIN;
+        let after = self.device.state().applied();
+        for (node, tag) in self.readers.unheard(&configuration) {
+            if let Some(line) = self.lines.get(&node) {
+                line.ask(Ask::Fetch { after }, tag);
+            }
+        }
+    }
+
+    fn look_after_the_settled(&mut self) {
+        if !self.settling.is_empty() && !self.device.has_errands() && self.device.pending().next().is_none() {
+            for reply in self.settling.drain(..) {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    fn view(&mut self) -> Arc<Decided<M>> {
+        let device = &self.device;
+        self.view.get_or_insert_with(|| Arc::new(device.state().clone())).clone()
+    }
+
+    fn status(&self) -> Status {
+        let state = self.device.state();
+        let watched = |(id, acceptor): (&NodeId, &crate::machine::Acceptor)| {
+            let line = self.lines.get(id)?;
+            Some(Watched { id: *id, acceptor: acceptor.clone(), health: line.health() })
+        };
+        Status {
+            council: state.council(),
+            key: self.device.key(),
+            node: self.device.id(),
+            is_member: state.machine().may_propose(&self.device.key()),
+            applied: state.applied(),
+            compacted: state.compacted(),
+            chain: state.chain(),
+            pending: self.device.pending().collect(),
+            letters: self.device.letters().count(),
+            round_trip: Duration::from_micros(self.device.round_trip_us()),
+            acceptors: state.machine().acceptors().iter().filter_map(watched).collect(),
+            counts: *self.device.counts(),
+        }
+    }
+}
+
+/// The device as it was left, and the key it goes by.
+fn take_up<M: Machine>(
+    folder: &Folder,
+    store: &Store,
+    about: &About,
+    settings: &Settings,
+) -> Result<(Device<M>, holdoff_net::Key), Error> {
+    let key = folder.key(&about.key)?;
+    let no_state = || Error::Disk("the state that is stored cannot be read".to_owned());
+    let snapshot = store.snapshot()?.ok_or_else(no_state)?;
+    let state = Decided::restore(about.council, &snapshot).ok_or_else(no_state)?;
+    let me = node_id(&about.key, store.life());
+    let signer = Box::new(key.clone());
+    let mut device = Device::new(me, signer, Box::new(Ed25519), state, settings.device.clone());
+    if snapshot.slot > Slot(0) {
+        device.restore(Record::Snapshot(snapshot));
+    }
+    for record in store.load()? {
+        device.restore(record);
+    }
+    // Killed between the decision about a new key and going over to it.
+    let Some(new) = successor(folder, &about.key, device.state())? else { return Ok((device, key)) };
+    store.go_by(&new)?;
+    let about = About { key: new, ..about.clone() };
+    take_up(folder, store, &about, settings)
+}
+
+/// The key of this device's that is a member's in place of the one it goes by.
+fn successor<M: Machine>(
+    folder: &Folder,
+    old: &PublicKey,
+    state: &Decided<M>,
+) -> Result<Option<PublicKey>, Error> {
+    if state.machine().may_propose(old) {
+        return Ok(None);
+    }
+    Ok(folder.keys()?.into_iter().find(|key| state.machine().may_propose(key)))
+}

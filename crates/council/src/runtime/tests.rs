@@ -1,0 +1,254 @@
+//! Devices as they run, against acceptors that keep everything in memory.
+
+mod stand_in;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::machine::Change;
+use crate::{NotCommitted, Outcome};
+use stand_in::{StandIn, three};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A council of one, with a device that runs.
+async fn council(folder: &Path, acceptors: &[StandIn]) -> Council<Members> {
+    let addresses: Vec<_> = acceptors.iter().map(StandIn::address).collect();
+    Council::found(folder, "founder", &addresses, &LinkOptions::default()).await.unwrap();
+    open(folder)
+}
+
+fn open(folder: &Path) -> Council<Members> {
+    Council::open(folder, Settings::default()).unwrap()
+}
+
+/// Adds a new device to the council, and opens it.
+async fn join(folder: &Path, by: &Council<Members>, name: &str, acceptors: &[StandIn]) -> Council<Members> {
+    let joining = Joining::open(folder).unwrap();
+    let council = by.status().await.unwrap().council;
+    let at: Vec<_> = acceptors.iter().map(StandIn::address).collect();
+    let outcome = by.add(joining.key(), name, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    let options = LinkOptions::default();
+    let joined = joining.wait::<Members>(council, &at, Some(by.key()), SOON, &options).await.unwrap();
+    assert_eq!((joined.council, joined.by), (council, by.key()));
+    drop(joining);
+    let device = open(folder);
+    assert!(device.catch_up(SOON).await.unwrap());
+    device
+}
+
+fn a_key() -> PublicKey {
+    Key::generate().unwrap().public()
+}
+
+fn names(state: &Decided<Members>) -> Vec<String> {
+    state.machine().members().values().map(|member| member.name.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_council_is_founded_joined_and_changed_by_either() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
+    let third = a_key();
+    let outcome = two.submit(Change::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    assert!(one.catch_up(SOON).await.unwrap());
+    let (mine, theirs) = (one.state().await.unwrap(), two.state().await.unwrap());
+    assert_eq!(mine.machine().members().len(), 3);
+    assert_eq!((mine.applied(), mine.chain()), (theirs.applied(), theirs.chain()));
+
+    let again = one.submit(Change::Add { key: third, name: "third".into() }, None, SOON).await.unwrap();
+    assert_eq!(again, Outcome::NotCommitted(NotCommitted::AlreadySo));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_all_get_through_and_see_the_same() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("0"), &acceptors).await;
+    let mut devices = vec![one.clone()];
+    for name in ["1", "2", "3", "4"] {
+        devices.push(join(&folders.path().join(name), &one, name, &acceptors).await);
+    }
+    let adding = devices.iter().map(|device| {
+        let device = device.clone();
+        tokio::spawn(async move {
+            for _ in 0..4 {
+                let wish = Change::Add { key: a_key(), name: "somebody".into() };
+                let outcome = device.submit(wish, None, SOON).await.unwrap();
+                assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+            }
+        })
+    });
+    for added in adding.collect::<Vec<_>>() {
+        added.await.unwrap();
+    }
+    let mut ends = Vec::new();
+    for device in &devices {
+        assert!(device.catch_up(SOON).await.unwrap());
+        let state = device.state().await.unwrap();
+        assert_eq!(state.machine().members().len(), 25);
+        ends.push((state.applied(), state.chain()));
+    }
+    assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_stops_goes_on_where_it_was() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("one");
+    let one = council(&path, &acceptors).await;
+    let key = a_key();
+    let id = new_id().unwrap();
+    let add = || Change::Add { key, name: "kept".into() };
+    let first = one.submit_with_id(id, add(), None, SOON).await.unwrap();
+    let busy = Council::<Members>::open(&path, Settings::default()).unwrap_err();
+    assert!(matches!(busy, Error::InUse(_)), "{busy}");
+    let before = one.status().await.unwrap();
+    one.close().await;
+
+    let one = open(&path);
+    let after = one.status().await.unwrap();
+    assert_eq!((after.key, after.applied, after.chain), (before.key, before.applied, before.chain));
+    assert_eq!(one.submit_with_id(id, add(), None, SOON).await.unwrap(), first, "the same id happens once");
+    assert_eq!(names(&one.state().await.unwrap()).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_under_way_when_it_stopped_is_decided_later() {
+    let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("one");
+    let one = council(&path, &acceptors).await;
+    for acceptor in &mut acceptors[..2] {
+        acceptor.stop().await;
+    }
+    let add = Change::Add { key: a_key(), name: "late".into() };
+    let outcome = one.submit(add, None, Duration::from_millis(400)).await.unwrap();
+    assert_eq!(outcome, Outcome::Unknown);
+    let (letter, key) = (one.invitation(a_key()).await.unwrap(), a_key());
+    let waiting = one.clone();
+    let add = Change::Add { key, name: "later".into() };
+    let submitted = tokio::spawn(async move { waiting.submit(add, Some(letter), SOON).await });
+    while one.status().await.unwrap().pending.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    one.close().await;
+    assert!(matches!(submitted.await.unwrap(), Err(Error::Stopped(_))));
+
+    for acceptor in &mut acceptors[..2] {
+        acceptor.start().await;
+    }
+    let one = open(&path);
+    assert!(one.settle(SOON).await.unwrap(), "{:?}", one.status().await);
+    assert!(names(&one.state().await.unwrap()).contains(&"later".to_owned()));
+    assert_eq!(one.status().await.unwrap().letters, 0, "the letter was posted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acceptor_that_was_wiped_is_reported_and_never_counted() {
+    let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    acceptors[0].wipe().await;
+    acceptors[1].stop().await;
+    let add = || Change::Add { key: a_key(), name: "nobody".into() };
+    assert_eq!(one.submit(add(), None, Duration::from_secs(1)).await.unwrap(), Outcome::Unknown);
+    let status = one.status().await.unwrap();
+    let health =
+        |id| status.acceptors.iter().find(|watched| watched.acceptor.key == id).unwrap().health.clone();
+    assert!(matches!(health(acceptors[0].key()), Health::Wiped { .. }), "{status:?}");
+    assert!(matches!(health(acceptors[1].key()), Health::Unreachable(_)), "{status:?}");
+
+    acceptors[1].start().await;
+    let wiped = status.acceptors.iter().find(|watched| watched.acceptor.key == acceptors[0].key()).unwrap();
+    let outcome = one.submit(Change::RemoveAcceptor(wiped.id), None, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    let (anew, outcome) = one.add_acceptor(&acceptors[0].address(), SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    assert_ne!(anew.id(), wiped.id);
+    acceptors[1].stop().await;
+    assert!(matches!(one.submit(add(), None, SOON).await.unwrap(), Outcome::Committed(_)), "it counts again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_is_gone_over_to_and_the_old_one_forgotten() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("one");
+    let one = council(&path, &acceptors).await;
+    let old = one.key();
+    let (new, outcome) = one.rotate(SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    assert_eq!(one.status().await.unwrap().key, new);
+    let add = Change::Add { key: a_key(), name: "after".into() };
+    let outcome = one.submit(add, None, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    one.close().await;
+
+    let one = open(&path);
+    assert!(one.catch_up(SOON).await.unwrap());
+    let state = one.state().await.unwrap();
+    assert_eq!((one.key(), state.machine().members().contains_key(&old)), (new, false));
+    assert_eq!(Folder::find(&path).unwrap().keys().unwrap(), [new]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_going_over_to_a_new_key_it_does_so_at_the_next_start() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("one");
+    let one = council(&path, &acceptors).await;
+    let old = one.key();
+    let file = path.join("keys").join(format!("{old}.key"));
+    let aside = folders.path().join("aside");
+    std::fs::copy(&file, &aside).unwrap();
+    let (new, _) = one.rotate(SOON).await.unwrap();
+    one.close().await;
+    // As it is between the slot being stored and the device going over: the old key is there and named.
+    std::fs::copy(&aside, &file).unwrap();
+    store::Store::open(&path.join("device.redb")).unwrap().go_by(&old).unwrap();
+
+    let one = open(&path);
+    assert_eq!(one.key(), new);
+    let outcome = one.submit(Change::Add { key: a_key(), name: "on".into() }, None, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let outcome = one.compact(SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    assert!(one.settle(SOON).await.unwrap());
+    assert!(acceptors.iter().all(|acceptor| acceptor.floor() > Slot(0)));
+    let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
+    assert_eq!(two.state().await.unwrap().chain(), one.state().await.unwrap().chain());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_subscribes_hears_of_every_slot_or_how_many_it_missed() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let mut news = one.subscribe().unwrap();
+    let key = a_key();
+    one.submit(Change::Add { key, name: "heard".into() }, None, SOON).await.unwrap();
+    let Some(News::Applied(applied)) = news.next().await else { panic!("nothing was heard") };
+    let (operation, result) = &applied.operations[0];
+    assert_eq!((applied.slot, result), (Slot(1), &Ok(())));
+    assert_eq!(Change::read(&operation.body), Some(Change::Add { key, name: "heard".into() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_letter_from_somebody_else_is_no_invitation() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let joining = Joining::open(folders.path().join("two")).unwrap();
+    one.add(joining.key(), "second", SOON).await.unwrap();
+    assert!(one.settle(SOON).await.unwrap());
+    let council = one.status().await.unwrap().council;
+    let (at, options) = ([acceptors[0].address()], LinkOptions::default());
+    let brief = Duration::from_millis(300);
+    let refused = joining.wait::<Members>(council, &at, Some(a_key()), brief, &options).await.unwrap_err();
+    assert!(matches!(refused, Error::NotInvited(_)), "{refused}");
+    joining.wait::<Members>(council, &at, Some(one.key()), SOON, &options).await.unwrap();
+}

@@ -1,0 +1,50 @@
+//! Bytes as text: two lower-case digits for each, so that there is one way to write them.
+
+use std::fmt;
+
+/// Why a text is not so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotHex {
+    /// It has so many characters.
+    Length(usize),
+    /// This one, at this place counted from 1, is no digit.
+    Digit(char, usize),
+}
+
+impl fmt::Display for NotHex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => write!(f, "it has {length} characters"),
+            Self::Digit(digit @ 'A'..='F', at) => {
+                write!(f, "{digit:?} at place {at} must be written in lower case")
+            }
+            Self::Digit(other, at) => write!(f, "{other:?} at place {at} is none of 0-9 and a-f"),
+        }
+    }
+}
+
+pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+pub(crate) fn read<const N: usize>(text: &str) -> Result<[u8; N], NotHex> {
+    // A wrong character is the better news, also in a text of the wrong length.
+    if let Some((at, other)) = text.chars().enumerate().find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f')) {
+        return Err(NotHex::Digit(other, at + 1));
+    }
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return Err(NotHex::Length(text.len()));
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = pair.iter().fold(0, |value, digit| value << 4 | nibble(*digit));
+    }
+    Ok(bytes)
+}
+
+fn nibble(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => digit - b'a' + 10,
+    }
+}

@@ -1,0 +1,150 @@
+//! A connection as its callers see it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::clock::{self, Instant};
+use crate::queue::{NotTaken, Sender};
+use crate::wire::{Frame, Payload, Terms};
+use crate::{Fault, Limits, metrics};
+
+/// What a call got back.
+pub(super) type Answer = Result<Bytes, Fault>;
+
+/// Why a call got nothing back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unanswered {
+    /// The connection was over before anything was sent.
+    NotSent,
+    /// It was lost afterwards.
+    Lost,
+    /// The time was up.
+    Deadline { sent: bool },
+    /// The other side does not read so much.
+    TooLarge { size: usize, limit: usize },
+}
+
+/// A connection that is, or was, there.
+#[derive(Debug)]
+pub(crate) struct Live {
+    outbox: Sender<Bytes>,
+    places: Semaphore,
+    all_places: u32,
+    calls: Mutex<Calls>,
+    next_id: AtomicU64,
+    max_payload: usize,
+}
+
+/// The calls that wait for a reply, until the connection is over.
+#[derive(Debug, Default)]
+struct Calls {
+    waiting: HashMap<u64, oneshot::Sender<Answer>>,
+    over: Option<String>,
+}
+
+impl Live {
+    pub(super) fn new(outbox: Sender<Bytes>, limits: &Limits, theirs: Terms) -> Self {
+        let all_places = u32::try_from(limits.max_in_flight).unwrap_or(u32::MAX);
+        Self {
+            outbox,
+            places: Semaphore::new(limits.max_in_flight),
+            all_places,
+            calls: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            max_payload: theirs.max_payload(),
+        }
+    }
+
+    /// Sends a request and waits for its reply. Beyond the limit of calls under way it waits for a place first.
+    pub(super) async fn call(&self, deadline: Instant, request: &Bytes) -> Result<Answer, Unanswered> {
+        self.check_size(request)?;
+        let sent = AtomicBool::new(false);
+        let answered = async {
+            let _place = self.places.acquire().await.map_err(|_| Unanswered::NotSent)?;
+            let (waiting, answer) = self.wait().ok_or(Unanswered::NotSent)?;
+            let frame = Frame::Call { id: waiting.id, payload: Payload(request) }.to_bytes();
+            let bytes = frame.len();
+            self.outbox.send(frame, bytes).await.map_err(|_| Unanswered::NotSent)?;
+            sent.store(true, Ordering::Relaxed);
+            answer.await.map_err(|_| Unanswered::Lost)
+        };
+        let late = |_| Err(Unanswered::Deadline { sent: sent.load(Ordering::Relaxed) });
+        clock::by(deadline, answered).await.unwrap_or_else(late)
+    }
+
+    /// Queues a message that wants no reply, when there is room.
+    pub(super) async fn tell(&self, message: &Bytes) -> Result<(), Unanswered> {
+        self.check_size(message)?;
+        // Whoever is about to leave takes nothing in any more.
+        if self.places.is_closed() {
+            return Err(Unanswered::NotSent);
+        }
+        let frame = Frame::Tell { payload: Payload(message) }.to_bytes();
+        let bytes = frame.len();
+        self.outbox.send(frame, bytes).await.map_err(|_: NotTaken| Unanswered::NotSent)
+    }
+
+    /// A reply has come. One that nobody waits for (any more) is ignored.
+    pub(super) fn answered(&self, id: u64, answer: Answer) {
+        let waiting = self.calls().waiting.remove(&id);
+        if waiting.is_none_or(|waiting| waiting.send(answer).is_err()) {
+            metrics::reply_ignored();
+        }
+    }
+
+    /// Takes in no more calls, and waits until those under way are answered or given up.
+    pub(super) async fn drained(&self) {
+        // Places are given in turn: whoever comes later waits behind this, and then finds it closed.
+        drop(self.places.acquire_many(self.all_places).await);
+        self.places.close();
+    }
+
+    /// The connection is over: whoever waits is told.
+    pub(super) fn over(&self, why: String) {
+        self.places.close();
+        let mut calls = self.calls();
+        calls.over = Some(why);
+        calls.waiting.clear();
+    }
+
+    pub(super) fn why_lost(&self) -> String {
+        self.calls().over.clone().unwrap_or_default()
+    }
+
+    fn check_size(&self, message: &Bytes) -> Result<(), Unanswered> {
+        let (size, limit) = (message.len(), self.max_payload);
+        if size > limit { Err(Unanswered::TooLarge { size, limit }) } else { Ok(()) }
+    }
+
+    fn wait(&self) -> Option<(Waiting<'_>, oneshot::Receiver<Answer>)> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        let mut calls = self.calls();
+        if calls.over.is_some() {
+            return None;
+        }
+        calls.waiting.insert(id, sender);
+        Some((Waiting { live: self, id }, receiver))
+    }
+
+    /// Nothing is left half done under this lock, so a panic elsewhere spoils nothing.
+    fn calls(&self) -> std::sync::MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that waits; however it ends, it is forgotten then.
+struct Waiting<'a> {
+    live: &'a Live,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.live.calls().waiting.remove(&self.id);
+    }
+}

@@ -1,0 +1,143 @@
+//! Who a peer is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::VerifyingKey;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::hex::{self, NotHex};
+use crate::signature::{Signature, signed};
+
+/// A peer: its Ed25519 public key.
+///
+/// It is shown and read as 64 lower-case hexadecimal digits, which is the only way to write it.
+///
+/// ```
+/// use holdoff_net::{Key, PublicKey};
+///
+/// let peer = Key::generate()?.public();
+/// assert_eq!(peer.to_string().parse::<PublicKey>()?, peer);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+/// Why a text is not a public key.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this is not a public key, which has 64 hexadecimal digits: {why}")]
+pub struct InvalidPublicKey {
+    why: String,
+}
+
+impl PublicKey {
+    /// The key with these bytes. Bytes that are no key are nobody: they verify nothing and pass no handshake.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether this key's owner signed the message for this context.
+    ///
+    /// Verification is strict: there is one signature that somebody could have made, and keys under which anything
+    /// verifies are refused.
+    #[must_use]
+    pub fn verify(&self, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        self.verify_raw(&signed(context, message), &signature.to_bytes())
+    }
+
+    /// The same without a context of ours, for the handshake, which has its own.
+    pub(crate) fn verify_raw(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
+    }
+
+    /// The first digits, enough for a person to tell a few peers apart. Nothing may be decided by it.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(8).collect()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex::write(&self.0, f)
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = InvalidPublicKey;
+
+    /// What people write is looked at closely: a wrong digit is mostly not the key of anybody.
+    fn from_str(text: &str) -> Result<Self, InvalidPublicKey> {
+        let invalid = |why: String| InvalidPublicKey { why };
+        let bytes = hex::read(text).map_err(|why: NotHex| invalid(why.to_string()))?;
+        match VerifyingKey::from_bytes(&bytes) {
+            Ok(key) if !key.is_weak() => Ok(Self(bytes)),
+            _ => Err(invalid("no key has these digits; is one of them wrong?".to_owned())),
+        }
+    }
+}
+
+/// Text where people read it, 32 bytes elsewhere.
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom);
+        }
+        <[u8; 32]>::deserialize(deserializer).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    #[test]
+    fn a_key_is_read_as_it_is_shown_and_in_no_other_way() {
+        let key = Key::generate().unwrap().public();
+        let text = key.to_string();
+        assert_eq!(text.parse(), Ok(key));
+        let why = |text: &str| text.parse::<PublicKey>().unwrap_err().to_string();
+        assert!(why(&text[1..]).ends_with("it has 63 characters"));
+        assert!(why("").ends_with("it has 0 characters"));
+        assert!(why(&format!("{}G", &text[1..])).contains("'G' at place 64 is none of 0-9"));
+        assert!(why(&format!("A{}", &text[1..])).contains("'A' at place 1 must be written in lower case"));
+        assert!(why(&format!("ä{}", &text[2..])).contains("'ä' at place 1"));
+        assert!(why(&format!("02{}", "0".repeat(62))).contains("no key has these digits"));
+        assert!(why(&format!("01{}", "0".repeat(62))).contains("no key has these digits"), "a weak key");
+    }
+
+    #[test]
+    fn it_is_text_for_people_and_32_bytes_for_programs() {
+        let key = Key::generate().unwrap().public();
+        let json = serde_json::to_string(&key).unwrap();
+        assert_eq!(json, format!("\"{key}\""));
+        assert_eq!(serde_json::from_str::<PublicKey>(&json).unwrap(), key);
+        assert!(
+            serde_json::from_str::<PublicKey>("\"abc\"").unwrap_err().to_string().contains("3 characters")
+        );
+        let bytes = postcard::to_stdvec(&key).unwrap();
+        assert_eq!(bytes, key.as_bytes());
+        assert_eq!(postcard::from_bytes::<PublicKey>(&bytes).unwrap(), key);
+    }
+}

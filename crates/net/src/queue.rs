@@ -1,0 +1,128 @@
+//! Queues that are bounded twice: in how many wait, and in how many bytes these have.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The end where things go in.
+#[derive(Debug)]
+pub(crate) struct Sender<T> {
+    items: mpsc::Sender<(T, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+    most_bytes: u32,
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self { items: self.items.clone(), room: self.room.clone(), most_bytes: self.most_bytes }
+    }
+}
+
+/// The end where they come out, in order.
+#[derive(Debug)]
+pub(crate) struct Receiver<T> {
+    items: mpsc::Receiver<(T, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+/// Why something was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotTaken {
+    /// There is no room now.
+    Full,
+    /// Nobody takes it out any more.
+    Gone,
+}
+
+/// A queue for so many, of so many bytes. One that is larger than all the room may be in it alone.
+pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T>) {
+    let most_bytes = u32::try_from(most_bytes).unwrap_or(u32::MAX).clamp(1, 1 << 28);
+    let (sender, receiver) = mpsc::channel(most.clamp(1, Semaphore::MAX_PERMITS));
+    let room = Arc::new(Semaphore::new(usize::try_from(most_bytes).unwrap_or(usize::MAX)));
+    (Sender { items: sender, room: room.clone(), most_bytes }, Receiver { items: receiver, room })
+}
+
+impl<T> Sender<T> {
+    /// Puts it in when there is room.
+    pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
+        let room =
+            self.room.clone().acquire_many_owned(self.weight(bytes)).await.map_err(|_| NotTaken::Gone)?;
+        self.items.send((item, room)).await.map_err(|_| NotTaken::Gone)
+    }
+
+    /// Puts it in if there is room.
+    pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
+        if self.items.is_closed() {
+            return Err(NotTaken::Gone);
+        }
+        let room =
+            self.room.clone().try_acquire_many_owned(self.weight(bytes)).map_err(|_| NotTaken::Full)?;
+        self.items.try_send((item, room)).map_err(|error| match error {
+            TrySendError::Full(_) => NotTaken::Full,
+            TrySendError::Closed(_) => NotTaken::Gone,
+        })
+    }
+
+    fn weight(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(1, self.most_bytes)
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The next, when there is one; none when nobody can put anything in any more.
+    pub(crate) async fn recv(&mut self) -> Option<T> {
+        self.items.recv().await.map(|(item, _room)| item)
+    }
+
+    /// The next, if there is one.
+    pub(crate) fn try_recv(&mut self) -> Option<T> {
+        match self.items.try_recv() {
+            Ok((item, _room)) => Some(item),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+}
+
+/// Whoever waits for room must not wait for ever.
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_full_by_number_or_by_bytes() {
+        let (sender, mut receiver) = queue(2, 10);
+        assert_eq!(sender.try_send('a', 1), Ok(()));
+        assert_eq!(sender.try_send('b', 1), Ok(()));
+        assert_eq!(sender.try_send('c', 1), Err(NotTaken::Full), "two are in it");
+        assert_eq!(receiver.recv().await, Some('a'));
+        assert_eq!(sender.try_send('d', 10), Err(NotTaken::Full), "one byte is taken");
+        assert_eq!(sender.try_send('d', 9), Ok(()));
+        assert_eq!(
+            (receiver.try_recv(), receiver.try_recv(), receiver.try_recv()),
+            (Some('b'), Some('d'), None)
+        );
+        assert_eq!(sender.try_send('e', 1000), Ok(()), "too large, but alone");
+        assert_eq!(sender.try_send('f', 0), Err(NotTaken::Full));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_room_that_never_comes() {
+        let (sender, receiver) = queue(1, 10);
+        sender.send('a', 10).await.unwrap();
+        let waiting = tokio::spawn({
+            let sender = sender.clone();
+            async move { sender.send('b', 1).await }
+        });
+        tokio::task::yield_now().await;
+        drop(receiver);
+        assert_eq!(waiting.await.unwrap(), Err(NotTaken::Gone));
+        assert_eq!(sender.try_send('c', 1), Err(NotTaken::Gone));
+    }
+}

@@ -1,0 +1,200 @@
+//! Who comes in: accepts, shakes hands, looks at the list, and refuses with a reason.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Handler;
+use super::answer::Visit;
+use super::guests::{Guests, Seat};
+use super::peer::Arrival;
+use crate::connection::linger;
+use crate::transport::{Listen, Stream};
+use crate::wire::decoder::NoFrame;
+use crate::wire::{Decoder, Frame, MAX_GREETING, VERSION};
+use crate::{PublicKey, Refusal, ServerOptions, clock, metrics, tls};
+
+/// When accepting fails, there are mostly too many files open: it is no use to try at once.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long whoever is refused is listened to, so that it can hear why.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+pub(super) struct Door {
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) options: ServerOptions,
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) guests: Arc<Guests>,
+    pub(super) tasks: TaskTracker,
+    /// The server lets nobody in any more.
+    pub(super) leaving: CancellationToken,
+    /// The server is gone.
+    pub(super) closed: CancellationToken,
+}
+
+/// Somebody who is let in.
+pub(super) struct Entered {
+    pub(super) stream: TlsStream<Box<dyn Stream>>,
+    pub(super) decoder: Decoder,
+    pub(super) arrival: Arrival,
+    pub(super) seat: Seat,
+}
+
+/// Somebody who is not.
+struct TurnedAway {
+    /// The word for it in the metrics.
+    reason: &'static str,
+    /// Who is to be told why, if it can be told.
+    told: Option<(TlsStream<Box<dyn Stream>>, Refusal)>,
+}
+
+impl TurnedAway {
+    fn silently(reason: &'static str) -> Self {
+        Self { reason, told: None }
+    }
+
+    fn told(stream: TlsStream<Box<dyn Stream>>, reason: Refusal) -> Self {
+        Self { reason: reason.name(), told: Some((stream, reason)) }
+    }
+}
+
+impl Door {
+    /// Lets people in until the server leaves.
+    pub(super) async fn keep(self: Arc<Self>, mut listener: Box<dyn Listen>) {
+        let places = Arc::new(Semaphore::new(self.options.max_handshakes));
+        loop {
+            let next = async {
+                // Whoever comes while all hands are full waits in the system's queue.
+                let place = places.clone().acquire_owned().await;
+                (place, listener.accept().await)
+            };
+            let next = tokio::select! {
+                next = next => next,
+                () = self.leaving.cancelled() => return,
+                () = self.closed.cancelled() => return,
+            };
+            match next {
+                (Ok(place), Ok((stream, address))) => {
+                    let visit = self.clone().visited(stream, address, place);
+                    self.tasks.spawn(self.closed.clone().run_until_cancelled_owned(visit));
+                }
+                (_, Err(error)) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    clock::sleep(PAUSE).await;
+                }
+                (Err(_), _) => return,
+            }
+        }
+    }
+
+    async fn visited(
+        self: Arc<Self>,
+        stream: Box<dyn Stream>,
+        address: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) {
+        let limit = self.options.handshake_timeout;
+        let entered = clock::within(limit, self.shake_hands(stream, address)).await;
+        match entered.unwrap_or(Err(TurnedAway::silently("timeout"))) {
+            Ok(entered) => {
+                drop(place);
+                Visit::new(&self, entered).run().await;
+            }
+            Err(TurnedAway { reason, told }) => {
+                tracing::debug!(%address, reason, "refused");
+                metrics::refused(reason);
+                if let Some((stream, reason)) = told {
+                    say_why(stream, reason).await;
+                }
+                drop(place);
+            }
+        }
+    }
+
+    async fn shake_hands(&self, stream: Box<dyn Stream>, address: SocketAddr) -> Result<Entered, TurnedAway> {
+        let accepting = TlsAcceptor::from(self.tls.clone()).accept(stream);
+        let mut stream = accepting.await.map_err(|_| TurnedAway::silently("tls"))?;
+        let key = tls::proved(stream.get_ref().1.peer_certificates()).ok_or(TurnedAway::silently("tls"))?;
+        let seat = match self.admit(key) {
+            Ok(seat) => seat,
+            Err(reason) => return Err(TurnedAway::told(stream, reason)),
+        };
+        let mut decoder = Decoder::new(MAX_GREETING);
+        let hello = decoder.next(&mut stream).await;
+        let body = match hello {
+            Ok(body) => body,
+            Err(NoFrame::Malformed(malformed)) => {
+                metrics::malformed(malformed);
+                return Err(TurnedAway::told(stream, Refusal::Malformed));
+            }
+            Err(NoFrame::End | NoFrame::Failed(_)) => return Err(TurnedAway::silently("gone")),
+        };
+        match self.hear(&body) {
+            Ok((role, terms)) => {
+                let arrival = Arrival { key, role, address, terms };
+                decoder.set_limit(self.options.limits.max_frame);
+                let welcome =
+                    Frame::Welcome { version: VERSION, terms: self.options.limits.terms() }.to_bytes();
+                let said = async {
+                    stream.write_all(&welcome).await?;
+                    stream.flush().await
+                };
+                said.await.map_err(|_| TurnedAway::silently("gone"))?;
+                Ok(Entered { stream, decoder, arrival, seat })
+            }
+            Err(reason) => Err(TurnedAway::told(stream, reason)),
+        }
+    }
+
+    /// Before a stranger may say anything, its key is looked at.
+    fn admit(&self, key: PublicKey) -> Result<Seat, Refusal> {
+        if !self.options.allow.allows(&key) {
+            return Err(Refusal::NotAllowed);
+        }
+        if self.leaving.is_cancelled() {
+            return Err(Refusal::Leaving);
+        }
+        self.guests.seat(key)
+    }
+
+    fn hear(&self, body: &[u8]) -> Result<(String, crate::wire::Terms), Refusal> {
+        match Frame::read(body) {
+            Ok(Frame::Hello { oldest, newest, .. }) if !(oldest..=newest).contains(&VERSION) => {
+                Err(Refusal::Version)
+            }
+            Ok(Frame::Hello { role, terms, .. }) => {
+                let roles = &self.options.roles;
+                let is_served = roles.is_empty() || roles.iter().any(|served| served == role);
+                if is_served { Ok((role.to_owned(), terms)) } else { Err(Refusal::Role) }
+            }
+            Ok(_) => {
+                metrics::malformed(crate::wire::Malformed::OutOfTurn);
+                Err(Refusal::Malformed)
+            }
+            Err(malformed) => {
+                metrics::malformed(malformed);
+                Err(Refusal::Malformed)
+            }
+        }
+    }
+}
+
+async fn say_why(mut stream: TlsStream<Box<dyn Stream>>, reason: Refusal) {
+    let bye = Frame::Bye { reason }.to_bytes();
+    let saying = async {
+        stream.write_all(&bye).await?;
+        stream.shutdown().await?;
+        linger(&mut stream).await;
+        std::io::Result::Ok(())
+    };
+    // Whether it was heard makes no difference here.
+    drop(clock::within(LAST_WORDS, saying).await);
+}

@@ -1,0 +1,111 @@
+//! What the owner of a key has said.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::hex;
+
+/// A signature by the owner of a key, over a context and a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Signature([u8; 64]);
+
+impl Signature {
+    /// The signature with these bytes; whether it is one, verifying shows.
+    pub const fn from_bytes(bytes: [u8; 64]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(&self) -> [u8; 64] {
+        self.0
+    }
+}
+
+/// What is signed: the context's length stands before it, so that no context and message can be read as others.
+///
+/// What TLS signs begins with spaces, so a handshake cannot be made to sign this, nor the other way round.
+pub(crate) fn signed(context: &[u8], message: &[u8]) -> Vec<u8> {
+    const PURPOSE: &[u8] = b"holdoff-net signature 1\0";
+    let length = u64::try_from(context.len()).unwrap_or(u64::MAX).to_be_bytes();
+    [PURPOSE, &length, context, message].concat()
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex::write(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Signature({self})")
+    }
+}
+
+/// Text where people read it, 64 bytes elsewhere.
+impl Serialize for Signature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        let (r, s) = self.0.split_at(32);
+        (<[u8; 32]>::try_from(r).unwrap_or_default(), <[u8; 32]>::try_from(s).unwrap_or_default())
+            .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signature {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            let not = |why| serde::de::Error::custom(format!("this is not a signature: {why}"));
+            return hex::read(&text).map(Self).map_err(not);
+        }
+        let (r, s) = <([u8; 32], [u8; 32])>::deserialize(deserializer)?;
+        let mut bytes = [0; 64];
+        for (to, from) in bytes.iter_mut().zip(r.into_iter().chain(s)) {
+            *to = from;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    #[test]
+    fn only_the_owner_signs_only_this_in_only_this_context() {
+        let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let signature = key.sign(b"vote", b"for slot 7");
+        assert!(key.public().verify(b"vote", b"for slot 7", &signature));
+        assert!(!key.public().verify(b"vote", b"for slot 8", &signature));
+        assert!(!key.public().verify(b"vot", b"efor slot 7", &signature), "the context's end is signed, too");
+        assert!(!key.public().verify(b"", b"votefor slot 7", &signature));
+        assert!(!other.public().verify(b"vote", b"for slot 7", &signature));
+        assert_eq!(signature, key.sign(b"vote", b"for slot 7"), "signing draws no random numbers");
+    }
+
+    #[test]
+    fn bytes_that_are_no_key_and_keys_that_verify_anything_verify_nothing() {
+        let signature = Signature::from_bytes([0; 64]);
+        let mut weak = [0; 32];
+        weak[0] = 1;
+        for bytes in [[2; 32], [255; 32], weak] {
+            assert!(!crate::PublicKey::from_bytes(bytes).verify(b"a", b"b", &signature));
+        }
+    }
+
+    #[test]
+    fn it_comes_back_from_text_and_from_bytes() {
+        let signature = Key::generate().unwrap().sign(b"a", b"b");
+        let json = serde_json::to_string(&signature).unwrap();
+        assert_eq!(serde_json::from_str::<Signature>(&json).unwrap(), signature);
+        let bytes = postcard::to_stdvec(&signature).unwrap();
+        assert_eq!(bytes, signature.to_bytes());
+        assert_eq!(postcard::from_bytes::<Signature>(&bytes).unwrap(), signature);
+        assert!(serde_json::from_str::<Signature>("\"0\"").is_err());
+    }
+}

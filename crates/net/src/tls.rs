@@ -1,0 +1,238 @@
+//! TLS 1.3 where a certificate is nothing but a key (RFC 7250), and the key is the peer.
+//!
+//! Both sides prove their keys. A client goes on only with the one server it expects; a server takes in everybody who
+//! proves some key, and looks at its list right after (see `server/door.rs`), so that whoever is refused can be told why.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerMisbehaved, ServerConfig, SignatureAlgorithm, SignatureScheme,
+};
+
+use crate::{Key, PublicKey};
+
+/// What is spoken inside, so that no other protocol is mistaken for it.
+const PROTOCOL: &[u8] = b"holdoff-net";
+
+/// A `SubjectPublicKeyInfo` of an Ed25519 key, before the key.
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+/// What a client says and demands: the server must be `expected`.
+pub(crate) fn client(key: &Key, expected: PublicKey) -> Result<Arc<ClientConfig>, Error> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Expects(expected)))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(key))));
+    // A resumed session proves no key anew.
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What a server says and demands: the client must prove a key.
+pub(crate) fn server(key: &Key) -> Result<Arc<ServerConfig>, Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(Arc::new(AnyKey))
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(key))));
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Servers go by their key; the name that TLS wants is never sent.
+pub(crate) fn no_name() -> ServerName<'static> {
+    ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
+}
+
+/// The key that the other side has proved.
+pub(crate) fn proved(certificates: Option<&[CertificateDer<'_>]>) -> Option<PublicKey> {
+    certificates?.first().and_then(|spki| read(spki).ok())
+}
+
+/// The key a server has shown, if it was not the expected one.
+pub(crate) fn shown(error: &std::io::Error) -> Option<PublicKey> {
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    let Error::InvalidCertificate(CertificateError::Other(OtherError(other))) = error else { return None };
+    other.downcast_ref::<Shown>().map(|shown| shown.0)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
+}
+
+fn spki(key: PublicKey) -> Vec<u8> {
+    [SPKI_PREFIX.as_slice(), key.as_bytes()].concat()
+}
+
+fn read(spki: &[u8]) -> Result<PublicKey, Error> {
+    let key = spki.strip_prefix(&SPKI_PREFIX).and_then(|key| key.try_into().ok());
+    key.map(PublicKey::from_bytes).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
+}
+
+fn certified(key: &Key) -> Arc<CertifiedKey> {
+    let certificate = CertificateDer::from(spki(key.public()));
+    Arc::new(CertifiedKey::new(vec![certificate], Arc::new(Signs(key.clone()))))
+}
+
+/// The own key, as TLS wants it.
+#[derive(Clone, Debug)]
+struct Signs(Key);
+
+impl SigningKey for Signs {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        offered.contains(&SignatureScheme::ED25519).then(|| Box::new(self.clone()) as Box<dyn Signer>)
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        Some(spki(self.0.public()).into())
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ED25519
+    }
+}
+
+impl Signer for Signs {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.0.sign_raw(message).to_vec())
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ED25519
+    }
+}
+
+/// The server is this one.
+#[derive(Debug)]
+struct Expects(PublicKey);
+
+/// The server is another one.
+#[derive(Debug)]
+struct Shown(PublicKey);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server is {}", self.0)
+    }
+}
+
+impl std::error::Error for Shown {}
+
+impl ServerCertVerifier for Expects {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let shown = read(end_entity)?;
+        if shown == self.0 {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Shown(shown))))))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(too_old())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// The client is whoever it proves to be.
+#[derive(Debug)]
+struct AnyKey;
+
+impl ClientCertVerifier for AnyKey {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        read(end_entity).map(|_| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(too_old())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+fn verify(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let bad = || Error::InvalidCertificate(CertificateError::BadSignature);
+    let key = read(certificate)?;
+    let bytes: &[u8; 64] = signature.signature().try_into().map_err(|_| bad())?;
+    let is_ours = signature.scheme == SignatureScheme::ED25519 && key.verify_raw(message, bytes);
+    if is_ours { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad()) }
+}
+
+/// Only TLS 1.3 is offered, so nobody gets here.
+fn too_old() -> Error {
+    Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedCipherSuite)
+}

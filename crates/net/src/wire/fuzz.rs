@@ -1,0 +1,145 @@
+//! A million bad streams for the frame decoder: no panic, nothing kept that was not sent, whatever the pieces.
+//!
+//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-net --lib fuzz` replays or goes further.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytes::Bytes;
+use fastrand::Rng;
+
+use super::{Decoder, Frame, LENGTH_BYTES, Malformed, Payload, Terms};
+use crate::Refusal;
+
+fn cases() -> u64 {
+    std::env::var("HOLDOFF_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000_000)
+}
+
+/// Runs one target over many seeds; a panic is reported with the seed that replays it.
+fn hunt(name: &str, target: impl Fn(&mut Rng)) {
+    let start = std::env::var("HOLDOFF_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0_u64);
+    for seed in start..start + cases() {
+        let mut rng = Rng::with_seed(seed);
+        let survived = catch_unwind(AssertUnwindSafe(|| target(&mut rng))).is_ok();
+        assert!(
+            survived,
+            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-net --lib {name}"
+        );
+    }
+}
+
+fn number(rng: &mut Rng) -> u64 {
+    rng.u64(..) >> rng.u32(0..64)
+}
+
+/// A frame that somebody could send.
+fn frame<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Frame<'a> {
+    const REASONS: [Refusal; 4] = [Refusal::NotAllowed, Refusal::Version, Refusal::Leaving, Refusal::Cut];
+    let payload = Payload(&bytes[..rng.usize(0..=bytes.len())]);
+    let text = ["", "device", "ä role", "\u{0}"][rng.usize(0..4)];
+    let small = u32::try_from(number(rng) >> 32).unwrap();
+    let terms = Terms { max_frame: small, idle_ms: small };
+    match rng.u8(0..9) {
+        0 => Frame::Hello { oldest: rng.u16(..), newest: rng.u16(..), role: text, terms },
+        1 => Frame::Welcome { version: rng.u16(..), terms },
+        2 => Frame::Bye { reason: REASONS[rng.usize(0..REASONS.len())] },
+        3 => Frame::Call { id: number(rng), payload },
+        4 => Frame::Reply { id: number(rng), payload },
+        5 => Frame::Fault { id: number(rng), is_transient: rng.bool(), message: text },
+        6 => Frame::Tell { payload },
+        7 => Frame::Push { number: number(rng), payload },
+        _ => Frame::Alive,
+    }
+}
+
+/// Turns, cuts, doubles and sprinkles.
+fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    for _ in 0..rng.usize(1..5) {
+        let at = rng.usize(0..=bytes.len());
+        let end = (at + rng.usize(0..12)).min(bytes.len());
+        match rng.u8(0..6) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, rng.u8(..)),
+            2 => drop(bytes.drain(at..end)),
+            3 => bytes.extend_from_within(at..end),
+            4 => bytes[at..end].iter_mut().for_each(|byte| *byte ^= 1 << (*byte & 7)),
+            _ => bytes[at..end].fill([0, 0x7f, 0x80, 0xff][rng.usize(0..4)]),
+        }
+    }
+}
+
+/// Everything in the stream, put in by pieces, up to the first thing that is wrong with it.
+fn decode(rng: &mut Rng, stream: &[u8], limit: usize) -> (Vec<Bytes>, Option<Malformed>, usize) {
+    let (mut decoder, mut bodies, mut rest) = (Decoder::new(limit), Vec::new(), stream);
+    loop {
+        loop {
+            match decoder.take() {
+                Ok(Some(body)) => bodies.push(body),
+                Ok(None) => break,
+                Err(malformed) => return (bodies, Some(malformed), decoder.waiting()),
+            }
+        }
+        if rest.is_empty() {
+            return (bodies, None, decoder.waiting());
+        }
+        let (piece, after) = rest.split_at(rng.usize(1..=rest.len()));
+        decoder.put(piece);
+        assert!(decoder.waiting() <= stream.len());
+        rest = after;
+    }
+}
+
+#[test]
+fn fuzz_streams_of_frames() {
+    const LIMIT: usize = 200;
+    let bytes: Vec<u8> = (0..=255).collect();
+    let (whole, broken) = (Cell::new(0_u64), Cell::new(0_u64));
+    hunt("fuzz_streams_of_frames", |rng| {
+        let frames: Vec<Frame<'_>> = (0..rng.usize(1..5)).map(|_| frame(rng, &bytes[..150])).collect();
+        let mut stream: Vec<u8> = frames.iter().flat_map(|frame| frame.to_bytes().to_vec()).collect();
+        // As it was sent, it comes out as it went in, whatever the pieces.
+        let (bodies, malformed, left) = decode(rng, &stream, LIMIT);
+        assert_eq!((malformed, left), (None, 0));
+        assert!(bodies.iter().map(|body| Frame::read(body)).eq(frames.iter().cloned().map(Ok)));
+
+        mutate(rng, &mut stream);
+        let (bodies, malformed, left) = decode(rng, &stream, LIMIT);
+        let taken: usize = bodies.iter().map(|body| LENGTH_BYTES + body.len()).sum();
+        assert!(bodies.iter().all(|body| body.len() <= LIMIT));
+        match malformed {
+            Some(Malformed::TooLarge { size, limit }) => assert!(size > limit && limit == LIMIT),
+            Some(other) => panic!("{other:?} is not for the decoder to say"),
+            None => assert_eq!(taken + left, stream.len(), "nothing gets lost"),
+        }
+        for body in &bodies {
+            match Frame::read(body) {
+                Ok(frame) => {
+                    whole.set(whole.get() + 1);
+                    assert_eq!(Frame::read(&frame.to_bytes()[LENGTH_BYTES..]), Ok(frame));
+                }
+                Err(malformed) => {
+                    broken.set(broken.get() + 1);
+                    assert_eq!(malformed, Malformed::Garbage);
+                }
+            }
+        }
+    });
+    // Both outcomes must be common, or the mutations miss the point.
+    let percent = broken.get() * 100 / (whole.get() + broken.get()).max(1);
+    assert!((2..98).contains(&percent) || cases() < 1000, "{percent} % of the frames were broken");
+}
+
+#[test]
+fn fuzz_noise() {
+    hunt("fuzz_noise", |rng| {
+        let mut noise = [0; 64];
+        rng.fill(&mut noise);
+        let noise = &mut noise[..rng.usize(0..64)];
+        drop(Frame::read(noise));
+        // Most first bytes are no frame's, and most lengths are too long.
+        noise.iter_mut().take(1).for_each(|first| *first %= 9);
+        drop(Frame::read(noise));
+        noise.iter_mut().take(2).for_each(|first| *first = 0);
+        drop(decode(rng, noise, 1 << 20));
+    });
+}
