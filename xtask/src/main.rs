@@ -20,7 +20,8 @@ usage: cargo xtask CHORE
   test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server
-  soak [server]         the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load
+  soak [council|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
+                        a hundred thousand seeds of the council
   n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
         ["n-minus-one"] => n_minus_one::run(),
+        ["soak", "council"] => soak::council(),
         ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),

@@ -5,7 +5,14 @@ use crate::run::{Done, bench, cargo};
 /// `cargo xtask soak`
 pub(crate) fn run() -> Done {
     pure_and_chaos()?;
+    council()?;
     server()
+}
+
+/// `cargo xtask soak council`: a hundred thousand seeds of trouble.
+pub(crate) fn council() -> Done {
+    let lives = ["test", "-p", "holdoff-council", "--all-features", "--lib", "whatever", "--", "--nocapture"];
+    cargo(&lives, &[("COUNCIL_SEEDS", "100000")])
 }
 
 /// `cargo xtask soak server`

@@ -1,7 +1,9 @@
 //! What can be said on the command line.
 
+mod acceptor;
 mod admin;
 mod audit;
+mod council;
 mod demo;
 mod lock;
 mod place;
@@ -9,8 +11,10 @@ mod serve;
 mod token;
 mod work;
 
+pub(crate) use acceptor::AcceptorArgs;
 pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use audit::{AuditArgs, AuditCommand};
+pub(crate) use council::{AcceptorsCommand, CouncilArgs, CouncilCommand};
 pub(crate) use demo::{DemoArgs, DemoWorkerArgs};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
@@ -50,6 +54,9 @@ pub(crate) enum Command {
     /// Serve durable work over HTTP, and do it
     Serve(ServeArgs),
 
+    /// Decide for councils: keep promises and votes, over TLS, on a disk of its own
+    Acceptor(AcceptorArgs),
+
     /// See all of it alive: a daemon, traffic, and a target that misbehaves; leaves nothing behind
     Demo(DemoArgs),
 
@@ -62,6 +69,9 @@ pub(crate) enum Command {
 
     /// Run a command under a lock, and look after locks
     Lock(LockArgs),
+
+    /// Decide together, with no leader: who belongs to a council, and who decides for it
+    Council(CouncilArgs),
 
     /// Make, list and revoke API tokens for the daemon
     Token(TokenArgs),

@@ -8,6 +8,7 @@ mod values;
 use std::path::{Path, PathBuf};
 
 use holdoff::LoadError;
+use holdoff_council::acceptor::Settings as AcceptorSettings;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_server::Settings as ServerSettings;
@@ -39,6 +40,7 @@ pub(crate) struct Whole {
     pub(crate) work: Settings,
     pub(crate) lock: LockSettings,
     pub(crate) server: ServerSettings,
+    pub(crate) acceptor: AcceptorSettings,
 }
 
 /// A file of which everything was checked: a mistake is better found here than by the daemon.
@@ -64,9 +66,10 @@ pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
     let work = Settings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let server = ServerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let acceptor = AcceptorSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock, server }),
+        None => Ok(Whole { policies, work, lock, server, acceptor }),
     }
 }
 

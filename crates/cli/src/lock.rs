@@ -5,7 +5,7 @@ mod list;
 mod release;
 mod run;
 mod show;
-mod signals;
+pub(crate) mod signals;
 
 use std::process::ExitCode;
 

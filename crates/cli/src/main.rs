@@ -3,10 +3,12 @@
 //! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
 //! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
 
+mod acceptor;
 mod admin;
 mod args;
 mod audit;
 mod config;
+mod council;
 mod demo;
 mod failure;
 mod lock;
@@ -40,10 +42,12 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.command {
         Command::Policy(command) => policy::run(command, args),
         Command::Serve(command) => serve::run(command, args),
+        Command::Acceptor(command) => acceptor::run(command, args),
         Command::Demo(command) => demo::run(command, args),
         Command::DemoWorker(command) => demo::work(command),
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
+        Command::Council(command) => council::run(command, args),
         Command::Admin(command) => admin::run(command, args),
         Command::Token(command) => token::run(command, args),
         Command::Audit(command) => audit::run(command, args),

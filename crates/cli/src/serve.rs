@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use holdoff_server::{Options, Reload, Server, Stopped};
 
 pub(crate) use log::start as start_log;
-pub(crate) use place::place;
+pub(crate) use place::{data_directory, place};
 use sections::Sections;
 
 use crate::args::{Args, ServeArgs};
@@ -28,7 +28,7 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     options.concurrency = usize::try_from(running.concurrency).unwrap_or(Options::CONCURRENCY);
     (options.grace, options.patience) = (running.grace, running.patience);
     (options.policies, options.settings, options.locking) = (whole.policies, whole.work, whole.lock);
-    options.server = whole.server;
+    (options.server, options.acceptor) = (whole.server, whole.acceptor);
     options.reload = file.clone().map(|file| {
         let since_start = Sections::of(&file);
         Reload::new(move || {
@@ -59,12 +59,20 @@ fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()>
     let mut out = anstream::stdout();
     let version = env!("CARGO_PKG_VERSION");
     let (url, place) = (server.url(), server.place());
+    let acceptor = server.acceptor().map(|acceptor| format!("{}@{}", acceptor.key(), acceptor.address()));
     if json {
-        let greeting = serde_json::json!({ "version": version, "url": url, "store": place, "config": file });
+        let mut greeting =
+            serde_json::json!({ "version": version, "url": url, "store": place, "config": file });
+        if let (Some(acceptor), Some(greeting)) = (acceptor, greeting.as_object_mut()) {
+            greeting.insert("acceptor".to_owned(), acceptor.into());
+        }
         return writeln!(out, "{greeting}");
     }
     writeln!(out, "holdoff {version} is serving at {url}")?;
     writeln!(out, "work is kept in {place}")?;
+    if let Some(acceptor) = acceptor {
+        writeln!(out, "councils find their acceptor at {acceptor}")?;
+    }
     if server.work().drift().is_some() {
         return writeln!(out, "policies are version {} of the store", server.work().policy_version());
     }

@@ -1,9 +1,32 @@
 //! The service that decides: it keeps promises and votes of many councils on one disk.
+//!
+//! ```text
+//! store.rs     what is on disk             disk.rs      a disk that forgets, for simulations
+//! writer.rs    one commit for many asks    seats.rs     the councils in use
+//! watchers.rs  who is told                 limits.rs    how much of all that
+//! service.rs   the same over the network   protocol.rs  what is said there
+//! settings.rs  the file's `[acceptor]`     allowed.rs   who may ask
+//! ```
+//!
+//! What one acceptor does in one council is [`Seat`](crate::Seat)'s, which is pure.
 
+mod allowed;
 #[cfg(any(test, feature = "flaws"))]
 pub mod disk;
+mod limits;
 mod protocol;
+mod seats;
+mod service;
+mod settings;
 mod store;
+mod watchers;
+mod writer;
 
+pub use allowed::{Allowed, BadList};
+pub use limits::Limits;
 pub use protocol::{Push, ROLE, Reply, Request};
+pub use service::{AcceptorService, StartError};
+pub use settings::Settings;
 pub use store::{Store, StoreError};
+pub use watchers::Watcher;
+pub use writer::{Stopped, Writer};

@@ -1,10 +1,10 @@
 //! Every metric of this crate: names, help, and where they are counted.
 //!
-//! Labels are words of ours: never a council, a key or an operation.
+//! Labels are words of ours: never a council, a key, a slot or an operation.
 
 use std::time::Duration;
 
-use metrics::{counter, describe_counter, describe_histogram, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use crate::{Counts, Outcome};
 
@@ -22,24 +22,79 @@ const OPERATIONS: &str = "holdoff_council_operations_total";
 const OPERATION_SECONDS: &str = "holdoff_council_operation_seconds";
 const FORGED: &str = "holdoff_council_forged_total";
 const REFUSED: &str = "holdoff_council_refused_total";
+const ASKS: &str = "holdoff_acceptor_asks_total";
+const REFUSALS: &str = "holdoff_acceptor_refusals_total";
+const COMMIT_SECONDS: &str = "holdoff_acceptor_commit_seconds";
+const BATCH_ASKS: &str = "holdoff_acceptor_batch_asks";
+const COUNCILS: &str = "holdoff_acceptor_councils";
+const MEMORY_BYTES: &str = "holdoff_acceptor_memory_bytes";
+const LOADS: &str = "holdoff_acceptor_loads_total";
+const WATCHERS: &str = "holdoff_acceptor_watchers";
+const STOPPED: &str = "holdoff_acceptor_stopped";
 
 /// Gives every metric its help text. Call it once, after the recorder is installed.
 pub fn describe() {
-    let seconds = metrics::Unit::Seconds;
     describe_counter!(ATTEMPTS, "ballots that devices have begun");
     describe_counter!(REBUILDS, "operations built again because somebody else was first");
     describe_counter!(LOST_SLOTS, "slots lost in which an own value was proposed");
     describe_counter!(PREEMPTIONS, "attempts ended by a higher ballot, by phase");
     describe_counter!(WAITS, "waits after somebody stood in the way");
-    describe_counter!(WAITED, seconds, "how long these were to be");
+    describe_counter!(WAITED, Unit::Seconds, "how long these were to be");
     describe_counter!(ASKED_AGAIN, "rounds of questions repeated because too few answered");
     describe_counter!(SLOTS, "slots carried out, by who put their value together");
-    describe_histogram!(SLOT_SECONDS, seconds, "from the first question about a slot to its own decision");
+    describe_histogram!(
+        SLOT_SECONDS,
+        Unit::Seconds,
+        "from the first question about a slot to its own decision"
+    );
     describe_histogram!(BATCH_SIZE, "operations in slots that this device put together");
     describe_counter!(OPERATIONS, "operations that ended, by outcome");
-    describe_histogram!(OPERATION_SECONDS, seconds, "how long operations took, by outcome");
+    describe_histogram!(OPERATION_SECONDS, Unit::Seconds, "how long operations took, by outcome");
     describe_counter!(FORGED, "values and snapshots reported that nobody has signed or agreed to");
     describe_counter!(REFUSED, "questions that acceptors refused");
+    describe_counter!(ASKS, "questions answered, by kind and result");
+    describe_counter!(REFUSALS, "questions refused, by reason");
+    describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "how long it took until a batch was on disk");
+    describe_histogram!(BATCH_ASKS, "questions answered together, most of them behind one commit");
+    describe_gauge!(COUNCILS, "councils that have something on the acceptor's disk");
+    describe_gauge!(MEMORY_BYTES, Unit::Bytes, "about how much memory the councils in use take");
+    describe_counter!(LOADS, "times that a council was read from the disk");
+    describe_gauge!(WATCHERS, "connections that watch a council, counted once for each");
+    describe_gauge!(STOPPED, "1 if the acceptor's disk has failed, and it answers nobody");
+}
+
+pub(crate) fn asked(kind: &'static str, is_refused: bool) {
+    let result = if is_refused { "refused" } else { "told" };
+    counter!(ASKS, "kind" => kind, "result" => result).increment(1);
+}
+
+pub(crate) fn refused(reason: &'static str) {
+    counter!(REFUSALS, "reason" => reason).increment(1);
+}
+
+pub(crate) fn committed(took: Duration) {
+    histogram!(COMMIT_SECONDS).record(took.as_secs_f64());
+}
+
+pub(crate) fn answered(asks: usize) {
+    histogram!(BATCH_ASKS).record(u32::try_from(asks).unwrap_or(u32::MAX));
+}
+
+pub(crate) fn keeps(councils: usize, memory: usize) {
+    gauge!(COUNCILS).set(u32::try_from(councils).unwrap_or(u32::MAX));
+    gauge!(MEMORY_BYTES).set(u32::try_from(memory).unwrap_or(u32::MAX));
+}
+
+pub(crate) fn loaded() {
+    counter!(LOADS).increment(1);
+}
+
+pub(crate) fn watched(watchers: usize) {
+    gauge!(WATCHERS).set(u32::try_from(watchers).unwrap_or(u32::MAX));
+}
+
+pub(crate) fn stopped(is_stopped: bool) {
+    gauge!(STOPPED).set(f64::from(u8::from(is_stopped)));
 }
 
 pub(crate) fn counted(before: &Counts, now: &Counts) {

@@ -14,6 +14,7 @@
 //! - An acceptor counts only while its storage has the life it was added with.
 //! - One process at a time has a device open.
 
+mod clock;
 mod error;
 mod folder;
 mod founding;
@@ -40,9 +41,10 @@ pub use joining::{Joined, Joining};
 pub use line::Health;
 pub use news::{News, Subscription};
 
-use crate::machine::{Acceptor, Change, Machine, Members};
+use crate::machine::{Acceptor, Change, Machine, Members, Standing};
 use crate::{
-    CouncilId, Counts, Decided, Digest, Letter, NodeId, OperationId, Options, Outcome, PublicKey, Slot, clock,
+    CouncilId, Counts, Decided, Digest, Letter, NodeId, NotCommitted, OperationId, Options, Outcome,
+    PublicKey, Slot,
 };
 use folder::Folder;
 use invitation::Invitation;
@@ -164,7 +166,14 @@ where
         letter: Option<Letter>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        self.submit_with_id(new_id()?, wish, letter, deadline).await
+        let until = clock::now() + deadline;
+        loop {
+            let left = until.saturating_duration_since(clock::now());
+            let outcome = self.submit_with_id(new_id()?, wish.clone(), letter.clone(), left).await?;
+            if outcome != Outcome::NotCommitted(NotCommitted::Overtaken) {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// The same under an id of the caller's: however often it is submitted, it happens at most once.
@@ -175,7 +184,42 @@ where
         letter: Option<Letter>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        self.submitted(id, wish, letter, deadline, false).await
+        let until = clock::now() + deadline;
+        loop {
+            let left = until.saturating_duration_since(clock::now());
+            let outcome = self.submitted(id, wish.clone(), letter.clone(), left, false).await?;
+            if !matches!(outcome, Outcome::NotCommitted(NotCommitted::AlreadySo) | Outcome::Invalid(_)) {
+                return Ok(outcome);
+            }
+            let left = until.saturating_duration_since(clock::now());
+            if let Some(outcome) = self.confirmed(id, &wish, outcome, left).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Whether what speaks against an operation still does, and was not only what was known here before it was
+    /// submitted; `None` if it may be tried again.
+    async fn confirmed(
+        &self,
+        id: OperationId,
+        wish: &M::Wish,
+        outcome: Outcome,
+        within: Duration,
+    ) -> Result<Option<Outcome>, Error> {
+        if !self.catch_up(within).await? {
+            return Ok(Some(Outcome::NotCommitted(NotCommitted::Deadline)));
+        }
+        let state = self.state().await?;
+        if !state.machine().may_propose(&self.key()) {
+            return Ok(Some(outcome));
+        }
+        Ok(match state.machine().revalidate(wish, &state.around()) {
+            Standing::Satisfied => Some(Outcome::NotCommitted(NotCommitted::AlreadySo)),
+            Standing::Invalid(invalid) => Some(Outcome::Invalid(invalid)),
+            Standing::Wanted if state.fate(&id).is_none() => None,
+            Standing::Wanted => Some(Outcome::NotCommitted(NotCommitted::Overtaken)),
+        })
     }
 
     /// Goes over to a new key, which is on disk before anybody hears of it: by the wish that is made of it.

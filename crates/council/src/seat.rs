@@ -94,6 +94,9 @@ const HISTORY_SLOTS: usize = 64;
 const HISTORY_BYTES: usize = 512 * 1024;
 /// As much of what was announced as one answer holds.
 const ANNOUNCED_BYTES: usize = 128 * 1024;
+/// As much mail as one answer holds.
+const MAIL_LETTERS: usize = 16;
+const MAIL_BYTES: usize = 512 * 1024;
 /// The largest letter.
 const LETTER_BYTES: usize = 64 * 1024;
 
@@ -139,6 +142,14 @@ impl Seat {
         self.bytes
     }
 
+    /// About how much memory this takes.
+    pub fn memory(&self) -> usize {
+        const EACH: usize = 256;
+        let announced: usize = self.announced.iter().map(|operation| operation.body.len()).sum();
+        let many = 1 + self.slots.len() + self.letters.len() + self.announced.len();
+        self.bytes + announced + many * EACH
+    }
+
     /// How many slots are kept.
     pub fn slots(&self) -> usize {
         self.slots.len()
@@ -179,7 +190,10 @@ impl Seat {
         if slot <= self.floor() {
             return Ok(Held::free(to_asker(self.compacted())));
         }
-        self.check_room(slot)?;
+        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+            return Err(Refusal::Full);
+        }
+        self.check_room(slot, 0)?;
         self.hear(slot, announce);
         let held = self.slots.entry(slot).or_default().prepare(ballot);
         Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|reply| {
@@ -260,13 +274,15 @@ impl Seat {
             return self.compacted();
         }
         let (mut votes, mut bytes) = (Vec::new(), 0);
-        for (slot, acceptor) in self.slots.range(after.next()..).take(HISTORY_SLOTS) {
-            let Some(vote) = acceptor.accepted() else { continue };
+        let accepted =
+            |(slot, acceptor): (&Slot, &Acceptor<Value>)| Some((*slot, acceptor.accepted()?.clone()));
+        let later = self.slots.range(after.next()..).filter_map(accepted);
+        for (slot, vote) in later.take(HISTORY_SLOTS) {
             bytes += vote.value.len();
             if bytes > HISTORY_BYTES && !votes.is_empty() {
                 break;
             }
-            votes.push((*slot, vote.clone()));
+            votes.push((slot, vote));
         }
         Tell::History { votes, latest: self.latest }
     }
@@ -315,7 +331,7 @@ impl Seat {
         if message.len() > LETTER_BYTES {
             return Err(Refusal::TooLarge);
         }
-        if self.letters.len() >= self.quota.letters {
+        if self.letters.len() >= self.quota.letters || self.bytes + message.len() > self.quota.bytes {
             return Err(Refusal::Full);
         }
         self.bytes += message.len();
@@ -324,8 +340,13 @@ impl Seat {
     }
 
     fn mail(&self, to: &PublicKey) -> Tell {
+        let mut bytes = 0;
         let mine = self.letters.iter().filter(|((key, _), _)| key == to);
-        Tell::Mail(mine.map(|((_, id), message)| (*id, message.clone())).take(16).collect())
+        let fits = mine.take_while(|(_, message)| {
+            bytes += message.len();
+            bytes <= MAIL_BYTES
+        });
+        Tell::Mail(fits.map(|((_, id), message)| (*id, message.clone())).take(MAIL_LETTERS).collect())
     }
 
     /// Keeps what others want; what was wanted before a slot that is decided by now is kept by its author.
@@ -384,14 +405,16 @@ impl Seat {
         if value.len() > Value::MAX_BYTES {
             return Err(Refusal::TooLarge);
         }
-        self.check_room(slot)?;
+        self.check_room(slot, value.len())?;
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(Refusal::Unsigned) }
     }
 
-    fn check_room(&self, slot: Slot) -> Result<(), Refusal> {
-        let is_new = !self.slots.contains_key(&slot);
-        let is_full = self.slots.len() >= self.quota.slots || self.bytes >= self.quota.bytes;
-        if is_new && is_full { Err(Refusal::Full) } else { Ok(()) }
+    /// Whether there is room for a value of so many bytes in this slot, in place of the one it has.
+    fn check_room(&self, slot: Slot, bytes: usize) -> Result<(), Refusal> {
+        let has_place = self.slots.contains_key(&slot) || self.slots.len() < self.quota.slots;
+        let before = self.weight(slot).unwrap_or(0);
+        let fits = bytes <= before || self.bytes - before + bytes <= self.quota.bytes;
+        if has_place && fits { Ok(()) } else { Err(Refusal::Full) }
     }
 }
 

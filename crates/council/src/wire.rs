@@ -5,7 +5,7 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, Operation, OperationId, PublicKey, Value};
+use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Value, Verifier};
 
 /// What a device asks an acceptor, about one council.
 ///
@@ -63,6 +63,37 @@ pub enum Ask {
     },
     /// Give me what was posted to me: [`Tell::Mail`].
     Collect,
+}
+
+impl Ask {
+    /// The word for it in metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Prepare { .. } => "prepare",
+            Self::Accept { .. } => "accept",
+            Self::Decided { .. } => "decided",
+            Self::Fetch { .. } => "fetch",
+            Self::Snapshot => "snapshot",
+            Self::Compact { .. } => "compact",
+            Self::Post { .. } => "post",
+            Self::Collect => "collect",
+        }
+    }
+
+    /// Whether it only wants to know something: nothing is stored for it.
+    pub const fn only_reads(&self) -> bool {
+        matches!(self, Self::Fetch { .. } | Self::Snapshot | Self::Collect)
+    }
+
+    /// Whether whoever proposes or reports a value has it signed by its author; if there is one.
+    pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
+        match self {
+            Self::Accept { slot, value, .. } | Self::Decided { slot, vote: Vote { value, .. } } => {
+                value.is_signed(council, *slot, verifier)
+            }
+            _ => true,
+        }
+    }
 }
 
 /// What an acceptor tells a device.

@@ -47,8 +47,8 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last six are not about policies: `holdoff-work`, `holdoff-lock` and `holdoff-server` read and check them, and
-/// they are passed by here.
+/// The last seven are not about policies: `holdoff-work`, `holdoff-lock`, `holdoff-server` and `holdoff-council` read
+/// and check them, and they are passed by here.
 const TOP: &[&str] = &[
     "default",
     "policies",
@@ -61,6 +61,7 @@ const TOP: &[&str] = &[
     "signals",
     "lock",
     "server",
+    "acceptor",
 ];
 
 /// Reads a text with `read`, which is given the parsed document and notes problems as it goes.

@@ -38,6 +38,8 @@ pub(crate) struct App {
     pub(crate) base: Arc<str>,
     /// Whether connections are encrypted.
     pub(crate) is_private: bool,
+    /// Why the acceptor has stopped, if there is one and it has.
+    pub(crate) why_stopped: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// Cancelled when the daemon is on its way out.
     pub(crate) retiring: CancellationToken,
 }
@@ -65,6 +67,7 @@ impl App {
             broken,
             base: "".into(),
             is_private: false,
+            why_stopped: Arc::new(|| None),
             stopping,
             retiring: CancellationToken::new(),
         }
@@ -73,6 +76,17 @@ impl App {
     /// Reached under this path, over TLS or not.
     pub(crate) fn reached(self, prefix: &str, is_private: bool) -> Self {
         Self { base: prefix.into(), is_private, ..self }
+    }
+
+    /// With an acceptor beside it that tells why it has stopped, if it has.
+    pub(crate) fn beside(
+        self,
+        why_stopped: Option<impl Fn() -> Option<String> + Send + Sync + 'static>,
+    ) -> Self {
+        match why_stopped {
+            Some(why_stopped) => Self { why_stopped: Arc::new(why_stopped), ..self },
+            None => self,
+        }
     }
 
     /// The most bytes a body may have.

@@ -73,6 +73,9 @@ pub enum Error {
         /// What was said.
         source: holdoff_lock::Error,
     },
+    /// The acceptor of councils cannot start.
+    #[error(transparent)]
+    Acceptor(#[from] holdoff_council::acceptor::StartError),
     /// The daemon's own tokens and audit log cannot be read or written.
     #[error("API tokens and the audit log cannot be read or written: {source}")]
     Keep {

@@ -22,7 +22,7 @@ pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers, and the daemon is not on its way out.
+/// The store answers, the acceptor too if there is one, and the daemon is not on its way out.
 ///
 /// A task is looked for that nobody has. Policies that differ from those of the other nodes are said to whoever shows a
 /// token, and are no reason to send nobody here.
@@ -31,6 +31,10 @@ pub(crate) async fn healthz() -> &'static str {
 pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<String, Problem> {
     if app.retiring.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
+    }
+    if let Some(why) = (app.why_stopped)() {
+        let why = if access.is_known() { format!(": {why}") } else { String::new() };
+        return Err(Problem::unavailable(format!("the acceptor has stopped{why}")));
     }
     let nobodys = TaskId::from_uuid(Uuid::nil());
     match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {

@@ -25,6 +25,8 @@ pub struct Options {
     pub locking: holdoff_lock::Settings,
     /// What the file says about who may come in.
     pub server: crate::Settings,
+    /// What the file says about an acceptor of councils: it runs if there is a directory for it.
+    pub acceptor: holdoff_council::acceptor::Settings,
     /// Locks that are kept elsewhere; unless given, they are kept where the work is.
     pub locks: Option<holdoff_lock::Locks>,
     /// How many HTTP steps run at once.
@@ -60,6 +62,7 @@ impl Options {
             settings: Settings::default(),
             locking: holdoff_lock::Settings::default(),
             server: crate::Settings::default(),
+            acceptor: holdoff_council::acceptor::Settings::default(),
             locks: None,
             concurrency: Self::CONCURRENCY,
             patience: Self::PATIENCE,

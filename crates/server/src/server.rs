@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdoff_council::acceptor::AcceptorService;
 use holdoff_lock::Locks;
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
@@ -26,6 +27,7 @@ pub struct Server {
     work: Work,
     keep: Keep,
     worker: Worker,
+    acceptor: Option<AcceptorService>,
     retiring: CancellationToken,
     stopping: CancellationToken,
     timing: Timing,
@@ -43,7 +45,8 @@ struct Timing {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, server, locks, .. } = options;
+        let Options { listen: address, place, policies, settings, locking, server, acceptor, locks, .. } =
+            options;
         let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
         let reload = options.reload;
         reach::check(address, &server)?;
@@ -68,6 +71,10 @@ impl Server {
         reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
+        let acceptor = match &acceptor.data {
+            Some(directory) => Some(AcceptorService::start(directory, &acceptor).await?),
+            None => None,
+        };
 
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
@@ -81,7 +88,8 @@ impl Server {
             worker.broken(),
             stopping.clone(),
         )
-        .reached(&server.prefix, tls.is_some());
+        .reached(&server.prefix, tls.is_some())
+        .beside(acceptor.as_ref().map(AcceptorService::health));
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
@@ -110,7 +118,20 @@ impl Server {
         }));
         let place = place.to_string();
         let timing = Timing { patience, grace };
-        Ok(Self { address, is_private, place, work, keep, worker, retiring, stopping, timing, reload, tasks })
+        Ok(Self {
+            address,
+            is_private,
+            place,
+            work,
+            keep,
+            worker,
+            acceptor,
+            retiring,
+            stopping,
+            timing,
+            reload,
+            tasks,
+        })
     }
 
     /// Where it listens.
@@ -127,6 +148,11 @@ impl Server {
     /// Where work is kept, as it may be shown.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// The acceptor of councils in it, if there is one.
+    pub const fn acceptor(&self) -> Option<&AcceptorService> {
+        self.acceptor.as_ref()
     }
 
     /// The durable work it serves.
@@ -177,7 +203,13 @@ impl Server {
                 let _ = task.await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered);
+        let (acceptor, grace) = (self.acceptor.take(), self.timing.grace);
+        let decided = async {
+            if let Some(acceptor) = acceptor {
+                acceptor.stop(grace).await;
+            }
+        };
+        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided);
     }
 }
 

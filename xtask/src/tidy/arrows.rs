@@ -13,9 +13,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lock", &["policy", "retry", "sql"]),
     ("net", &["policy"]),
     ("council", &["policy", "paxos", "net"]),
-    ("server", &["policy", "retry", "sim", "sql", "work", "lock"]),
+    ("server", &["policy", "retry", "sim", "sql", "work", "lock", "council"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
-    ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "server", "holdoff"]),
+    ("cli", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council", "server", "holdoff"]),
 ];
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

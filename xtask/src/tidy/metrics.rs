@@ -14,7 +14,14 @@ const DASHBOARD: &str = "deploy/grafana/holdoff.json";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
 /// Whose metrics there are.
-const PREFIXES: [&str; 4] = ["holdoff_retry_", "holdoff_work_", "holdoff_lock_", "holdoff_server_"];
+const PREFIXES: [&str; 6] = [
+    "holdoff_retry_",
+    "holdoff_work_",
+    "holdoff_lock_",
+    "holdoff_server_",
+    "holdoff_council_",
+    "holdoff_acceptor_",
+];
 
 /// A metric, as somebody says it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

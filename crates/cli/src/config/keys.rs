@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The sections whose values can be set by variables. Policies are not among them: they are published as a whole.
-const SECTIONS: [&str; 5] = ["server", "work", "http", "signals", "lock"];
+const SECTIONS: [&str; 6] = ["server", "work", "http", "signals", "lock", "acceptor"];
 
 /// A value that can be set.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdoff_council::acceptor::{Allowed, Settings as AcceptorSettings};
 use holdoff_policy::format_duration;
 use holdoff_work::{Destination, Settings};
 
@@ -22,7 +23,25 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
         ("lock.policy", lock.policy_name().map(str::to_owned)),
         ("lock.max_waiters", Some(plain(&lock.most_waiters()))),
     ]);
+    values.extend(acceptor(&whole.acceptor));
     values
+}
+
+fn acceptor(acceptor: &AcceptorSettings) -> Vec<(&'static str, Option<String>)> {
+    let allow = acceptor.allow.as_ref().map(|allow| match allow {
+        Allowed::File(path) => path.display().to_string(),
+        _ => Allowed::ANYONE.to_owned(),
+    });
+    vec![
+        ("acceptor.listen", Some(plain(&acceptor.listen))),
+        ("acceptor.data", acceptor.data.as_ref().map(|path| path.display().to_string())),
+        ("acceptor.allow", allow),
+        ("acceptor.max_councils", Some(plain(&acceptor.limits.councils))),
+        ("acceptor.max_council_bytes", Some(plain(&acceptor.limits.council.bytes))),
+        ("acceptor.max_council_slots", Some(plain(&acceptor.limits.council.slots))),
+        ("acceptor.max_memory", Some(plain(&acceptor.limits.memory_bytes))),
+        ("acceptor.max_connections", Some(plain(&acceptor.max_connections))),
+    ]
 }
 
 fn server(server: &holdoff_server::Settings) -> Vec<(&'static str, Option<String>)> {

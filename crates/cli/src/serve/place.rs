@@ -24,12 +24,16 @@ pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
         (_, Some(directory)) => return Ok(Place::directory(directory)),
         (None, None) => {}
     }
-    let directory = user_directory(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"));
-    directory.map(Place::directory).ok_or_else(|| {
+    data_directory().map(Place::directory).ok_or_else(|| {
         Failure::Usage(
             "there is no home directory to keep work in; name one by --data DIR or --store URL".to_owned(),
         )
     })
+}
+
+/// Where this user's things are kept, if there is such a place.
+pub(crate) fn data_directory() -> Option<PathBuf> {
+    user_directory(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }
 
 fn rank(origin: &Origin) -> u8 {

@@ -18,6 +18,12 @@ pub struct Handle {
     boot: u64,
 }
 
+/// Keeps a [`Disk`] from doing anything.
+#[derive(Debug)]
+pub struct Paused<'a> {
+    _platter: MutexGuard<'a, Platter>,
+}
+
 /// What a sector is: it is written as a whole, or not at all.
 const SECTOR: usize = 512;
 /// The roll with which a write is there as a whole.
@@ -80,6 +86,11 @@ impl Disk {
     /// After so many more writes and syncs the power is gone: nothing works until the [crash](Disk::crash).
     pub fn lose_power_after(&self, steps: u64) {
         self.platter().power_left = Some(steps);
+    }
+
+    /// While this is held, whoever uses the disk waits.
+    pub fn pause(&self) -> Paused<'_> {
+        Paused { _platter: self.platter() }
     }
 
     /// From now on no sync works.

@@ -80,6 +80,9 @@ pub enum NotCommitted {
     /// Time was up.
     #[error("time was up before it could be decided")]
     Deadline,
+    /// What it wants was so for a while, for which it was taken back, and is not any more.
+    #[error("it was so for a while, and was taken back for that: submit it again under another id")]
+    Overtaken,
     /// So many operations are under way that no more is taken.
     #[error("as many operations are under way as may be: wait for one to end")]
     TooMany,

@@ -7,15 +7,15 @@ use std::time::Duration;
 use holdoff_net::{Key, Link, LinkOptions};
 use holdoff_paxos::{Configuration, Tally};
 
-use super::Error;
 use super::folder::Folder;
 use super::founding::{AcceptorAddress, own_key};
 use super::invitation::{Invitation, Start};
 use super::line::link;
 use super::store::{About, Store};
+use super::{Error, clock};
 use crate::acceptor::{Reply, Request};
 use crate::machine::{Acceptor, Machine};
-use crate::{Ask, CouncilId, Decided, Digest, Ed25519, PublicKey, Snapshot, Tell, clock};
+use crate::{Ask, CouncilId, Decided, Digest, Ed25519, PublicKey, Snapshot, Tell};
 
 /// It is looked this often whether an invitation has come.
 const LOOK: Duration = Duration::from_millis(500);

@@ -10,10 +10,10 @@ use holdoff_net::{Heard, Hearing, Key, Link, LinkOptions, Remote};
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::mpsc;
 
-use super::Error;
+use super::{Error, clock};
 use crate::acceptor::{Push, ROLE, Reply, Request};
 use crate::machine::Acceptor;
-use crate::{Ask, CouncilId, Refusal, Tell, clock};
+use crate::{Ask, CouncilId, Refusal, Tell};
 
 /// As many questions wait for a connection, and as many are under way.
 const QUEUED: usize = 256;

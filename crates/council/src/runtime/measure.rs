@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use holdoff_paxos::Slot;
 
-use crate::clock::{self, Instant};
+use super::clock::{self, Instant};
 use crate::{Applied, Ask, Counts, OperationId, Outcome, metrics};
 
 /// What is under way, for how long.

@@ -9,13 +9,13 @@ use fastrand::Rng;
 use holdoff_paxos::{Held, NodeId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use super::clock::{self, Instant};
 use super::folder::Folder;
 use super::line::{Common, Heeded, Line};
 use super::measure::Measure;
 use super::readers::{AGAIN, Readers};
 use super::store::{About, Store};
 use super::{Error, News, Settings, Status, Watched};
-use crate::clock::{self, Instant};
 use crate::machine::Machine;
 use crate::{
     Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Slot,

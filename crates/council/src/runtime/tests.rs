@@ -1,20 +1,19 @@
-//! Devices as they run, against acceptors that keep everything in memory.
+//! Devices as they run, against acceptors that stop, come back and lose their disks.
 
-mod stand_in;
+mod acceptor;
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::machine::Change;
 use crate::{NotCommitted, Outcome};
-use stand_in::{StandIn, three};
+use acceptor::three;
 
 const SOON: Duration = Duration::from_secs(20);
 
 /// A council of one, with a device that runs.
-async fn council(folder: &Path, acceptors: &[StandIn]) -> Council<Members> {
-    let addresses: Vec<_> = acceptors.iter().map(StandIn::address).collect();
+async fn council(folder: &Path, acceptors: &[acceptor::Acceptor]) -> Council<Members> {
+    let addresses: Vec<_> = acceptors.iter().map(acceptor::Acceptor::address).collect();
     Council::found(folder, "founder", &addresses, &LinkOptions::default()).await.unwrap();
     open(folder)
 }
@@ -24,10 +23,15 @@ fn open(folder: &Path) -> Council<Members> {
 }
 
 /// Adds a new device to the council, and opens it.
-async fn join(folder: &Path, by: &Council<Members>, name: &str, acceptors: &[StandIn]) -> Council<Members> {
+async fn join(
+    folder: &Path,
+    by: &Council<Members>,
+    name: &str,
+    acceptors: &[acceptor::Acceptor],
+) -> Council<Members> {
     let joining = Joining::open(folder).unwrap();
     let council = by.status().await.unwrap().council;
-    let at: Vec<_> = acceptors.iter().map(StandIn::address).collect();
+    let at: Vec<_> = acceptors.iter().map(acceptor::Acceptor::address).collect();
     let outcome = by.add(joining.key(), name, SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     let options = LinkOptions::default();
@@ -220,7 +224,10 @@ async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
     let outcome = one.compact(SOON).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
     assert!(one.settle(SOON).await.unwrap());
-    assert!(acceptors.iter().all(|acceptor| acceptor.floor() > Slot(0)));
+    let id = one.status().await.unwrap().council;
+    for acceptor in &acceptors {
+        assert!(acceptor.has_compacted(id).await);
+    }
     let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
     assert_eq!(two.state().await.unwrap().chain(), one.state().await.unwrap().chain());
 }

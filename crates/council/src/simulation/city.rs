@@ -22,6 +22,7 @@ pub(super) fn between_ms(low: u64, high: u64) -> Latency {
 }
 
 /// What a run is made of; follows from the seed.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) devices: u32,
@@ -145,32 +146,24 @@ impl City {
             let until_us = self.world.now_us() + SECOND;
             self.go_on(until_us)?;
         }
-        match self.unfinished() {
-            Some(broken) => {
-                if std::env::var_os("COUNCIL_SEED").is_some() {
-                    self.describe();
-                }
-                Err(broken)
+        if let Some(broken) = self.unfinished() {
+            if std::env::var_os("COUNCIL_SEED").is_some() {
+                self.describe();
             }
-            None => {
-                self.read_states()?;
-                self.truth.check_words()?;
-                self.check_letters()?;
-                Ok(self.ran())
-            }
+            return Err(broken);
         }
+        self.read_states()?;
+        self.truth.check_words()?;
+        self.check_letters()?;
+        Ok(self.ran())
     }
 
     fn go_on(&mut self, until_us: u64) -> Result<(), Broken> {
         while self.world.now_us() < until_us {
-            let before_us = self.world.now_us();
             if self.world.step().is_none() {
                 self.world.run_until(until_us);
             }
             self.look()?;
-            if self.world.now_us() == before_us {
-                continue;
-            }
         }
         Ok(())
     }
@@ -225,7 +218,7 @@ impl City {
     }
 
     fn submit(&mut self, by: NodeId, wish: Change) {
-        let id = OperationId(((self.plan.seed as u128) << 64 | self.asked.len() as u128).to_be_bytes());
+        let id = OperationId((u128::from(self.plan.seed) << 64 | self.asked.len() as u128).to_be_bytes());
         let letter = match &wish {
             Change::Add { key, .. } => Some(Letter { to: *key, message: "welcome".into() }),
             _ => None,

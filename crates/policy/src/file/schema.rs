@@ -2,11 +2,12 @@
 //!
 //! These types are never read from a file: [`super::reader`] does that, with better messages. They only
 //! describe it, and a test holds their keys against the reader's. The file is one, and so is its schema: the
-//! sections that `holdoff-work` and `holdoff-lock` read are described here too, and tests there hold them against their
+//! sections that `holdoff-work`, `holdoff-lock` and others read are described here too, and tests there hold them against their
 //! readers.
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
+mod acceptor;
 mod lock;
 mod server;
 mod work;
@@ -46,6 +47,8 @@ struct File {
     lock: Option<lock::LockTable>,
     /// The daemon: where it listens, where work is kept, how it logs and ends; who may come in, and how.
     server: Option<server::ServerTable>,
+    /// An acceptor of councils, in the daemon.
+    acceptor: Option<acceptor::AcceptorTable>,
 }
 
 /// When to try again, and how often.

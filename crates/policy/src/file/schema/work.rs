@@ -48,7 +48,7 @@ pub(super) struct WorkTable {
 /// A size in bytes, or a text such as "256KiB" or "1MiB".
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-enum SizeValue {
+pub(super) enum SizeValue {
     /// The number of bytes.
     Bytes(u64),
     /// A whole number and a unit: B, KiB, MiB or GiB.

@@ -1,0 +1,148 @@
+//! Who may ask an acceptor.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use holdoff_net::Allow;
+
+use crate::PublicKey;
+
+/// Who may ask.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Allowed {
+    /// Everybody who can reach it: whoever knows a council's id takes part in it.
+    Anyone,
+    /// Whose key stands in this file, one on each line. What follows a `#` is for people.
+    File(PathBuf),
+}
+
+impl Allowed {
+    /// The word for everybody, where a file could be named.
+    pub const ANYONE: &str = "anyone";
+
+    /// As it is written: the word, or a file.
+    pub fn read(text: &str) -> Self {
+        if text == Self::ANYONE { Self::Anyone } else { Self::File(text.into()) }
+    }
+}
+
+/// Why a list cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the list of keys {path} cannot be used: {why}")]
+pub struct BadList {
+    path: String,
+    why: String,
+}
+
+/// How often a list is looked at again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// The longest list, in bytes.
+const MAX_LIST: u64 = 1024 * 1024;
+
+/// A list of keys, which may change while it is used.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    path: PathBuf,
+    keys: Arc<RwLock<HashSet<PublicKey>>>,
+}
+
+impl List {
+    pub(super) fn open(path: &Path) -> Result<Self, BadList> {
+        let keys = Arc::new(RwLock::new(read(path)?));
+        Ok(Self { path: path.to_owned(), keys })
+    }
+
+    pub(super) fn allow(&self) -> Allow {
+        let keys = self.keys.clone();
+        Allow::when(move |key| keys.read().unwrap_or_else(PoisonError::into_inner).contains(key))
+    }
+
+    /// Goes by the file as it changes. One that cannot be used changes nothing, and is complained of once.
+    pub(super) async fn follow(self) {
+        let mut complained = None;
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            let path = self.path.clone();
+            let Ok(found) = tokio::task::spawn_blocking(move || read(&path)).await else { continue };
+            match found {
+                Ok(keys) => {
+                    complained = None;
+                    let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                    if *known != keys {
+                        tracing::info!(keys = keys.len(), "the acceptor's list of keys has changed");
+                        *known = keys;
+                    }
+                }
+                Err(bad) => {
+                    let bad = bad.to_string();
+                    if complained.as_ref() != Some(&bad) {
+                        tracing::warn!("{bad}; the last list that could be used stays in force");
+                        complained = Some(bad);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<HashSet<PublicKey>, BadList> {
+    let bad = |why: String| BadList { path: path.display().to_string(), why };
+    let size = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?.len();
+    if size > MAX_LIST {
+        return Err(bad(format!("it has {size} bytes, and {MAX_LIST} are the most")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    let mut keys = HashSet::new();
+    for (number, line) in text.lines().enumerate() {
+        let key = line.split('#').next().unwrap_or_default().trim();
+        if !key.is_empty() {
+            let wrong = |error| bad(format!("line {}: {error}", number + 1));
+            keys.insert(key.parse().map_err(wrong)?);
+        }
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdoff_net::Key;
+
+    use super::*;
+
+    #[test]
+    fn a_list_has_a_key_on_each_line_and_words_for_people() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        let [ann, bob, eve] = [1, 2, 3].map(|secret| Key::from_secret(&[secret; 32]).public());
+        std::fs::write(&path, format!("# who may ask\n\n{ann} # Ann\n  {bob}\n")).unwrap();
+        let allow = List::open(&path).unwrap().allow();
+        assert!(allow.allows(&ann) && allow.allows(&bob) && !allow.allows(&eve));
+        std::fs::write(&path, format!("{ann}\n{}x\n", &bob.to_string()[1..])).unwrap();
+        let bad = List::open(&path).unwrap_err().to_string();
+        assert!(bad.contains("line 2: this is not a public key"), "{bad}");
+        assert!(List::open(&directory.path().join("none")).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_changes_is_gone_by_and_one_that_breaks_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        let [ann, bob] = [1, 2].map(|secret| Key::from_secret(&[secret; 32]).public());
+        std::fs::write(&path, ann.to_string()).unwrap();
+        let list = List::open(&path).unwrap();
+        let allow = list.allow();
+        let following = tokio::spawn(list.follow());
+        std::fs::write(&path, bob.to_string()).unwrap();
+        while !allow.allows(&bob) {
+            tokio::time::sleep(AGAIN).await;
+        }
+        assert!(!allow.allows(&ann));
+        std::fs::write(&path, "nonsense").unwrap();
+        tokio::time::sleep(AGAIN * 3).await;
+        assert!(allow.allows(&bob), "what cannot be read changes nothing");
+        following.abort();
+    }
+}

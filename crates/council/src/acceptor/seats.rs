@@ -1,0 +1,77 @@
+//! The councils in use.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Limits, Store, StoreError};
+use crate::{CouncilId, Seat, metrics};
+
+/// Seats by council, read from the disk when they are needed and dropped when memory is.
+#[derive(Debug)]
+pub(super) struct Seats {
+    limits: Limits,
+    seats: HashMap<CouncilId, Place>,
+    /// Who was used when, the longest ago first.
+    by_use: BTreeMap<u64, CouncilId>,
+    uses: u64,
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct Place {
+    seat: Seat,
+    used: u64,
+    memory: usize,
+}
+
+impl Seats {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, seats: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
+    }
+
+    /// Uses the seat of a council.
+    pub(super) fn using<T>(
+        &mut self,
+        council: CouncilId,
+        store: &Store,
+        act: impl FnOnce(&mut Seat) -> T,
+    ) -> Result<T, StoreError> {
+        self.uses += 1;
+        let mut place = match self.seats.remove(&council) {
+            Some(place) => place,
+            None => Place { seat: self.load(council, store)?, used: 0, memory: 0 },
+        };
+        let done = act(&mut place.seat);
+        self.by_use.remove(&place.used);
+        self.by_use.insert(self.uses, council);
+        place.used = self.uses;
+        self.memory -= place.memory;
+        place.memory = place.seat.memory();
+        self.memory += place.memory;
+        self.seats.insert(council, place);
+        Ok(done)
+    }
+
+    fn load(&self, council: CouncilId, store: &Store) -> Result<Seat, StoreError> {
+        let mut seat = Seat::new(council, self.limits.council);
+        for stored in store.load(council)? {
+            seat.restore(stored);
+        }
+        metrics::loaded();
+        Ok(seat)
+    }
+
+    /// Drops who was not used for longest, until the rest fits. Only what is on disk may be dropped: call
+    /// this when nothing is left to be written.
+    pub(super) fn make_room(&mut self) {
+        while self.memory > self.limits.memory_bytes {
+            let Some((_, longest_ago)) = self.by_use.pop_first() else { return };
+            if let Some(place) = self.seats.remove(&longest_ago) {
+                self.memory -= place.memory;
+            }
+        }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+}

@@ -1,0 +1,136 @@
+//! The file's `[acceptor]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use holdoff_policy::Problems;
+use holdoff_policy::file::{self, DeTable, Reader, Section};
+
+use super::{Allowed, Limits};
+
+const KEYS: &[&str] = &[
+    "listen",
+    "data",
+    "allow",
+    "max_councils",
+    "max_council_bytes",
+    "max_council_slots",
+    "max_memory",
+    "max_connections",
+];
+const MIB: u64 = 1024 * 1024;
+
+/// How an acceptor runs: the file's `[acceptor]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The directory of its key and its store. A daemon runs an acceptor if there is one.
+    pub data: Option<PathBuf>,
+    /// Who may ask. On loopback anyone, unless set; elsewhere it must be.
+    pub allow: Option<Allowed>,
+    /// Connections in all.
+    pub max_connections: usize,
+    /// What all of it may cost.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 4747),
+            data: None,
+            allow: None,
+            max_connections: 1024,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the section `[acceptor]` of `holdoff.toml`; what it does not say is as in [`Settings::default`].
+    /// On any problem nothing is read, and all problems are reported. The other sections are passed by.
+    ///
+    /// ```
+    /// use holdoff_council::acceptor::Settings;
+    ///
+    /// let settings = Settings::from_toml("[acceptor]\ndata = \"/var/lib/holdoff/acceptor\"")?;
+    /// assert_eq!(settings.listen.to_string(), "127.0.0.1:4747");
+    ///
+    /// let problems = Settings::from_toml("[acceptor]\ndate = \"/var\"").unwrap_err();
+    /// assert!(problems.to_string().contains("did you mean `data`?"));
+    /// # Ok::<(), holdoff_policy::Problems>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        file::read(text, read)
+    }
+}
+
+fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
+    let mut settings = Settings::default();
+    let Some(table) = reader.table_in(document, "acceptor") else { return settings };
+    let section = Section::new(reader, "[acceptor]", table, KEYS);
+    if let Some((value, what)) = section.get("listen") {
+        let expected = "an address and a port in quotes, such as \"127.0.0.1:4747\"";
+        if let Some(text) = reader.string(value, &what, expected) {
+            match text.parse() {
+                Ok(address) => settings.listen = address,
+                Err(_) => {
+                    let message = format!("{what} \"{text}\" is no address");
+                    reader.problem(value.span(), message).expected(expected);
+                }
+            }
+        }
+    }
+    settings.data = section.text(reader, "data", "/var/lib/holdoff/acceptor").map(PathBuf::from);
+    settings.allow = section.text(reader, "allow", "acceptor.keys").map(|text| Allowed::read(&text));
+    let limits = &mut settings.limits;
+    section.count(reader, "max_councils", 1..=1_000_000, &mut limits.councils);
+    section.size(reader, "max_council_bytes", MIB..=1024 * MIB, &mut limits.council.bytes);
+    section.count(reader, "max_council_slots", 1000..=10_000_000, &mut limits.council.slots);
+    section.size(reader, "max_memory", MIB..=1024 * 1024 * MIB, &mut limits.memory_bytes);
+    section.count(reader, "max_connections", 1..=1_000_000, &mut settings.max_connections);
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> String {
+        Settings::from_toml(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "[acceptor]\nlisten = \"[::1]:1\"\ndata = \"d\"\nallow = \"a\"\nmax_councils = 2\n\
+                    max_council_bytes = \"3MiB\"\nmax_council_slots = 4000\nmax_memory = \"5MiB\"\n\
+                    max_connections = 6";
+        let settings = Settings::from_toml(text).unwrap();
+        assert_eq!(settings.listen.to_string(), "[::1]:1");
+        assert_eq!((settings.data, settings.allow), (Some("d".into()), Some(Allowed::File("a".into()))));
+        let Limits { councils, council, memory_bytes, .. } = settings.limits;
+        assert_eq!((councils, council.bytes, council.slots), (2, 3 << 20, 4000));
+        assert_eq!((memory_bytes, settings.max_connections), (5 << 20, 6));
+        let anyone = Settings::from_toml("[acceptor]\nallow = \"anyone\"").unwrap();
+        assert_eq!(anyone.allow, Some(Allowed::Anyone));
+        assert_eq!(Settings::from_toml("[work]\nx = 1").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert!(problems("[acceptor]\nlisten = \"here\"").contains("2:10: listen \"here\" is no address"));
+        assert!(problems("[acceptor]\nmax_councils = 0").contains("max_councils is 0"));
+        assert!(problems("acceptor = 1").contains("[acceptor] is an integer"));
+    }
+
+    #[test]
+    fn the_schema_knows_exactly_the_readers_keys() {
+        let schema = holdoff_policy::schema();
+        let table = schema["$defs"]["AcceptorTable"]["properties"].as_object().unwrap();
+        let mut known = KEYS.to_vec();
+        known.sort_unstable();
+        assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), known);
+    }
+}

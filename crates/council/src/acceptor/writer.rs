@@ -1,0 +1,280 @@
+//! One writer for all councils: whatever waits is answered together, behind one commit.
+//!
+//! A thread takes what has come while the disk was busy, has the seats answer, stores all their records in
+//! one transaction, and only then lets the answers out. It never waits for more to come. Since it is the
+//! only one, no two connections can race on a promise.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use holdoff_paxos::Held;
+use tokio::sync::{mpsc, oneshot};
+
+use super::seats::Seats;
+use super::watchers::Watchers;
+use super::{Limits, Push, Store, StoreError, Watcher};
+use crate::{Answer, Ask, Asker, CouncilId, PublicKey, Refusal, Signature, Stored, Tell, To, Verifier};
+use crate::{clock, metrics};
+
+/// The way to the writer. When the last clone is dropped, it answers what waits and ends.
+#[derive(Debug)]
+pub struct Writer<W: Watcher> {
+    queue: mpsc::Sender<Question<W>>,
+    shared: Arc<Shared<W>>,
+}
+
+/// The acceptor has stopped, for its disk has failed: it answers nobody.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this acceptor has stopped: {0}")]
+pub struct Stopped(pub String);
+
+#[derive(Debug)]
+struct Shared<W: Watcher> {
+    stopped: OnceLock<String>,
+    watchers: Mutex<Watchers<W>>,
+    life: u64,
+}
+
+impl<W: Watcher> Shared<W> {
+    fn watchers(&self) -> MutexGuard<'_, Watchers<W>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> Stopped {
+        let ended = || "its writer has ended".to_owned();
+        Stopped(self.stopped.get().cloned().unwrap_or_else(ended))
+    }
+}
+
+/// What somebody wants to know, or to have kept.
+#[derive(Debug)]
+struct Question<W> {
+    council: CouncilId,
+    asker: Asker,
+    ask: Ask,
+    /// Whether the value in it is signed: found out before, for it takes longer than the rest.
+    is_signed: bool,
+    from: Option<W>,
+    reply: oneshot::Sender<Vec<Tell>>,
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+struct Way<W: Watcher> {
+    council: CouncilId,
+    kind: &'static str,
+    from: Option<W::Id>,
+    reply: oneshot::Sender<Vec<Tell>>,
+}
+
+type Batch = Held<Vec<(CouncilId, Stored)>, Vec<Answer>>;
+
+impl<W: Watcher> Clone for Writer<W> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone(), shared: self.shared.clone() }
+    }
+}
+
+impl<W: Watcher> Writer<W> {
+    /// Starts the writer's thread. It can be joined once every clone of the writer is dropped.
+    pub fn start(store: Store, limits: Limits) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
+        let (queue, waiting) = mpsc::channel(limits.queue.max(1));
+        let watchers = Mutex::new(Watchers::new(limits));
+        let shared = Arc::new(Shared { stopped: OnceLock::new(), watchers, life: store.life() });
+        metrics::stopped(false);
+        metrics::keeps(store.councils(), 0);
+        let desk = Desk {
+            limits,
+            store,
+            seats: Seats::new(limits),
+            fresh: HashSet::new(),
+            shared: shared.clone(),
+            has_ended_well: false,
+        };
+        let thread = thread::Builder::new().name("acceptor".to_owned()).spawn(move || desk.run(waiting))?;
+        Ok((Self { queue, shared }, thread))
+    }
+
+    /// The life of the storage.
+    pub fn life(&self) -> u64 {
+        self.shared.life
+    }
+
+    /// Tells why it has stopped, if it has. Whoever keeps this does not keep it running.
+    pub fn health(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static + use<W> {
+        let shared = self.shared.clone();
+        move || shared.stopped.get().cloned()
+    }
+
+    /// Asks, and waits until whatever the answer depends on is on disk.
+    ///
+    /// If the queue is full this waits for a place. A question whose asker goes away meanwhile is answered
+    /// all the same, in vain.
+    pub async fn ask(
+        &self,
+        council: CouncilId,
+        asker: Asker,
+        ask: Ask,
+        from: Option<W>,
+        verifier: &(dyn Verifier + Sync),
+    ) -> Result<Vec<Tell>, Stopped> {
+        let is_signed = ask.is_signed(council, verifier);
+        let (reply, answer) = oneshot::channel();
+        let question = Question { council, asker, ask, is_signed, from, reply };
+        self.queue.send(question).await.map_err(|_| self.shared.stopped())?;
+        answer.await.map_err(|_| self.shared.stopped())
+    }
+
+    /// Waits until it has stopped, which it does only when its disk fails, and says why.
+    pub async fn ended(&self) -> Stopped {
+        self.queue.closed().await;
+        self.shared.stopped()
+    }
+
+    /// A connection is there: what it fetches from now on, it watches.
+    pub fn joined(&self, id: W::Id) {
+        self.shared.watchers().joined(id);
+    }
+
+    /// A connection is gone: it watches nothing any more.
+    pub fn left(&self, id: W::Id) {
+        self.shared.watchers().remove(id);
+    }
+
+    /// How many connections watch a council.
+    pub fn watchers(&self, council: CouncilId) -> usize {
+        self.shared.watchers().of(council)
+    }
+}
+
+/// What the writer's thread has before it.
+struct Desk<W: Watcher> {
+    limits: Limits,
+    store: Store,
+    seats: Seats,
+    /// Councils that come into being with this batch.
+    fresh: HashSet<CouncilId>,
+    shared: Arc<Shared<W>>,
+    has_ended_well: bool,
+}
+
+impl<W: Watcher> Desk<W> {
+    fn run(mut self, mut waiting: mpsc::Receiver<Question<W>>) {
+        let mut batch = Vec::with_capacity(self.limits.batch);
+        while waiting.blocking_recv_many(&mut batch, self.limits.batch.max(1)) > 0 {
+            if let Err(error) = self.serve(batch.drain(..)) {
+                self.stop(error.to_string());
+                return;
+            }
+        }
+        self.has_ended_well = true;
+    }
+
+    /// Answers all of these. After an error nothing of it was told, and nothing may be told any more.
+    fn serve(&mut self, batch: impl Iterator<Item = Question<W>>) -> Result<(), StoreError> {
+        let (mut ways, mut held) = (Vec::new(), Vec::new());
+        for question in batch {
+            let (way, answers) = self.answer(question)?;
+            ways.push(way);
+            held.push(answers);
+        }
+        metrics::answered(held.len());
+        let store = &mut self.store;
+        let answers = Held::release_all(held, |records: Vec<_>| {
+            let begin = clock::now();
+            let written = store.write(records.into_iter().flatten());
+            metrics::committed(clock::now().saturating_sub(begin));
+            written
+        })?;
+        for (way, answers) in ways.into_iter().zip(answers) {
+            self.tell(way, answers);
+        }
+        self.fresh.clear();
+        self.seats.make_room();
+        metrics::keeps(self.store.councils(), self.seats.memory());
+        Ok(())
+    }
+
+    fn answer(&mut self, question: Question<W>) -> Result<(Way<W>, Batch), StoreError> {
+        let Question { council, asker, ask, is_signed, from, reply } = question;
+        let way = Way { council, kind: ask.name(), from: from.as_ref().map(Watcher::id), reply };
+        if !ask.only_reads() && !self.has_room_for(council) {
+            let refused = Tell::Refused { slot: None, why: Refusal::TooManyCouncils };
+            return Ok((way, Held::free(vec![Answer { to: To::Asker, tell: refused }])));
+        }
+        if let (Ask::Fetch { .. }, Some(watcher)) = (&ask, from) {
+            self.shared.watchers().add(council, watcher);
+        }
+        let known = Known { is_signed };
+        let held = self.seats.using(council, &self.store, |seat| seat.answer(&asker, ask, &known))?;
+        if held.record().is_some() && !self.store.knows(&council) {
+            self.fresh.insert(council);
+        }
+        let of_council = |records: Vec<_>| records.into_iter().map(|record| (council, record)).collect();
+        Ok((way, held.map_record(of_council)))
+    }
+
+    fn has_room_for(&self, council: CouncilId) -> bool {
+        let is_known = self.store.knows(&council) || self.fresh.contains(&council);
+        is_known || self.store.councils() + self.fresh.len() < self.limits.councils
+    }
+
+    fn tell(&self, way: Way<W>, answers: Vec<Answer>) {
+        let Way { council, kind, from, reply } = way;
+        let mut told = Vec::new();
+        for Answer { to, tell } in answers {
+            match to {
+                To::Asker => told.push(tell),
+                To::Watchers => self.push(council, from, tell),
+            }
+        }
+        let refusal = told.iter().find_map(|tell| match tell {
+            Tell::Refused { why, .. } => Some(why.name()),
+            _ => None,
+        });
+        metrics::asked(kind, refusal.is_some());
+        refusal.into_iter().for_each(metrics::refused);
+        // Who asked may be gone; what it asked for is done.
+        drop(reply.send(told));
+    }
+
+    fn push(&self, council: CouncilId, but: Option<W::Id>, tell: Tell) {
+        let mut watchers = self.shared.watchers();
+        if watchers.of(council) == 0 {
+            return;
+        }
+        if let Ok(message) = postcard::to_allocvec(&Push { life: self.shared.life, council, tell }) {
+            watchers.push(council, but, &message);
+        }
+    }
+
+    fn stop(&self, why: String) {
+        tracing::error!(why, "the acceptor stops: it answers nobody until it is started again");
+        metrics::stopped(true);
+        drop(self.shared.stopped.set(why));
+    }
+}
+
+/// Also when the thread ends in a way that nobody has thought of, whoever looks sees that it has.
+impl<W: Watcher> Drop for Desk<W> {
+    fn drop(&mut self) {
+        if !self.has_ended_well && self.shared.stopped.get().is_none() {
+            self.stop("its writer has ended by a defect of this program".to_owned());
+        }
+    }
+}
+
+/// Signatures were checked where there is time for it.
+struct Known {
+    is_signed: bool,
+}
+
+impl Verifier for Known {
+    fn is_signed(&self, _: &PublicKey, _: &[u8], _: &Signature) -> bool {
+        self.is_signed
+    }
+}
+
+#[cfg(test)]
+mod tests;
