@@ -104,8 +104,10 @@ impl<V: Clone, S: Clone> Node<V, S> {
                 *has = follower.matched;
             }
         }
-        has.sort_unstable();
-        let decided = has.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();
+        // Only as many places as are taken, for this is done for every entry.
+        let taken = has.get_mut(..=leader.followers.len()).unwrap_or_default();
+        taken.sort_unstable();
+        let decided = taken.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();
         if decided > self.store.decided() {
             self.decide(decided);
         }
