@@ -40,7 +40,8 @@ const SUITES: [(&str, Suite); 11] = [
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let part = work::play(&arguments).or_else(|| server::play(&arguments));
+    let part =
+        work::play(&arguments).or_else(|| server::play(&arguments)).or_else(|| council::play(&arguments));
     if let Some(code) = part.or_else(|| server::soak(&arguments)) {
         return code;
     }
