@@ -1,6 +1,7 @@
 //! A leader: appends, counts who has what, and goes when it is alone.
 
 use super::node::{Leader, Output, Refusal, Role};
+use super::progress::Progress;
 use super::{Append, Entry, Message, Node, Payload, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot, planted};
 
@@ -88,9 +89,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// One of its followers, that has just been heard of.
-    pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut super::progress::Progress> {
+    pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut Progress> {
         let Role::Leader(leader) = &mut self.role else { return None };
-        let is_it = |follower: &&mut super::progress::Progress| follower.node == node;
+        let is_it = |follower: &&mut Progress| follower.node == node;
         let follower = leader.followers.iter_mut().find(is_it).filter(|_| leader.term == term)?;
         follower.heard_us = self.now_us;
         Some(follower)

@@ -1,7 +1,7 @@
 //! One node: what comes in, and what follows from it.
 
 use super::progress::Progress;
-use super::{Message, Options, Record, Store, Term};
+use super::{Message, Options, Payload, Record, Store, Term};
 use crate::{Configuration, Held, NodeId, Slot, Tally};
 
 /// What comes to a node.
@@ -131,8 +131,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         match input {
             Input::Tick => self.tick(),
             Input::Message(from, message) => self.hear(from, message),
-            Input::Propose(value) => self.propose(super::Payload::Value(value)),
-            Input::Change(to) => self.propose(super::Payload::Configuration(to)),
+            Input::Propose(value) => self.propose(Payload::Value(value)),
+            Input::Change(to) => self.propose(Payload::Configuration(to)),
             Input::Compact { through, state } => self.compact(through, state),
         }
         let outputs = std::mem::take(&mut self.outputs);

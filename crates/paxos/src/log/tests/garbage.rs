@@ -96,7 +96,7 @@ fn input(chance: &mut Chance, node: &Node<u64, u64>) -> Input<u64, u64> {
 #[test]
 fn garbage_is_survived_and_takes_nothing_back() {
     let first = number("HOLDOFF_FUZZ_SEED").unwrap_or(0);
-    for seed in first..first + number("HOLDOFF_FUZZ_CASES").unwrap_or(20_000) {
+    for seed in first..first + number("HOLDOFF_FUZZ_CASES").unwrap_or(25_000) {
         let mut chance = Chance::of(seed, 0);
         let store = Store::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap(), 0);
         let (mut node, mut disk) = (Node::new(NodeId(1), Options::default(), store.clone(), 0, 0), store);
