@@ -5,6 +5,7 @@
 //! and `server`, where a disk and others take part, go by the clock on the wall.
 
 mod budget;
+mod council;
 mod decide;
 mod lock;
 mod look;
@@ -23,7 +24,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 10] = [
+const SUITES: [(&str, Suite); 11] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
@@ -34,11 +35,13 @@ const SUITES: [(&str, Suite); 10] = [
     ("lock", lock::rows),
     ("look", look::rows),
     ("server", server::rows),
+    ("council", council::rows),
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let part = work::play(&arguments).or_else(|| server::play(&arguments));
+    let part =
+        work::play(&arguments).or_else(|| server::play(&arguments)).or_else(|| council::play(&arguments));
     if let Some(code) = part.or_else(|| server::soak(&arguments)) {
         return code;
     }

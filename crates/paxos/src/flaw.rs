@@ -20,6 +20,10 @@ pub enum Flaw {
     RacingPromise,
     /// A proposer that was told of an accepted value proposes its own all the same.
     IgnoreAccepted,
+    /// A voter of the log takes an entry on top of another than its leader's.
+    TakeWithoutMatch,
+    /// A leader counts who holds an inherited entry, whoever they hold it from.
+    CommitInherited,
 }
 
 thread_local! {

@@ -4,7 +4,7 @@
 ///
 /// There is no way to the message but to store the record first, or to have several stored at once
 /// ([`Held::release_all`]). If storing fails the message is gone: whoever cannot store must not answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[must_use = "a message that is held back reaches nobody until its record is stored"]
 pub struct Held<R, M> {
     record: Option<R>,

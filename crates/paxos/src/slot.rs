@@ -7,6 +7,8 @@
 
 mod acceptor;
 mod learner;
+#[cfg(test)]
+mod model;
 mod proposer;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ pub use proposer::{Accepting, Attempt, Free, Prepared, Preparing, Voted};
 use crate::Ballot;
 
 /// A value under the ballot that an acceptor has accepted it with.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Vote<V> {
     /// The attempt it was proposed in.
     pub ballot: Ballot,
@@ -27,7 +29,7 @@ pub struct Vote<V> {
 }
 
 /// What an acceptor answers to a prepare.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum PromiseReply<V> {
     /// Nothing below this ballot will be accepted any more.
     Promise {
@@ -46,7 +48,7 @@ pub enum PromiseReply<V> {
 }
 
 /// What an acceptor answers to an accept.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum AcceptReply {
     /// The value is accepted under this ballot.
     Accepted {

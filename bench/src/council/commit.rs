@@ -1,0 +1,170 @@
+//! One device, three acceptors on loopback: how long from `submit` until it is committed.
+//!
+//! In a fresh slot the device asks for promises, then for votes. A lone writer has been promised the next slot with the
+//! votes for the last one, and only asks for votes. Beside each commit one bare call goes to an acceptor, and a bare file
+//! and a bare store are brought to the disk, so that whatever disturbs the machine disturbs all of them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use holdoff_council::acceptor::{ROLE, Reply, Request};
+use holdoff_council::machine::{Change, Members};
+use holdoff_council::runtime::{Council, Settings};
+use holdoff_council::{Outcome, PublicKey};
+use holdoff_net::{Key, Link, LinkOptions, Remote};
+use redb::{Database, TableDefinition};
+
+use super::acceptors::Acceptors;
+use super::times::Times;
+use crate::measure::now;
+use crate::row::Row;
+
+/// Councils whose first slot is measured.
+const FRESH: usize = 60;
+/// Slots of the lone writer, after some to find its pace.
+const LONE: usize = 400;
+const WARM: usize = 8;
+const SOON: Duration = Duration::from_secs(30);
+const ROWS: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("rows");
+/// About what an acceptor stores of a vote.
+const ROW: [u8; 400] = [7; 400];
+
+pub(super) async fn rows(acceptors: &Acceptors) -> Result<Vec<Row>, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut bare = Bare::new(folder.path(), acceptors)?;
+    let mut fresh = Beside::default();
+    for number in 0..FRESH {
+        let council = open(&folder.path().join(number.to_string()), acceptors).await?;
+        fresh.add(&mut bare, &council, a_key()?, 0).await?;
+        council.close().await;
+    }
+    let council = open(&folder.path().join("lone"), acceptors).await?;
+    let (mut lone, mut warm, key) = (Beside::default(), Beside::default(), a_key()?);
+    for turn in 0..WARM + LONE {
+        let beside = if turn < WARM { &mut warm } else { &mut lone };
+        beside.add(&mut bare, &council, key, turn).await?;
+    }
+    let counts = council.status().await.map_err(|error| error.to_string())?.counts;
+    eprintln!("council: the lone writer began {} ballots for {} slots", counts.ballots, counts.slots);
+    let mut rows = fresh.rows("fresh slot", 2.0);
+    rows.extend(lone.rows("lone writer", 1.0));
+    Ok(rows)
+}
+
+/// A council of one device, which is connected.
+async fn open(folder: &Path, acceptors: &Acceptors) -> Result<Council<Members>, String> {
+    let found = Council::found(folder, "bench", &acceptors.addresses(), &LinkOptions::default()).await;
+    found.map_err(|error| error.to_string())?;
+    let council = Council::open(folder, Settings::default()).map_err(|error| error.to_string())?;
+    let is_there = council.catch_up(SOON).await.map_err(|error| error.to_string())?;
+    if is_there { Ok(council) } else { Err("the acceptors do not answer".to_owned()) }
+}
+
+fn a_key() -> Result<PublicKey, String> {
+    Ok(Key::generate().map_err(|error| error.to_string())?.public())
+}
+
+/// Commits, and what they are made of.
+#[derive(Default)]
+struct Beside {
+    commits: Times,
+    calls: Times,
+    syncs: Times,
+    stores: Times,
+}
+
+impl Beside {
+    /// One of each. In even turns somebody becomes a member, in odd ones it is none any more.
+    async fn add(
+        &mut self,
+        bare: &mut Bare,
+        council: &Council<Members>,
+        key: PublicKey,
+        turn: usize,
+    ) -> Result<(), String> {
+        self.calls.add(bare.call().await?);
+        self.syncs.add(bare.sync()?);
+        self.stores.add(bare.store()?);
+        let wish = match turn % 2 {
+            0 => Change::Add { key, name: "somebody".to_owned() },
+            _ => Change::Remove { key },
+        };
+        let start = now();
+        let outcome = council.submit(wish, None, SOON).await.map_err(|error| error.to_string())?;
+        self.commits.add(start.elapsed());
+        match outcome {
+            Outcome::Committed(_) => Ok(()),
+            other => Err(format!("an operation was not committed: {other:?}")),
+        }
+    }
+
+    fn rows(mut self, what: &str, times: f64) -> Vec<Row> {
+        let [call, sync, store] = [&mut self.calls, &mut self.syncs, &mut self.stores].map(|it| it.ms(500));
+        let (median, p99) = (self.commits.ms(500), self.commits.ms(990));
+        let bound = times * (call + sync) + 1.0;
+        let beside = format!("{times} × (call + fdatasync) + 1 ms");
+        let row = |what: &str, ours| Row::beside(what, "ms", ours, ("", f64::NAN));
+        vec![
+            Row::beside(&format!("commit, {what}, p50"), "ms", median, (&beside, bound))
+                .bar("≤ 1 ×", median <= bound),
+            row(&format!("commit, {what}, p99"), p99),
+            row("  beside: bare call, p50", call),
+            row("  beside: bare fdatasync, p50", sync),
+            row("  beside: bare redb commit, p50", store),
+        ]
+    }
+}
+
+/// What a commit is made of, with nothing around it.
+struct Bare {
+    link: Link,
+    file: File,
+    database: Database,
+    next: u64,
+}
+
+impl Bare {
+    fn new(folder: &Path, acceptors: &Acceptors) -> Result<Self, String> {
+        let first = acceptors.addresses().into_iter().next().ok_or("there is no acceptor")?;
+        let remote = Remote { key: first.key, address: first.address };
+        let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+        let key = Key::generate().map_err(|error| error.to_string())?;
+        let (link, _) = Link::new(&key, remote, options).map_err(|error| error.to_string())?;
+        let file = File::create(folder.join("bare")).map_err(|error| error.to_string())?;
+        let database = Database::create(folder.join("bare.redb")).map_err(|error| error.to_string())?;
+        Ok(Self { link, file, database, next: 0 })
+    }
+
+    /// A question that no disk takes part in.
+    async fn call(&self) -> Result<Duration, String> {
+        // The first one connects.
+        self.link.connect().await.map_err(|error| error.to_string())?;
+        let start = now();
+        let reply: Result<Reply, _> = self.link.ask(&Request::Who).await;
+        reply.map_err(|error| error.to_string())?;
+        Ok(start.elapsed())
+    }
+
+    /// A page written over, and on disk.
+    fn sync(&self) -> Result<Duration, String> {
+        timed(|| self.file.write_all_at(&[7; 4096], 0).and_then(|()| self.file.sync_data()))
+    }
+
+    /// A row in a store, and on disk.
+    fn store(&mut self) -> Result<Duration, String> {
+        self.next += 1;
+        timed(|| -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            transaction.open_table(ROWS)?.insert(self.next, ROW.as_slice())?;
+            Ok(transaction.commit()?)
+        })
+    }
+}
+
+fn timed<E: ToString>(run: impl FnOnce() -> Result<(), E>) -> Result<Duration, String> {
+    let start: Instant = now();
+    run().map_err(|error| error.to_string())?;
+    Ok(start.elapsed())
+}

@@ -1,0 +1,220 @@
+//! A thousand councils on one set of acceptors, each with a writer that wants one thing after another.
+//!
+//! The writers are the devices' core in this process, without disks of their own, over a few links: what is measured is
+//! the acceptors. All of them commit before they answer, and one commit serves whoever waits.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use holdoff_council::acceptor::{ROLE, Reply, Request};
+use holdoff_council::machine::{Acceptor, Change, Members};
+use holdoff_council::runtime::{Settings, meet};
+use holdoff_council::{
+    CouncilId, Decided, Device, Ed25519, Input, NodeId, OperationId, Outcome, Output, Tell, node_id,
+};
+use holdoff_net::{Key, Link, LinkOptions, Remote};
+use tokio::task::JoinSet;
+
+use super::acceptors::Acceptors;
+use super::tally::Tally;
+use super::times::Times;
+use crate::measure::now;
+use crate::row::Row;
+
+const COUNCILS: usize = 1000;
+/// Links to each acceptor, for a link carries only so many questions at a time.
+const LINKS: usize = 8;
+const WARM: Duration = Duration::from_secs(3);
+const MEASURED: Duration = Duration::from_secs(10);
+const SOON_US: u64 = 30_000_000;
+/// The life of the writers' storage, which they do not have.
+const LIFE: u64 = 1;
+
+pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> {
+    let one = round(acceptors, 1).await?;
+    let many = round(acceptors, COUNCILS).await?;
+    let row = |name: &str, unit, pick: fn(&Figures) -> f64| {
+        Row::beside(name, unit, pick(&many), ("one council", pick(&one)))
+    };
+    Ok(vec![
+        row("1000 councils: commits in all", "/s", |round| round.per_second),
+        row("1000 councils: a commit takes, p50", "ms", |round| round.median_ms),
+        row("1000 councils: a commit takes, p99", "ms", |round| round.p99_ms),
+        row("1000 councils: questions in a batch", "", |round| round.batch),
+        row("1000 councils: fsyncs for a commit", "", |round| round.syncs),
+        row("1000 councils: an fsync takes, mean", "ms", |round| round.sync_ms),
+    ])
+}
+
+/// How a round went. Batches and fsyncs are those of one acceptor, on average.
+struct Figures {
+    per_second: f64,
+    median_ms: f64,
+    p99_ms: f64,
+    batch: f64,
+    syncs: f64,
+    sync_ms: f64,
+}
+
+async fn round(acceptors: &mut Acceptors, councils: usize) -> Result<Figures, String> {
+    let key = Key::generate().map_err(|error| error.to_string())?;
+    let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
+    let mut deciding = Vec::new();
+    for address in acceptors.addresses() {
+        deciding.push(meet(&key, &address, &options).await.map_err(|error| error.to_string())?);
+    }
+    let mut lines = Vec::new();
+    for _ in 0..LINKS.min(councils) {
+        lines.push(Arc::new(connect(&key, &deciding, &options)?));
+    }
+    let begin = now() + WARM;
+    let end = begin + MEASURED;
+    let mut writers = JoinSet::new();
+    for (number, line) in (0..councils).zip(lines.iter().cycle()) {
+        let writer = Writer::new(key.clone(), &deciding, line.clone(), number)?;
+        writers.spawn(writer.write(begin, end));
+    }
+    tokio::time::sleep_until(begin.into()).await;
+    let before = acceptors.tallies()?;
+    tokio::time::sleep_until(end.into()).await;
+    let after = acceptors.tallies()?;
+    let mut times = Times::default();
+    while let Some(written) = writers.join_next().await {
+        times.join(written.map_err(|error| error.to_string())??);
+    }
+    Ok(figures(times, after.into_iter().zip(before).map(|(after, before)| after.since(before))))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few figures of a count are enough")]
+fn figures(mut times: Times, tallies: impl ExactSizeIterator<Item = Tally>) -> Figures {
+    let (commits, acceptors) = (times.len() as f64, tallies.len() as f64);
+    let sum = tallies.fold(Tally::default(), |sum, one| Tally {
+        asks: sum.asks + one.asks,
+        batches: sum.batches + one.batches,
+        commits: sum.commits + one.commits,
+        commit_us: sum.commit_us + one.commit_us,
+    });
+    Figures {
+        per_second: commits / MEASURED.as_secs_f64(),
+        median_ms: times.ms(500),
+        p99_ms: times.ms(990),
+        batch: sum.asks as f64 / sum.batches as f64,
+        syncs: sum.commits as f64 / acceptors / commits,
+        sync_ms: sum.commit_us as f64 / sum.commits as f64 / 1e3,
+    }
+}
+
+type Lines = BTreeMap<NodeId, Link>;
+
+fn connect(key: &Key, acceptors: &[Acceptor], options: &LinkOptions) -> Result<Lines, String> {
+    let link = |acceptor: &Acceptor| {
+        let remote = Remote { key: acceptor.key, address: acceptor.address.clone() };
+        let (link, _) = Link::new(key, remote, options.clone()).map_err(|error| error.to_string())?;
+        Ok((acceptor.id(), link))
+    };
+    acceptors.iter().map(link).collect()
+}
+
+/// The writer of one council.
+struct Writer {
+    council: CouncilId,
+    device: Device<Members>,
+    lines: Arc<Lines>,
+    somebody: holdoff_council::PublicKey,
+    rolls: Rng,
+    started: Instant,
+    calls: JoinSet<(NodeId, Vec<Tell>)>,
+    ended: Option<Outcome>,
+}
+
+impl Writer {
+    fn new(key: Key, acceptors: &[Acceptor], lines: Arc<Lines>, number: usize) -> Result<Self, String> {
+        let mut rolls = Rng::new();
+        let mut id = [0; 16];
+        rolls.fill(&mut id);
+        let council = CouncilId(id);
+        let public = key.public();
+        let members = Members::found(public, format!("{number}"), acceptors.iter().cloned());
+        let state = Decided::new(council, members.map_err(|error| error.to_string())?);
+        let me = node_id(&public, LIFE);
+        let device = Device::new(me, Box::new(key), Box::new(Ed25519), state, Settings::default().device);
+        let somebody = Key::generate().map_err(|error| error.to_string())?.public();
+        let (started, calls) = (now(), JoinSet::new());
+        Ok(Self { council, device, lines, somebody, rolls, started, calls, ended: None })
+    }
+
+    /// Has one thing decided after another, and says how long those took that ended in time.
+    async fn write(mut self, begin: Instant, end: Instant) -> Result<Times, String> {
+        let mut times = Times::default();
+        for turn in 0_u64.. {
+            let start = now();
+            if start >= end {
+                break;
+            }
+            match self.commit(turn).await {
+                Outcome::Committed(_) => {}
+                other => return Err(format!("an operation was not committed: {other:?}")),
+            }
+            let done = now();
+            if (begin..end).contains(&done) {
+                times.add(done - start);
+            }
+        }
+        Ok(times)
+    }
+
+    async fn commit(&mut self, turn: u64) -> Outcome {
+        let key = self.somebody;
+        let wish = match turn % 2 {
+            0 => Change::Add { key, name: "somebody".to_owned() },
+            _ => Change::Remove { key },
+        };
+        let mut id = [0; 16];
+        self.rolls.fill(&mut id);
+        let deadline_us = self.now_us() + SOON_US;
+        self.step(Input::Submit { id: OperationId(id), wish, letter: None, deadline_us });
+        loop {
+            if let Some(outcome) = self.ended.take() {
+                return outcome;
+            }
+            let wake = self.started + Duration::from_micros(self.device.wake_at());
+            tokio::select! {
+                Some(Ok((from, tells))) = self.calls.join_next() => {
+                    for tell in tells {
+                        self.step(Input::Told { from, tell });
+                    }
+                }
+                () = tokio::time::sleep_until(wake.into()) => self.step(Input::Tick),
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input<Change>) {
+        let now_us = self.now_us();
+        let rolls = &mut self.rolls;
+        let held = self.device.step(now_us, &mut || rolls.u32(..), input);
+        let Ok(outputs) = held.release(|_| Ok::<_, Infallible>(()));
+        for output in outputs {
+            match output {
+                Output::Ask { to, ask } => {
+                    let Some(link) = self.lines.get(&to).cloned() else { continue };
+                    let request = Request::Ask { life: LIFE, council: self.council, ask };
+                    self.calls.spawn(async move {
+                        // What is lost is asked again.
+                        let reply: Result<Reply, _> = link.ask(&request).await;
+                        (to, reply.map(|reply| reply.tells).unwrap_or_default())
+                    });
+                }
+                Output::Ended { outcome, .. } => self.ended = Some(outcome),
+                _ => {}
+            }
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,73 @@
+//! What one who is behind is sent: the entries it misses, or the snapshot that stands for them.
+
+use super::node::{Output, Role};
+use super::{Append, Entry, Message, Node, Payload, Record, Snapshot, Term};
+use crate::{NodeId, Slot};
+
+/// No log comes so far: whoever says so is not to be believed.
+const FURTHEST: Slot = Slot(1 << 62);
+
+impl<V: Clone, S: Clone> Node<V, S> {
+    /// Sends a follower what it is thought to miss, so much at a time; if nothing, then that.
+    pub(super) fn catch_up(&mut self, node: NodeId) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(follower) = leader.followers.iter_mut().find(|follower| follower.node == node) else {
+            return;
+        };
+        let (term, inherited) = (leader.term, leader.inherited);
+        let Some(before) = self.store.mark(Slot(follower.next.0.saturating_sub(1))) else {
+            let snapshot = self.store.snapshot().clone();
+            self.outputs.push(Output::Send(node, Message::Install { term, inherited, snapshot }));
+            return;
+        };
+        let mut entries = self.store.from(follower.next).iter().take(self.options.batch).cloned();
+        let entry = entries.next();
+        let more: Vec<_> = entries.collect();
+        if follower.streams {
+            follower.next.0 += more.len() as u64 + u64::from(entry.is_some());
+        }
+        let decided = self.store.decided();
+        let append = Append { term, before, entry, more, inherited, decided };
+        self.outputs.push(Output::Send(node, Message::Append(append)));
+    }
+
+    /// A leader sends what it has no entries of any more.
+    pub(super) fn install(&mut self, from: NodeId, term: Term, inherited: Slot, snapshot: Snapshot<S>) {
+        if !self.heed(from, term) {
+            return;
+        }
+        let slot = snapshot.last.slot;
+        if slot > FURTHEST || snapshot.start > slot.next() {
+            return;
+        }
+        if slot > self.store.decided() {
+            let start = self.store.start();
+            self.keep(Record::Snapshot(snapshot));
+            self.outputs.push(Output::Installed(slot));
+            if self.store.start() != start {
+                self.hand_over();
+            }
+        }
+        self.accept(from, term, slot, inherited);
+    }
+
+    /// Puts a state into the place of the entries that made it.
+    pub(super) fn compact(&mut self, through: Slot, state: S) {
+        let base = self.store.snapshot();
+        let Some(last) = self.store.mark(through).filter(|_| through <= self.store.decided()) else { return };
+        if through <= base.last.slot {
+            return;
+        }
+        let count = usize::try_from(through.0 - base.last.slot.0).unwrap_or(usize::MAX);
+        let entries = self.store.from(base.last.slot.next()).iter().take(count).enumerate();
+        let change = |(place, entry): (usize, &Entry<V>)| match &entry.payload {
+            Payload::Configuration(configuration) => {
+                Some((Slot(base.last.slot.0 + place as u64 + 2), configuration.clone()))
+            }
+            _ => None,
+        };
+        let latest = entries.filter_map(change).last();
+        let (start, configuration) = latest.unwrap_or((base.start, base.configuration.clone()));
+        self.keep(Record::Snapshot(Snapshot { last, start, configuration, state }));
+    }
+}

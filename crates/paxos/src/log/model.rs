@@ -1,0 +1,145 @@
+//! The log's votes and decisions, in every order in which they can happen: the types of this module under stateright.
+//!
+//! Three voters, one entry to a message, elections and proposals as the bounds say. The network is a set that only
+//! grows. A node may lose its memory between any two steps. Time stands still, and every patience is nothing: whoever
+//! may run out of it may at any moment, and nobody refuses for having heard of a leader.
+
+mod mutants;
+mod state;
+
+use std::collections::BTreeSet;
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::flaw::Flaw;
+use state::{Action, Past, State};
+
+/// How much may happen.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// How many times each node may ask to lead.
+    elections: [u8; 3],
+    proposals: u8,
+    /// How many times a voter is let go.
+    changes: u8,
+    crashes: u8,
+    /// What has happened before.
+    past: &'static [Past],
+    flaw: Option<Flaw>,
+}
+
+impl Bounds {
+    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
+        match self.flaw {
+            Some(flaw) => flaw.plant(run),
+            None => run(),
+        }
+    }
+}
+
+impl Model for Bounds {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.actions(actions);
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut next = last.clone();
+        self.within(|| next.happen(action));
+        next.clear();
+        (next != *last).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("agreement", |_, state: &State| !state.torn),
+            Property::always("validity", |_, state: &State| state.is_valid()),
+            Property::always("acknowledged is in the log", |_, state: &State| state.leaders_have_all()),
+            Property::always("one leader per term", |_, state: &State| state.has_one_leader_per_term()),
+            Property::sometimes("decided", |_, state: &State| state.has_decided_a_value()),
+            Property::sometimes("decided by another", |_, state: &State| state.has_inherited()),
+            Property::sometimes("to be overwritten", |_, state: &State| state.has_conflict()),
+            Property::sometimes("changed", |_, state: &State| state.has_changed()),
+            Property::sometimes("crashed", |bounds, state: &State| state.crashes_left < bounds.crashes),
+        ]
+    }
+}
+
+/// Explores everything within the bounds, or until one of these goes wrong, and says what did.
+fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
+    let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement", "acknowledged is in the log"]));
+    let properties = bounds.properties();
+    let checker = bounds.checker().finish_when(enough).threads(1).spawn_dfs().join();
+    let is_wrong = |property: &Property<Bounds>| {
+        let found = checker.discovery(property.name).is_some();
+        found == matches!(property.expectation, stateright::Expectation::Always)
+    };
+    let wrong = properties.iter().filter(|property| is_wrong(property)).map(|property| property.name);
+    (checker.unique_state_count(), wrong.collect())
+}
+
+/// A leader has two entries that nobody else has, and has crashed; another leads, and nobody has its barrier yet.
+const FORKED: &[Past] = &[
+    Past::Elected { leader: 1, by: 2 },
+    Past::Settled(1),
+    Past::Alone(1),
+    Past::Alone(1),
+    Past::Restarted(1),
+    Past::Elected { leader: 0, by: 2 },
+];
+
+fn holds(name: &str, bounds: Bounds, never: &[&str]) {
+    let (states, wrong) = explore(bounds);
+    println!("log, {name}: {states} states");
+    assert_eq!(wrong, never, "{name}");
+}
+
+#[test]
+fn what_two_leaders_decide_is_one_history() {
+    let bounds = Bounds { elections: [1, 1, 0], proposals: 1, changes: 0, crashes: 1, past: &[], flaw: None };
+    holds("two terms, a value, a crash", bounds, &["changed"]);
+}
+
+#[test]
+fn three_may_ask_to_lead() {
+    let bounds = Bounds { elections: [1, 1, 1], proposals: 0, changes: 0, crashes: 1, past: &[], flaw: None };
+    holds("three terms, a crash", bounds, &["decided", "changed"]);
+}
+
+/// A leader whom all follow.
+const SETTLED: &[Past] = &[Past::Elected { leader: 0, by: 2 }, Past::Settled(0)];
+
+#[test]
+fn a_voter_is_let_go() {
+    let bounds =
+        Bounds { elections: [0, 1, 1], proposals: 0, changes: 1, crashes: 0, past: SETTLED, flaw: None };
+    holds("a voter is let go while others ask to lead", bounds, &["decided", "crashed"]);
+    let bounds =
+        Bounds { elections: [0, 1, 0], proposals: 0, changes: 1, crashes: 1, past: SETTLED, flaw: None };
+    holds("a voter is let go, another asks to lead, a crash", bounds, &["decided"]);
+}
+
+#[test]
+fn a_fork_is_mended() {
+    let bounds =
+        Bounds { elections: [1, 1, 0], proposals: 0, changes: 0, crashes: 0, past: FORKED, flaw: None };
+    holds("a fork, then two terms more", bounds, &["changed", "crashed"]);
+}
+
+#[test]
+#[ignore = "takes minutes: `cargo xtask soak` runs it"]
+fn more_leaders_more_values() {
+    let bounds = Bounds { elections: [2, 1, 0], proposals: 1, changes: 0, crashes: 0, past: &[], flaw: None };
+    holds("three terms, a value", bounds, &["changed", "crashed"]);
+    let bounds = Bounds { elections: [1, 1, 0], proposals: 2, changes: 0, crashes: 0, past: &[], flaw: None };
+    holds("two terms, two values", bounds, &["changed", "crashed"]);
+    let bounds =
+        Bounds { elections: [1, 1, 0], proposals: 0, changes: 0, crashes: 1, past: FORKED, flaw: None };
+    holds("a fork, then two terms more, a crash", bounds, &["changed"]);
+}

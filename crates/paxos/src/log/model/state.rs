@@ -1,0 +1,341 @@
+//! All that is the case, and all that can happen next.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::Bounds;
+use crate::log::node::Role;
+use crate::log::{Entry, Input, Message, Node, Options, Output, Payload, Store, Term};
+use crate::{Configuration, NodeId, Slot};
+
+type Said = Message<u8, ()>;
+
+const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+/// Who votes when one is let go.
+const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
+const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Action {
+    /// A node asks to lead, and its trial goes well.
+    Run(usize),
+    /// A leader says what comes next.
+    Beat(usize),
+    Propose(usize),
+    /// A leader is asked to let the last voter go.
+    Change(usize),
+    /// The message with this number arrives.
+    Hear(u64),
+    Crash(usize),
+}
+
+/// What has happened before the exploration begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Past {
+    /// A node has come to lead by one other's vote, and said nothing to anybody yet.
+    Elected {
+        leader: usize,
+        by: usize,
+    },
+    /// Everybody has, and knows to be decided, what a leader has.
+    Settled(usize),
+    /// A leader has appended what reached nobody.
+    Alone(usize),
+    Restarted(usize),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Sent {
+    from: usize,
+    to: usize,
+    said: Said,
+}
+
+impl Sent {
+    fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct State {
+    nodes: Vec<Node<u8, ()>>,
+    disks: Vec<Store<u8, ()>>,
+    /// By a number made from what it says: one and the same is there once.
+    network: BTreeMap<u64, Sent>,
+    /// What was ever decided, and in which term first.
+    decided: BTreeMap<Slot, (Term, Entry<u8>)>,
+    elections_left: [u8; 3],
+    proposals: u8,
+    proposals_left: u8,
+    changes_left: u8,
+    pub(super) crashes_left: u8,
+    pub(super) torn: bool,
+}
+
+impl State {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        let store = Store::new(Configuration::new(NODES).unwrap(), ());
+        let mut state = Self {
+            nodes: NODES.map(|me| Node::new(me, OPTIONS, store.clone(), 0, 0)).into(),
+            disks: vec![store; NODES.len()],
+            network: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            elections_left: [u8::MAX; 3],
+            proposals: 0,
+            proposals_left: u8::MAX,
+            changes_left: bounds.changes,
+            crashes_left: bounds.crashes,
+            torn: false,
+        };
+        for past in bounds.past {
+            state.has_happened(*past);
+        }
+        state.elections_left = bounds.elections;
+        state.proposals_left = bounds.proposals;
+        state.clear();
+        state
+    }
+
+    fn has_happened(&mut self, past: Past) {
+        match past {
+            Past::Elected { leader, by } => {
+                self.network.clear();
+                self.run(leader);
+                self.hear_all(|sent| sent.to == by && matches!(sent.said, Message::Vote(_)));
+                self.hear_all(|sent| sent.from == by && matches!(sent.said, Message::Voted { .. }));
+                self.network.clear();
+            }
+            Past::Settled(leader) => {
+                for _ in 0..4 {
+                    self.step(leader, Input::Tick);
+                    self.hear_all(|sent| matches!(sent.said, Message::Append(_)));
+                    self.hear_all(|sent| matches!(sent.said, Message::Matched { .. }));
+                }
+            }
+            Past::Alone(leader) => {
+                self.happen(Action::Propose(leader));
+                self.network.clear();
+            }
+            Past::Restarted(at) => self.restart(at),
+        }
+    }
+
+    fn hear_all(&mut self, which: impl Fn(&Sent) -> bool) {
+        let numbers: Vec<_> =
+            self.network.iter().filter(|(_, sent)| which(sent)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.happen(Action::Hear(number));
+        }
+    }
+
+    fn restart(&mut self, at: usize) {
+        self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
+    }
+
+    pub(super) fn actions(&self, actions: &mut Vec<Action>) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            if self.elections_left[at] > 0 && node.leads().is_none() {
+                actions.push(Action::Run(at));
+            }
+            if node.leads().is_some() {
+                actions.push(Action::Beat(at));
+            }
+            if self.proposals_left > 0 && node.is_ready() {
+                actions.push(Action::Propose(at));
+            }
+            if self.changes_left > 0 && node.is_ready() {
+                actions.push(Action::Change(at));
+            }
+            if self.crashes_left > 0 {
+                actions.push(Action::Crash(at));
+            }
+        }
+        actions.extend(self.network.keys().map(|number| Action::Hear(*number)));
+    }
+
+    pub(super) fn happen(&mut self, action: Action) {
+        match action {
+            Action::Run(at) => {
+                self.elections_left[at] -= 1;
+                self.run(at);
+            }
+            Action::Beat(at) => self.step(at, Input::Tick),
+            Action::Propose(at) => {
+                self.proposals_left -= 1;
+                self.proposals += 1;
+                self.step(at, Input::Propose(self.proposals));
+            }
+            Action::Change(at) => {
+                self.changes_left -= 1;
+                self.step(at, Input::Change(Configuration::new(STAYING).unwrap()));
+            }
+            Action::Hear(number) => {
+                let Some(Sent { from, to, said }) = self.network.get(&number).cloned() else { return };
+                self.step(to, Input::Message(NODES[from], said));
+            }
+            Action::Crash(at) => {
+                self.crashes_left -= 1;
+                self.restart(at);
+            }
+        }
+    }
+
+    /// Runs out of patience. Trials promise nothing, so it may as well go well: another voter grants it.
+    fn run(&mut self, at: usize) {
+        self.step(at, Input::Tick);
+        let trial = self.network.values().find_map(|sent| match sent.said {
+            Message::Vote(asked) if asked.trial && sent.from == at => Some((sent.to, asked.term)),
+            _ => None,
+        });
+        self.network.retain(|_, sent| !matches!(sent.said, Message::Vote(asked) if asked.trial));
+        if let Some((voter, term)) = trial {
+            let granted = Message::Voted { trial: true, term, granted: true, promised: Term::none() };
+            self.step(at, Input::Message(NODES[voter], granted));
+        }
+    }
+
+    fn step(&mut self, at: usize, input: Input<u8, ()>) {
+        let disk = &mut self.disks[at];
+        let stored = self.nodes[at].step(0, 0, input).release(|records| {
+            for record in records {
+                disk.apply(record);
+            }
+            Ok::<_, Infallible>(())
+        });
+        for output in stored.unwrap() {
+            match output {
+                Output::Send(to, said) => self.send(at, to, said),
+                Output::Decided(slot) => self.decide(at, slot),
+                _ => {}
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: NodeId, said: Said) {
+        let Some(to) = NODES.iter().position(|node| *node == to) else { return };
+        let sent = Sent { from, to, said };
+        if self.is_alive(&sent) {
+            self.network.insert(sent.number(), sent);
+        }
+    }
+
+    fn decide(&mut self, at: usize, through: Slot) {
+        let store = self.nodes[at].store();
+        for slot in (1..=through.0).map(Slot) {
+            let entry = store.entry(slot).cloned().unwrap();
+            let known = self.decided.entry(slot).or_insert((store.promised(), entry.clone()));
+            self.torn |= known.1 != entry;
+        }
+    }
+
+    /// Forgets what makes no difference any more: who was heard of when, where time stands still; and messages that
+    /// can move nobody.
+    pub(super) fn clear(&mut self) {
+        for node in &mut self.nodes {
+            (node.heard_us, node.seen) = (None, 0);
+            if let Role::Follower(leader) = &mut node.role {
+                *leader = None;
+            }
+        }
+        let dead =
+            |(number, sent): (&u64, &Sent)| (!self.is_alive(sent) || self.is_idle(sent)).then_some(*number);
+        let dead: Vec<_> = self.network.iter().filter_map(dead).collect();
+        self.network.retain(|number, _| !dead.contains(number));
+    }
+
+    /// Whether it is of a term that whoever it is for still takes anything of.
+    fn is_alive(&self, sent: &Sent) -> bool {
+        let (node, promised) = (&self.nodes[sent.to], self.disks[sent.to].promised());
+        match &sent.said {
+            Message::Vote(asked) => asked.trial || asked.term > promised,
+            Message::Append(append) => append.term >= promised,
+            Message::Install { term, .. } => *term >= promised,
+            Message::Voted { trial, term, granted, .. } => {
+                let waits = |role: &Role| {
+                    matches!(role, Role::Candidate { trial: of_trial, term: of, .. }
+                    if (of_trial, of) == (trial, term))
+                };
+                *granted && waits(&node.role)
+            }
+            Message::Matched { term, .. } | Message::Behind { term, .. } => node.leads() == Some(*term),
+            Message::Refused { .. } => false,
+        }
+    }
+
+    /// Whether it would change nothing, and bring about nothing that is not on its way already.
+    fn is_idle(&self, sent: &Sent) -> bool {
+        let mut node = self.nodes[sent.to].clone();
+        let outputs = node.step(0, 0, Input::Message(NODES[sent.from], sent.said.clone()));
+        if outputs.record().is_some() {
+            return false;
+        }
+        node.heard_us = None;
+        if let Role::Follower(leader) = &mut node.role {
+            *leader = None;
+        }
+        let outputs = outputs.release(|_| Ok::<_, Infallible>(())).unwrap();
+        let is_known = |output: &Output<u8, ()>| match output {
+            Output::Send(to, said) => NODES.iter().position(|node| node == to).is_some_and(|to| {
+                let answer = Sent { from: sent.to, to, said: said.clone() };
+                self.network.contains_key(&answer.number()) || !self.is_alive(&answer) || self.is_had(&answer)
+            }),
+            _ => false,
+        };
+        node == self.nodes[sent.to] && outputs.iter().all(is_known)
+    }
+
+    /// Whether a leader has been told this already.
+    fn is_had(&self, answer: &Sent) -> bool {
+        let mut node = self.nodes[answer.to].clone();
+        let step = node.step(0, 0, Input::Message(NODES[answer.from], answer.said.clone()));
+        matches!(answer.said, Message::Matched { .. })
+            && node == self.nodes[answer.to]
+            && step.release(|_| Ok::<_, Infallible>(())).unwrap().is_empty()
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.decided.values().all(|(_, entry)| match entry.payload {
+            Payload::Value(value) => (1..=self.proposals).contains(&value),
+            Payload::Barrier => true,
+            Payload::Configuration(ref configuration) => configuration.acceptors() == STAYING,
+        })
+    }
+
+    /// Whoever leads has all that was decided in earlier terms than its own.
+    pub(super) fn leaders_have_all(&self) -> bool {
+        self.nodes.iter().filter_map(|node| Some((node, node.leads()?))).all(|(node, term)| {
+            let mut earlier = self.decided.iter().filter(|(_, (of, _))| *of < term);
+            earlier.all(|(slot, (_, entry))| node.store().entry(*slot) == Some(entry))
+        })
+    }
+
+    pub(super) fn has_one_leader_per_term(&self) -> bool {
+        let terms: Vec<_> = self.nodes.iter().filter_map(Node::leads).collect();
+        terms.iter().enumerate().all(|(place, term)| !terms[..place].contains(term))
+    }
+
+    pub(super) fn has_decided_a_value(&self) -> bool {
+        self.decided.values().any(|(_, entry)| matches!(entry.payload, Payload::Value(_)))
+    }
+
+    /// One node has undecided what another has decided otherwise.
+    pub(super) fn has_conflict(&self) -> bool {
+        self.decided.iter().any(|(slot, (_, entry))| {
+            self.disks.iter().filter_map(|disk| disk.entry(*slot)).any(|there| there != entry)
+        })
+    }
+
+    /// Somebody leads those who stay.
+    pub(super) fn has_changed(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_ready() && node.store().configuration().acceptors() == STAYING)
+    }
+
+    /// Something was decided in a later term than it was written in.
+    pub(super) fn has_inherited(&self) -> bool {
+        self.decided.values().any(|(term, entry)| entry.term < *term)
+    }
+}

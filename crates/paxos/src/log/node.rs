@@ -1,0 +1,225 @@
+//! One node: what comes in, and what follows from it.
+
+use super::progress::Progress;
+use super::{Message, Options, Record, Store, Term};
+use crate::{Configuration, Held, NodeId, Slot, Tally};
+
+/// What comes to a node.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input<V, S> {
+    /// Time has passed.
+    Tick,
+    /// Another node has said something.
+    Message(NodeId, Message<V, S>),
+    /// Somebody wants this to be decided.
+    Propose(V),
+    /// Somebody wants these to decide from then on.
+    Change(Configuration),
+    /// This is the state after so many decided slots: their entries can go.
+    Compact {
+        /// The last slot that is in it.
+        through: Slot,
+        /// What they have made of the machine.
+        state: S,
+    },
+}
+
+/// What a node wants done, once its records are stored.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output<V, S> {
+    /// Say this to another node.
+    Send(NodeId, Message<V, S>),
+    /// What was proposed stands in this slot. It is decided when that slot is, if it is still this term's then.
+    Proposed(Slot, Term),
+    /// What was proposed is not taken.
+    NotTaken(Refusal),
+    /// All up to this slot is decided: apply what was not.
+    Decided(Slot),
+    /// A snapshot has come in the place of entries: begin anew from its state.
+    Installed(Slot),
+}
+
+/// Why a proposal is not taken. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Another node leads, or nobody.
+    #[error("this node does not lead: ask {0:?}")]
+    NotLeading(Option<NodeId>),
+    /// What was inherited is not decided yet.
+    #[error("this leader has only begun: ask again")]
+    NotReady,
+    /// Who decides is being changed.
+    #[error("the configuration is being changed: ask again")]
+    Changing,
+    /// More than one voter would come or go at once.
+    #[error("one voter comes or goes at a time")]
+    TooFar,
+    /// Too much is undecided.
+    #[error("too much is undecided: ask again")]
+    Full,
+}
+
+/// A voter, that may come to lead.
+///
+/// Give it what happens by [`Node::step`], with a time that never goes back and a number drawn at random; store its
+/// records, in order; then do what it wants done.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Node<V, S> {
+    pub(super) me: NodeId,
+    pub(super) options: Options,
+    pub(super) store: Store<V, S>,
+    pub(super) role: Role,
+    /// When a living leader was last heard of.
+    pub(super) heard_us: Option<u64>,
+    pub(super) deadline_us: u64,
+    /// The latest attempt that was in somebody's way.
+    pub(super) seen: u64,
+    pub(super) now_us: u64,
+    pub(super) roll: u32,
+    pub(super) records: Vec<Record<V, S>>,
+    pub(super) outputs: Vec<Output<V, S>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Role {
+    Follower(Option<NodeId>),
+    Candidate { trial: bool, term: Term, granted: Tally },
+    Leader(Leader),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Leader {
+    pub(super) term: Term,
+    /// How long the log was that it began with.
+    pub(super) inherited: Slot,
+    /// What must be decided before it serves; none while who decides is being changed.
+    pub(super) barrier: Option<Slot>,
+    pub(super) followers: Vec<Progress>,
+    pub(super) beat_us: u64,
+}
+
+/// What must be stored, and what may be done then.
+pub type Step<V, S> = Held<Vec<Record<V, S>>, Vec<Output<V, S>>>;
+
+impl<V: Clone, S: Clone> Node<V, S> {
+    /// A node that goes on from what it has stored.
+    pub fn new(me: NodeId, options: Options, store: Store<V, S>, now_us: u64, roll: u32) -> Self {
+        let mut node = Self {
+            me,
+            options,
+            store,
+            role: Role::Follower(None),
+            heard_us: None,
+            deadline_us: 0,
+            seen: 0,
+            now_us,
+            roll,
+            records: Vec::new(),
+            outputs: Vec::new(),
+        };
+        node.wait();
+        node
+    }
+
+    /// Something happens.
+    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> Step<V, S> {
+        (self.now_us, self.roll) = (now_us, roll);
+        match input {
+            Input::Tick => self.tick(),
+            Input::Message(from, message) => self.hear(from, message),
+            Input::Propose(value) => self.propose(super::Payload::Value(value)),
+            Input::Change(to) => self.propose(super::Payload::Configuration(to)),
+            Input::Compact { through, state } => self.compact(through, state),
+        }
+        let outputs = std::mem::take(&mut self.outputs);
+        if self.records.is_empty() {
+            return Held::free(outputs);
+        }
+        Held::behind(std::mem::take(&mut self.records), outputs)
+    }
+
+    /// Its promise and its log.
+    pub fn store(&self) -> &Store<V, S> {
+        &self.store
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        match &self.role {
+            Role::Follower(leader) => *leader,
+            Role::Candidate { .. } => None,
+            Role::Leader(_) => Some(self.me),
+        }
+    }
+
+    /// The term it leads in, if it does.
+    pub fn leads(&self) -> Option<Term> {
+        match &self.role {
+            Role::Leader(leader) => Some(leader.term),
+            _ => None,
+        }
+    }
+
+    /// Whether it leads, and all that it inherited is decided.
+    pub fn is_ready(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader)
+            if leader.barrier.is_some_and(|barrier| barrier <= self.store.decided()))
+    }
+
+    fn tick(&mut self) {
+        match &self.role {
+            Role::Leader(_) => self.lead_on(),
+            _ if self.now_us >= self.deadline_us => self.run_for_trial(),
+            _ => {}
+        }
+    }
+
+    fn hear(&mut self, from: NodeId, message: Message<V, S>) {
+        match message {
+            Message::Vote(candidacy) => self.vote(from, candidacy),
+            Message::Voted { trial, term, granted, promised } => {
+                self.voted(from, trial, term, granted, promised);
+            }
+            Message::Append(append) => self.follow(from, append),
+            Message::Install { term, inherited, snapshot } => self.install(from, term, inherited, snapshot),
+            Message::Matched { term, slot } => self.matched(from, term, slot),
+            Message::Behind { term, have } => self.behind(from, term, have),
+            Message::Refused { term, promised } => self.refused(term, promised),
+        }
+    }
+
+    /// Keeps a record: in memory now, and on disk before anything else is said.
+    pub(super) fn keep(&mut self, record: Record<V, S>) {
+        self.store.apply(record.clone());
+        self.records.push(record);
+    }
+
+    pub(super) fn send(&mut self, to: NodeId, message: Message<V, S>) {
+        self.outputs.push(Output::Send(to, message));
+    }
+
+    /// Does not look for another leader for a while.
+    pub(super) fn wait(&mut self) {
+        let spread = u64::from(self.roll) * self.options.election_us / u64::from(u32::MAX);
+        self.deadline_us = self.now_us + self.options.election_us + spread;
+    }
+
+    /// All up to a slot is decided, as far as there is any.
+    pub(super) fn decide(&mut self, through: Slot) {
+        let before = self.store.decided();
+        let others_decide = self.store.decide(through);
+        let decided = self.store.decided();
+        if decided > before {
+            self.outputs.push(Output::Decided(decided));
+        }
+        if others_decide {
+            // Another life must know under which configuration it may ask to lead.
+            self.keep(Record::Decided(decided));
+            self.hand_over();
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Who takes part: proposers with a disk for their attempts, acceptors with a memory and a disk.
+
+use std::convert::Infallible;
+
+use super::super::{
+    AcceptReply, Accepting, Acceptor, Prepared, Preparing, PromiseReply, Record, Vote, Voted,
+};
+use super::state::Message;
+use crate::{Ballot, Configuration, Held, NodeId, Slot, planted};
+
+pub(super) const SLOT: Slot = Slot(1);
+const ELSEWHERE: Slot = Slot(2);
+
+/// Who wants it, and in which of its lives: another life wants something else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Value {
+    pub(super) of: NodeId,
+    pub(super) life: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Phase {
+    Idle,
+    Preparing(Preparing<Value>),
+    Accepting(Accepting<Value>),
+    Preempted,
+    Chosen(Value),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Proposer {
+    pub(super) wants: Value,
+    pub(super) phase: Phase,
+    /// On disk.
+    pub(super) attempt: u64,
+}
+
+impl Proposer {
+    pub(super) fn new(of: NodeId) -> Self {
+        Self { wants: Value { of, life: 0 }, phase: Phase::Idle, attempt: 0 }
+    }
+
+    /// Begins an attempt: its number is on disk before anybody hears of it.
+    pub(super) fn begin(&mut self, configuration: &Configuration) -> Ballot {
+        let attempt = if planted!(ReuseBallot) && self.wants.life > 0 && self.phase == Phase::Idle {
+            self.attempt
+        } else {
+            self.attempt + 1
+        };
+        let held = Preparing::begin(SLOT, attempt, self.wants.of, configuration.clone());
+        let stored = held.release(|record| {
+            self.attempt = record.attempt;
+            Ok::<_, Infallible>(())
+        });
+        let preparing = stored.unwrap();
+        let ballot = preparing.ballot();
+        self.phase = Phase::Preparing(preparing);
+        ballot
+    }
+
+    pub(super) fn answer(&mut self, message: &Message) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        self.phase = match (phase, message) {
+            (Phase::Preparing(preparing), Message::Promised(from, reply)) => {
+                match preparing.answer(*from, reply.clone()) {
+                    Prepared::Waiting(preparing) => Phase::Preparing(preparing),
+                    Prepared::Free(free) => Phase::Accepting(free.propose(self.wants)),
+                    Prepared::Bound(accepting) => Phase::Accepting(accepting),
+                    Prepared::Preempted(_) => Phase::Preempted,
+                }
+            }
+            (Phase::Accepting(accepting), Message::Accepted(from, vote)) => {
+                after(accepting.answer(*from, AcceptReply::Accepted { ballot: vote.ballot }))
+            }
+            (Phase::Accepting(accepting), Message::Refused(from, reply)) => {
+                after(accepting.answer(*from, *reply))
+            }
+            (phase, _) => phase,
+        };
+    }
+
+    /// Whether an answer says anything to it now.
+    pub(super) fn heeds(&self, answer: &Message) -> bool {
+        let mut then = self.clone();
+        then.answer(answer);
+        then != *self
+    }
+
+    /// Whether these answers end its phase. Whatever does not can as well arrive later: nobody sees it, and it stays
+    /// in the network.
+    pub(super) fn is_moved_by(&self, pair: &[Message; 2]) -> bool {
+        let mut then = self.clone();
+        for answer in pair {
+            then.answer(answer);
+        }
+        std::mem::discriminant(&then.phase) != std::mem::discriminant(&self.phase)
+    }
+
+    /// Forgets all but the attempt.
+    pub(super) fn restart(&mut self) {
+        self.phase = Phase::Idle;
+        self.wants.life += 1;
+    }
+}
+
+fn after(voted: Voted<Value>) -> Phase {
+    match voted {
+        Voted::Waiting(accepting) => Phase::Accepting(accepting),
+        Voted::Chosen(vote) => Phase::Chosen(vote.value),
+        Voted::Preempted(_) => Phase::Preempted,
+    }
+}
+
+/// What an acceptor knows of this slot and of another.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub(super) struct Desk {
+    pub(super) here: Acceptor<Value>,
+    elsewhere: Acceptor<Value>,
+}
+
+impl Desk {
+    fn restore(&mut self, (slot, record): (Slot, Record<Value>)) {
+        let of_other_slot = if slot == SLOT {
+            self.here.restore(record);
+            &mut self.elsewhere
+        } else {
+            self.elsewhere.restore(record);
+            &mut self.here
+        };
+        if planted!(OnePromiseForAll) {
+            // The one place for a promise is taken; only what was accepted has a place for each slot.
+            let accepted = of_other_slot.accepted().cloned();
+            *of_other_slot = Acceptor::default();
+            if let Some(vote) = accepted {
+                of_other_slot.restore(Record::Accepted(vote));
+            }
+        }
+    }
+}
+
+type Answer = Held<(Slot, Record<Value>), Option<Message>>;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Voter {
+    pub(super) node: NodeId,
+    pub(super) memory: Desk,
+    pub(super) disk: Desk,
+    /// What waits to be stored, and then told.
+    pub(super) pending: Vec<Answer>,
+}
+
+impl Voter {
+    pub(super) fn new(node: NodeId) -> Self {
+        Self { node, memory: Desk::default(), disk: Desk::default(), pending: Vec::new() }
+    }
+
+    pub(super) fn hear(&mut self, message: &Message) {
+        let node = self.node;
+        let answer = match message {
+            Message::Prepare(ballot) => {
+                let promise = |reply| Some(Message::Promised(node, reply));
+                self.memory.here.prepare(*ballot).map(promise).map_record(|record| (SLOT, record))
+            }
+            Message::Accept(vote) => {
+                let vote = vote.clone();
+                let answer = self.memory.here.accept(vote.ballot, vote.value);
+                let told = |reply| Some(told(node, vote, reply));
+                answer.map(told).map_record(|record| (SLOT, record))
+            }
+            Message::PrepareElsewhere(ballot) => {
+                let answer = self.memory.elsewhere.prepare(*ballot);
+                answer.map(|_: PromiseReply<_>| None).map_record(|record| (ELSEWHERE, record))
+            }
+            _ => return,
+        };
+        self.pending.push(answer);
+    }
+
+    /// Stores all that waits, at once, and says what may be said then.
+    pub(super) fn store(&mut self) -> Vec<Message> {
+        let pending = std::mem::take(&mut self.pending);
+        let stored = Held::release_all(pending, |records| {
+            for record in records {
+                self.disk.restore(record.clone());
+                if planted!(OnePromiseForAll) {
+                    self.memory.restore(record);
+                }
+            }
+            Ok::<_, Infallible>(())
+        });
+        stored.unwrap().into_iter().flatten().collect()
+    }
+
+    /// Loses its memory, and what it has told nobody.
+    pub(super) fn crash(&mut self) {
+        self.memory = self.disk.clone();
+        self.pending.clear();
+    }
+}
+
+fn told(node: NodeId, vote: Vote<Value>, reply: AcceptReply) -> Message {
+    match reply {
+        AcceptReply::Accepted { .. } => Message::Accepted(node, vote),
+        refused @ AcceptReply::Nack { .. } => Message::Refused(node, refused),
+    }
+}
+
+pub(super) fn elsewhere() -> Ballot {
+    Ballot::new(ELSEWHERE, 1, NodeId(9))
+}

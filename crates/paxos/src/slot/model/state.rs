@@ -1,0 +1,301 @@
+//! All that is the case, and all that can happen next.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::super::{AcceptReply, Learner, PromiseReply, Vote};
+use super::Bounds;
+use super::people::{Phase, Proposer, Value, Voter, elsewhere};
+use crate::{Ballot, Configuration, NodeId};
+
+/// The two who propose: with these ids each is the luckier one in half of the attempts of the two.
+const PROPOSERS: [NodeId; 2] = [NodeId(11), NodeId(12)];
+const ACCEPTORS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Message {
+    Prepare(Ballot),
+    Accept(Vote<Value>),
+    PrepareElsewhere(Ballot),
+    Promised(NodeId, PromiseReply<Value>),
+    /// To whoever proposed it and to the learner.
+    Accepted(NodeId, Vote<Value>),
+    Refused(NodeId, AcceptReply),
+}
+
+impl Message {
+    /// Whether it is for acceptors.
+    fn is_request(&self) -> bool {
+        matches!(self, Self::Prepare(_) | Self::Accept(_) | Self::PrepareElsewhere(_))
+    }
+
+    fn is_from(&self, node: NodeId) -> bool {
+        match self {
+            Self::Promised(from, _) | Self::Accepted(from, _) | Self::Refused(from, _) => *from == node,
+            _ => false,
+        }
+    }
+
+    fn renamed(&self, name_of: impl Fn(NodeId) -> NodeId) -> Self {
+        let mut renamed = self.clone();
+        if let Self::Promised(from, _) | Self::Accepted(from, _) | Self::Refused(from, _) = &mut renamed {
+            *from = name_of(*from);
+        }
+        renamed
+    }
+
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(..) | Self::Promised(_, PromiseReply::Nack { .. }))
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Action {
+    /// A proposer begins its next attempt; one that is under way has taken too long.
+    Begin(usize),
+    ToAcceptor(usize, Message),
+    /// Two answers, or one of them twice, bring a proposer to where no third one matters.
+    ToProposer(usize, [Message; 2]),
+    ToLearner([Message; 2]),
+    /// What an acceptor does about a message is lost before it is stored.
+    Crash(usize, Option<Message>),
+    Restart(usize),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct State {
+    configuration: Configuration,
+    proposers: Vec<Proposer>,
+    voters: Vec<Voter>,
+    network: BTreeSet<Message>,
+    pub(super) applied: Vec<Value>,
+    pub(super) crashes_left: u8,
+    pub(super) restarts_left: u8,
+    /// A ballot was begun twice.
+    pub(super) reused: bool,
+    /// An acceptor's stored promise has become lower.
+    pub(super) fell: bool,
+}
+
+impl State {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        let configuration = Configuration::new(ACCEPTORS).unwrap();
+        let mut network = BTreeSet::new();
+        if bounds.elsewhere {
+            network.insert(Message::PrepareElsewhere(elsewhere()));
+        }
+        Self {
+            configuration,
+            proposers: PROPOSERS.map(Proposer::new).into(),
+            voters: ACCEPTORS.map(Voter::new).into(),
+            network,
+            applied: Vec::new(),
+            crashes_left: bounds.crashes,
+            restarts_left: bounds.restarts,
+            reused: false,
+            fell: false,
+        }
+    }
+
+    pub(super) fn actions(&self, bounds: &Bounds, actions: &mut Vec<Action>) {
+        for (at, (proposer, ballots)) in self.proposers.iter().zip(bounds.ballots).enumerate() {
+            let goes_on = !matches!(proposer.phase, Phase::Chosen(_));
+            if goes_on && proposer.attempt < ballots {
+                actions.push(Action::Begin(at));
+            }
+            if self.restarts_left > 0 && proposer.attempt > 0 {
+                actions.push(Action::Restart(at));
+            }
+        }
+        for at in 0..self.voters.len() {
+            let requests = || self.network.iter().filter(|message| message.is_request()).cloned();
+            actions.extend(requests().map(|message| Action::ToAcceptor(at, message)));
+            if self.crashes_left > 0 {
+                actions.push(Action::Crash(at, None));
+                actions.extend(requests().map(|message| Action::Crash(at, Some(message))));
+            }
+        }
+        for (at, proposer) in self.proposers.iter().enumerate() {
+            let refusals = self.refusals(at);
+            let answers = self.network.iter().filter(|message| !message.is_request());
+            let heard: Vec<_> = answers.chain(&refusals).filter(|answer| proposer.heeds(answer)).collect();
+            let moved = pairs(&heard).filter(|pair| proposer.is_moved_by(pair));
+            actions.extend(moved.map(|pair| Action::ToProposer(at, pair)));
+        }
+        let votes = self.network.iter().filter(|message| matches!(message, Message::Accepted(..)));
+        let votes: Vec<_> = votes.collect();
+        actions.extend(pairs(&votes).filter(|pair| self.learned(pair).is_some()).map(Action::ToLearner));
+    }
+
+    /// The refusals that a proposer can have at any time from now on: promises never fall.
+    fn refusals(&self, at: usize) -> Vec<Message> {
+        let request = match &self.proposers[at].phase {
+            Phase::Preparing(preparing) => Message::Prepare(preparing.ballot()),
+            Phase::Accepting(accepting) => {
+                Message::Accept(Vote { ballot: accepting.ballot(), value: *accepting.value() })
+            }
+            _ => return Vec::new(),
+        };
+        let answers = self.voters.iter().flat_map(|voter| {
+            let mut voter = voter.clone();
+            voter.hear(&request);
+            voter.store()
+        });
+        answers.filter(Message::is_refusal).collect()
+    }
+
+    pub(super) fn happen(&mut self, action: Action) {
+        match action {
+            Action::Begin(at) => {
+                let before = self.proposers[at].attempt;
+                let ballot = self.proposers[at].begin(&self.configuration);
+                self.reused |= ballot.attempt() <= before;
+                self.network.insert(Message::Prepare(ballot));
+            }
+            Action::ToAcceptor(at, message) => {
+                self.voters[at].hear(&message);
+                self.store(at);
+            }
+            Action::ToProposer(at, pair) => self.answer(at, &pair),
+            Action::ToLearner(pair) => self.applied.extend(self.learned(&pair)),
+            Action::Crash(at, message) => {
+                self.crashes_left -= 1;
+                if let Some(message) = message {
+                    self.voters[at].hear(&message);
+                }
+                self.voters[at].crash();
+            }
+            Action::Restart(at) => {
+                self.restarts_left -= 1;
+                self.proposers[at].restart();
+            }
+        }
+    }
+
+    fn store(&mut self, at: usize) {
+        let voter = &mut self.voters[at];
+        let before = voter.disk.here.promised();
+        self.network.extend(voter.store().into_iter().filter(|message| !message.is_refusal()));
+        self.fell |= voter.disk.here.promised() < before;
+    }
+
+    fn answer(&mut self, at: usize, pair: &[Message; 2]) {
+        let proposer = &mut self.proposers[at];
+        for message in pair {
+            proposer.answer(message);
+        }
+        if let Phase::Accepting(accepting) = &proposer.phase {
+            let vote = Vote { ballot: accepting.ballot(), value: *accepting.value() };
+            self.network.insert(Message::Accept(vote));
+        }
+    }
+
+    /// What these votes show the learner to be chosen that it has not applied.
+    fn learned(&self, pair: &[Message; 2]) -> Option<Value> {
+        let mut learner = Learner::new(self.configuration.clone());
+        let chosen = pair.iter().find_map(|message| match message {
+            Message::Accepted(from, vote) => learner.accepted(*from, vote.ballot, vote.value),
+            _ => None,
+        });
+        chosen.map(|vote| vote.value).filter(|value| !self.applied.contains(value))
+    }
+
+    /// Takes out of the network what can move nobody any more.
+    pub(super) fn clear(&mut self) {
+        let moves = |message: &Message| match message {
+            Message::Prepare(ballot) => {
+                self.voters.iter().any(|voter| voter.disk.here.promised() < Some(*ballot))
+            }
+            Message::Accept(vote) => self.voters.iter().any(|voter| {
+                let desk = &voter.disk.here;
+                desk.promised() <= Some(vote.ballot)
+                    && desk.accepted().is_none_or(|accepted| accepted.ballot != vote.ballot)
+            }),
+            Message::PrepareElsewhere(_) => true,
+            Message::Promised(_, reply) => match reply {
+                PromiseReply::Promise { ballot, .. } => self.is_preparing(*ballot),
+                PromiseReply::Nack { .. } => false,
+            },
+            Message::Accepted(_, vote) => {
+                !self.applied.contains(&vote.value) || self.is_accepting(vote.ballot)
+            }
+            Message::Refused(..) => false,
+        };
+        let kept = self.network.iter().filter(|message| moves(message)).cloned().collect();
+        self.network = kept;
+    }
+
+    /// The same with the acceptors in an order of what they know and have said: which of them is which makes no
+    /// difference to what can happen.
+    pub(super) fn representative(&self) -> Self {
+        let mut voters: Vec<_> = self.voters.iter().map(|voter| (self.standing(voter), voter)).collect();
+        voters.sort_by_key(|(standing, _)| *standing);
+        let name_of = |node: NodeId| {
+            let place = voters.iter().position(|(_, voter)| voter.node == node);
+            place.map_or(node, |place| ACCEPTORS[place])
+        };
+        let renamed = voters.iter().map(|(_, voter)| Voter { node: name_of(voter.node), ..(*voter).clone() });
+        let network = self.network.iter().map(|message| message.renamed(name_of)).collect();
+        Self { voters: renamed.collect(), network, ..self.clone() }
+    }
+
+    /// All there is about an acceptor but its name.
+    fn standing(&self, voter: &Voter) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&voter.memory, &voter.disk).hash(&mut hasher);
+        for message in self.network.iter().filter(|message| message.is_from(voter.node)) {
+            message.renamed(|_| ACCEPTORS[0]).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn is_preparing(&self, ballot: Ballot) -> bool {
+        let at = |phase: &Phase| matches!(phase, Phase::Preparing(preparing) if preparing.ballot() == ballot);
+        self.proposers.iter().any(|proposer| at(&proposer.phase))
+    }
+
+    fn is_accepting(&self, ballot: Ballot) -> bool {
+        let at = |phase: &Phase| matches!(phase, Phase::Accepting(accepting) if accepting.ballot() == ballot);
+        self.proposers.iter().any(|proposer| at(&proposer.phase))
+    }
+
+    fn chosen(&self) -> impl Iterator<Item = (NodeId, Value)> + '_ {
+        self.proposers.iter().filter_map(|proposer| match proposer.phase {
+            Phase::Chosen(value) => Some((proposer.wants.of, value)),
+            _ => None,
+        })
+    }
+
+    /// Whatever a proposer or the learner believes to be chosen is the same.
+    pub(super) fn agrees(&self) -> bool {
+        let mut all = self.chosen().map(|(_, value)| value).chain(self.applied.iter().copied());
+        all.next().is_none_or(|first| all.all(|other| other == first))
+    }
+
+    /// Whatever is chosen was wanted by somebody in one of its lives.
+    pub(super) fn is_valid(&self) -> bool {
+        let wanted = |value: Value| {
+            self.proposers.iter().any(|one| one.wants.of == value.of && value.life <= one.wants.life)
+        };
+        self.chosen().map(|(_, value)| value).chain(self.applied.iter().copied()).all(wanted)
+    }
+
+    pub(super) fn chooses_own(&self) -> bool {
+        self.chosen().any(|(of, value)| value.of == of)
+    }
+
+    pub(super) fn chooses_another(&self) -> bool {
+        self.chosen().any(|(of, value)| value.of != of)
+    }
+
+    pub(super) fn is_preempted(&self) -> bool {
+        self.proposers.iter().any(|proposer| proposer.phase == Phase::Preempted)
+    }
+}
+
+/// Each with each, in both orders, and with itself: the network duplicates.
+fn pairs<'a>(messages: &'a [&Message]) -> impl Iterator<Item = [Message; 2]> + 'a {
+    messages
+        .iter()
+        .flat_map(|one| messages.iter().map(move |other| [one, other].map(|message| (*message).clone())))
+}
