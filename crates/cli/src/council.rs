@@ -18,8 +18,8 @@ use crate::args::{AcceptorsCommand, Args, CouncilArgs, CouncilCommand};
 use crate::failure::Failure;
 use crate::serve;
 
-/// How long a question is waited for that others than acceptors need not answer.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long a majority of the acceptors may take to say what is decided by now.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Exits with this when something was not committed and never will be.
 pub(crate) const NOT_COMMITTED: u8 = 75;

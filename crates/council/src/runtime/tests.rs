@@ -274,6 +274,29 @@ async fn what_speaks_against_an_operation_must_still_be_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
+    let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("two");
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    join(&path, &one, "second", &acceptors).await.close().await;
+    acceptors[2].stop().await;
+    for _ in 0..30 {
+        let add = Change::Add { key: a_key(), name: "guest".into() };
+        let outcome = one.submit(add, None, SOON).await.unwrap();
+        assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    }
+    let end = one.state().await.unwrap();
+    one.close().await;
+    acceptors[0].wipe().await;
+    acceptors[2].start().await;
+    // Thirty slots that no majority can show any more. Each takes a round; waiting before each would take a minute.
+    let two = open(&path);
+    assert!(two.catch_up(SOON).await.unwrap(), "{:?}", two.status().await);
+    let state = two.state().await.unwrap();
+    assert_eq!((state.applied(), state.chain()), (end.applied(), end.chain()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_subscribes_hears_of_every_slot_or_how_many_it_missed() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
