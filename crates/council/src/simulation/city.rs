@@ -63,7 +63,7 @@ impl Plan {
             wipes: often(&mut chance),
             reconfigures: often(&mut chance),
             restless: chance.happens(0.4),
-            tears: chance.happens(0.4),
+            tears: chance.happens(0.5),
         }
     }
 }
