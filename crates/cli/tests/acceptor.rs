@@ -126,6 +126,7 @@ impl Writer {
 fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _entered = runtime.enter();
     let mut writers: Vec<_> = (0..WRITERS).map(Writer::new).collect();
     let mut node = None;
     for round in 1..=ROUNDS {
