@@ -59,7 +59,7 @@ const ASKED: usize = 256;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How a device runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How it goes about deciding.
     pub device: Options,
@@ -67,12 +67,6 @@ pub struct Settings {
     pub link: LinkOptions,
     /// What all chance follows from; drawn unless set, for tests.
     pub seed: Option<u64>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { device: Options::default(), link: LinkOptions::default(), seed: None }
-    }
 }
 
 /// How a device is doing.

@@ -128,7 +128,10 @@ impl Store {
     /// The state that is stored as a whole.
     pub(super) fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
         let mut found = None;
-        self.each(SNAPSHOT, |_, value| Ok(found = Some(decode(value)?)))?;
+        self.each(SNAPSHOT, |_, value| {
+            found = Some(decode(value)?);
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -150,10 +153,12 @@ impl Store {
         }
         self.each(PENDING, |id, value| {
             let (wish, letter, born): (W, Option<Letter>, Slot) = decode(value)?;
-            Ok(found.push(Record::Submitted { id: decode(id)?, wish, letter, born }))
+            found.push(Record::Submitted { id: decode(id)?, wish, letter, born });
+            Ok(())
         })?;
         self.each(LETTERS, |id, value| {
-            Ok(found.push(Record::Letter { id: decode(id)?, letter: decode(value)? }))
+            found.push(Record::Letter { id: decode(id)?, letter: decode(value)? });
+            Ok(())
         })?;
         Ok(found)
     }
