@@ -20,7 +20,7 @@ pub(super) async fn found(
     deadline: Duration,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    if acceptors.len() % 2 == 0 {
+    if acceptors.len().is_multiple_of(2) {
         anstream::eprintln!(
             "of {} acceptors {} must answer, as of one more: an odd number bears as much with less",
             acceptors.len(),

@@ -68,7 +68,7 @@ fn in_words(applied: &Applied, out: &mut impl Write) -> std::io::Result<()> {
         match result {
             Ok(()) => writeln!(out, "slot {slot}: {author} {}", what(operation))?,
             Err(why) => {
-                writeln!(out, "slot {slot}: {author} wanted: {}; it cannot be: {why}", what(operation))?
+                writeln!(out, "slot {slot}: {author} wanted: {}; it cannot be: {why}", what(operation))?;
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::device::{Device, answer};
 use crate::history::{Deed, Guest, History};
 
 const WORKERS: usize = 4;
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 12;
 const GUESTS: usize = 3;
 
 /// Founds a council, lets everybody change it at once while things break, and checks what everybody was told.
@@ -32,7 +32,7 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
         })
         .collect();
     let guests: Vec<String> = (0..GUESTS).map(|_| Key::generate().unwrap().public().to_string()).collect();
-    let (history, done) = (History::new(), AtomicUsize::new(0));
+    let (history, done) = (History::new(), [const { AtomicUsize::new(0) }; WORKERS]);
     thread::scope(|scope| {
         for (number, device) in workers.iter().enumerate() {
             let (history, guests, done) = (&history, &guests, &done);
@@ -40,12 +40,13 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
                     work(device, number, guests, history, &mut rng);
-                    done.fetch_add(1, Ordering::Relaxed);
+                    done[number].fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         let wait_for = |share: usize| {
-            while done.load(Ordering::Relaxed) < WORKERS * ROUNDS * share / 10 {
+            let all = || done.iter().map(|done| done.load(Ordering::Relaxed)).sum::<usize>();
+            while all() < WORKERS * ROUNDS * share / 10 {
                 thread::sleep(Duration::from_millis(20));
             }
         };
@@ -58,7 +59,13 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
         see_wiped(&founder, &acceptors[0]);
         assert_eq!(founder.run(&["acceptors", "remove", acceptors[0].key()])["outcome"], "committed");
         assert_eq!(founder.run(&["acceptors", "add", &acceptors[0].name])["outcome"], "committed");
-        wait_for(7);
+        // Whoever has not heard of the change needs a majority of those before it: all go on twice.
+        for done in &done {
+            let enough = ROUNDS.min(done.load(Ordering::Relaxed) + 2);
+            while done.load(Ordering::Relaxed) < enough {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
         // The one that came back is needed now.
         place.cut_off(1, acceptors[1].process());
         wait_for(9);

@@ -47,7 +47,7 @@ pub(super) struct Submission<M: Machine> {
     pub(super) reply: oneshot::Sender<Result<Outcome, Error>>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "it is made, looked at and taken apart at once")]
+#[expect(clippy::large_enum_variant, reason = "it is made, passed on and taken apart at once")]
 enum Happened<M: Machine> {
     Heard(Heeded),
     Asked(Command<M>),
