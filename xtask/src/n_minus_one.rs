@@ -18,7 +18,8 @@ pub(crate) fn run() -> Done {
         return Ok(());
     };
     let binary = build(&commit)?;
-    let test = ["test", "-p", "holdoff-cli", "--test", "cluster", "earlier", "--", "--nocapture"];
+    // As `cargo xtask test` builds it: another choice of features would build everything once more.
+    let test = ["test", "--workspace", "--all-features", "--test", "cluster", "earlier", "--", "--nocapture"];
     cargo(&test, &[("HOLDOFF_TEST_EARLIER", &binary.display().to_string())])
 }
 

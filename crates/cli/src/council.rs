@@ -18,8 +18,8 @@ use crate::args::{AcceptorsCommand, Args, CouncilArgs, CouncilCommand};
 use crate::failure::Failure;
 use crate::serve;
 
-/// How long a question is waited for that others than acceptors need not answer.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long a majority of the acceptors may take to say what is decided by now.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Exits with this when something was not committed and never will be.
 pub(crate) const NOT_COMMITTED: u8 = 75;
@@ -107,7 +107,9 @@ fn current(is_current: bool) -> ExitCode {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotInvited(_) => Self::Coded(TIME_WAS_UP, error.to_string()),
+            Error::NotInvited(_) | Error::Net(holdoff_net::Error::Deadline { .. }) => {
+                Self::Coded(TIME_WAS_UP, error.to_string())
+            }
             _ => Self::Failed(error.to_string()),
         }
     }

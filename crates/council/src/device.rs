@@ -56,6 +56,8 @@ pub struct Device<M: Machine> {
     /// A snapshot to hand in, and to whom.
     hand_in: Option<HandIn>,
     counts: Counts,
+    /// Nothing has happened in this life yet.
+    is_new: bool,
 }
 
 /// A snapshot that acceptors shall keep instead of slots.
@@ -117,6 +119,7 @@ impl<M: Machine> Device<M> {
             learning: Learning::default(),
             hand_in: None,
             counts: Counts::default(),
+            is_new: true,
         }
     }
 
@@ -192,6 +195,10 @@ impl<M: Machine> Device<M> {
         input: Input<M::Wish>,
     ) -> Held<Vec<Record<M::Wish>>, Vec<Output>> {
         let mut out = Out { now_us, roll, records: Vec::new(), outputs: VecDeque::new() };
+        if std::mem::take(&mut self.is_new) {
+            // What is wanted since an earlier life may have come true, or become impossible, in the meantime.
+            self.resolve(&mut out);
+        }
         match input {
             Input::Submit { id, wish, letter, deadline_us } => {
                 self.submit(id, wish, letter, deadline_us, &mut out);

@@ -306,6 +306,8 @@ where
     }
 
     /// An invitation for whoever is to be a member: the letter of the operation that adds it.
+    ///
+    /// Of a state that is too large for a letter the acceptors must have a snapshot: have it compacted at least once.
     pub async fn invitation(&self, to: PublicKey) -> Result<Letter, Error> {
         let state = self.state().await?;
         let signing = self.key.borrow().clone();
@@ -331,13 +333,28 @@ impl Council<Members> {
         name: impl Into<String>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        let letter = self.invitation(key).await?;
+        let letter = self.invite(key, deadline).await?;
         self.submit(Change::Add { key, name: name.into() }, Some(letter), deadline).await
+    }
+
+    /// An invitation for somebody; a council that is too large for it is compacted first.
+    pub async fn invite(&self, key: PublicKey, deadline: Duration) -> Result<Letter, Error> {
+        if Invitation::needs_snapshot(&*self.state().await?) {
+            self.compact(deadline).await?;
+        }
+        self.invitation(key).await
     }
 
     /// Goes over to a new key.
     pub async fn rotate(&self, deadline: Duration) -> Result<(PublicKey, Outcome), Error> {
         self.rotate_by(|to| Change::Rotate { to }, deadline).await
+    }
+
+    /// Asks an acceptor who it is, as this device: it need not decide here yet.
+    pub async fn meet(&self, address: &AcceptorAddress, within: Duration) -> Result<Acceptor, Error> {
+        let (key, options) = (self.key.borrow().clone(), LinkOptions::default());
+        let late = |_| holdoff_net::Error::Deadline { waited: within, sent: false };
+        clock::within(within, meet(&key, address, &options)).await.map_err(late)?
     }
 
     /// Meets an acceptor, and has it decide from the next slot on.
@@ -346,11 +363,7 @@ impl Council<Members> {
         address: &AcceptorAddress,
         deadline: Duration,
     ) -> Result<(Acceptor, Outcome), Error> {
-        let key = self.key.borrow().clone();
-        let options = LinkOptions::default();
-        let acceptor = clock::within(deadline, meet(&key, address, &options));
-        let late = |_| holdoff_net::Error::Deadline { waited: deadline, sent: false };
-        let acceptor = acceptor.await.map_err(late)??;
+        let acceptor = self.meet(address, deadline).await?;
         let outcome = self.submit(Change::AddAcceptor(acceptor.clone()), None, deadline).await?;
         Ok((acceptor, outcome))
     }

@@ -1,6 +1,8 @@
 //! What both ends of a connection do alike: read frames, write frames, show that they live, and say goodbye.
 
 use std::io;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -48,10 +50,13 @@ impl Ended {
     /// What the other side is told, if it can still hear it.
     fn farewell(&self) -> Option<Refusal> {
         match self {
-            Self::Malformed(Malformed::Truncated) | Self::Closed | Self::Bye(_) | Self::Failed(_) => None,
+            Self::Malformed(Malformed::Truncated)
+            | Self::Closed
+            | Self::Bye(_)
+            | Self::Failed(_)
+            | Self::Stalled(_) => None,
             Self::Malformed(_) => Some(Refusal::Malformed),
             Self::Silent(_) => Some(Refusal::Silent),
-            Self::Stalled(_) => None,
             Self::Left(reason) => Some(*reason),
         }
     }
@@ -148,27 +153,28 @@ impl Outbox {
             }
         };
         tokio::select! {
+            biased;
             Some(frame) = first.recv() => frame,
             Some(frame) = second => frame,
             else => std::future::pending().await,
         }
     }
 
-    /// Those that wait, too, one of each in turn, until there are enough for one batch.
+    /// Those that wait, too, one of each in turn, until there are enough for one batch. At least one of each is among
+    /// them, so that neither waits for the other for ever.
     fn fill(&mut self, batch: &mut BytesMut) -> u64 {
         let mut frames = 0;
-        while batch.len() < BATCH_BYTES {
+        loop {
             let waiting = [self.first.try_recv(), self.second.as_mut().and_then(Receiver::try_recv)];
             let before = frames;
             for frame in waiting.into_iter().flatten() {
                 batch.extend_from_slice(&frame);
                 frames += 1;
             }
-            if frames == before {
-                break;
+            if frames == before || batch.len() >= BATCH_BYTES {
+                return frames;
             }
         }
-        frames
     }
 }
 
@@ -219,15 +225,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     async fn leave(mut self, reason: Refusal, mut batch: BytesMut) -> Ended {
         // Whoever leaves in peace has said everything before; whoever is cut off hears no more than why.
-        while reason == Refusal::Leaving {
-            let frames = self.outbox.fill(&mut batch);
-            if frames == 0 {
-                break;
-            }
+        let is_in_peace = reason == Refusal::Leaving;
+        let mut frames = if is_in_peace { self.outbox.fill(&mut batch) } else { 0 };
+        while frames > 0 {
             if let Err(ended) = self.write(&batch, frames).await {
                 return ended;
             }
             batch.clear();
+            frames = self.outbox.fill(&mut batch);
         }
         let bye = Frame::Bye { reason }.to_bytes();
         let said = self.write(&bye, 1).await;
@@ -253,34 +258,65 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 }
 
-/// Reads and writes until either is over, and says goodbye if that can be heard.
+/// What is still to be said when a connection is over. It takes no longer than [`FAREWELL`].
+pub(crate) type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Reads and writes until either is over. Whoever is waiting for the outcome need not wait for the farewell.
 ///
-/// `reading` borrows the reader, goes on until something ends it, and gives the reader back.
-pub(crate) async fn run<R: AsyncRead + Unpin>(
+/// `reading` goes on until something ends it, and gives the reader back.
+pub(crate) async fn run<R: AsyncRead + Send + Unpin + 'static>(
     reading: impl Future<Output = (Ended, Reader<R>)>,
-    writer: Writer<impl AsyncWrite + Unpin>,
-) -> Ended {
+    writer: Writer<impl AsyncWrite + Send + Unpin + 'static>,
+) -> (Ended, Option<Farewell>) {
     let cut = writer.cut.clone();
     let overdue = async {
         cut.wished().await;
         clock::sleep(FAREWELL).await;
     };
-    let mut writing = std::pin::pin!(writer.run());
+    let mut writing = Box::pin(writer.run());
     let (ended, reader) = tokio::select! {
-        ended = &mut writing => (ended, None),
-        (ended, reader) = reading => (ended, Some(reader)),
+        biased;
         () = overdue => (Ended::Left(Refusal::Cut), None),
+        first = first_of(&mut writing, reading) => match first {
+            Either::Left(ended) => (ended, None),
+            Either::Right((ended, reader)) => (ended, Some(reader)),
+        },
     };
     if let Ended::Malformed(malformed) = &ended {
         metrics::malformed(*malformed);
     }
-    if let (Some(reason), Some(reader)) = (ended.farewell(), reader) {
-        cut.cut(reason);
-        let farewell = async {
-            writing.await;
-            reader.linger().await;
-        };
-        drop(clock::within(FAREWELL, farewell).await);
-    }
-    ended
+    let (Some(reason), Some(reader)) = (ended.farewell(), reader) else { return (ended, None) };
+    cut.cut(reason);
+    let farewell = async move {
+        writing.await;
+        reader.linger().await;
+    };
+    (ended, Some(Box::pin(async move { drop(clock::within(FAREWELL, farewell).await) })))
+}
+
+enum Either<L, R> {
+    Left(L),
+    Right(R),
+}
+
+/// The outcome of whichever is ready first. They take turns in being asked first: neither keeps the other waiting when it
+/// is always busy, and nothing is left to chance.
+async fn first_of<L, R>(left: impl Future<Output = L>, right: impl Future<Output = R>) -> Either<L, R> {
+    let (mut left, mut right) = (std::pin::pin!(left), std::pin::pin!(right));
+    let mut is_lefts_turn = false;
+    std::future::poll_fn(move |context| {
+        is_lefts_turn = !is_lefts_turn;
+        for ask_left in [is_lefts_turn, !is_lefts_turn] {
+            let polled = if ask_left {
+                left.as_mut().poll(context).map(Either::Left)
+            } else {
+                right.as_mut().poll(context).map(Either::Right)
+            };
+            if polled.is_ready() {
+                return polled;
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

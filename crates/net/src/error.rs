@@ -12,7 +12,7 @@ use crate::{PublicKey, Refusal};
 #[non_exhaustive]
 pub enum Error {
     /// There is no connection. Nothing was sent; the link goes on trying by itself.
-    #[error("{peer} has been unreachable for {since:?} ({why}); {}", next(.next_try))]
+    #[error("{peer} has been unreachable for {since:?} ({why}); {}", next(*.next_try))]
     Unreachable {
         /// Who.
         peer: PublicKey,
@@ -24,7 +24,7 @@ pub enum Error {
         why: String,
     },
     /// Somebody else answers at the peer's address. Nothing was sent. Is the address right, or has the peer a new key?
-    #[error("at {address} is {shown}, and not {expected}: correct the address or the key; {}", next(.next_try))]
+    #[error("at {address} is {shown}, and not {expected}: correct the address or the key; {}", next(*.next_try))]
     WrongKey {
         /// Where.
         address: String,
@@ -36,7 +36,7 @@ pub enum Error {
         next_try: Option<Duration>,
     },
     /// The peer does not let us in, or no more. Nothing was sent. The peer's list, version or role must be changed first.
-    #[error("{peer} refuses us: {reason}; {}", next(.next_try))]
+    #[error("{peer} refuses us: {reason}; {}", next(*.next_try))]
     Refused {
         /// Who.
         peer: PublicKey,
@@ -92,7 +92,7 @@ pub enum Error {
     Options(String),
 }
 
-fn next(next_try: &Option<Duration>) -> String {
+fn next(next_try: Option<Duration>) -> String {
     match next_try {
         Some(wait) => format!("the next try is in {wait:?}"),
         None => "a later call tries again".to_owned(),

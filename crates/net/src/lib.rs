@@ -44,7 +44,7 @@
 //! - A call ends: with its reply, or by its deadline, or when its connection is lost. It gets one answer at most.
 //! - What a peer does wrong ends that peer's connection, and nothing else.
 //! - When to connect again is decided by the policy.
-//! - Keys, payloads and faults' words are never logged.
+//! - Secret keys, payloads and faults' words are never logged; a peer is by its first eight digits.
 //!
 //! # Deliberately absent
 //!
@@ -86,3 +86,8 @@ pub use typed::{decode, encode};
 
 #[cfg(test)]
 mod tests;
+
+/// The page for people, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/net.md")]
+struct DocsNet;

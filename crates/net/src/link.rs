@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -63,8 +64,8 @@ pub enum Status {
     Waiting {
         /// For how long the peer has been unreachable.
         since: Duration,
-        /// In how long the next try is.
-        next_try: Duration,
+        /// In how long the next try is; none if its policy has given up and the next use after a while tries.
+        next_try: Option<Duration>,
         /// What went wrong the last time.
         why: String,
     },
@@ -75,13 +76,11 @@ pub enum Status {
 impl Link {
     /// A link to this peer, and what the peer pushes. It connects when it is first used, or told to.
     ///
-    /// Whoever does not want to hear pushes drops the [`Hearing`].
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// Whoever does not want to hear pushes drops the [`Hearing`]. It must be made within a tokio runtime, on which it
+    /// lives.
     pub fn new(key: &Key, remote: Remote, options: LinkOptions) -> Result<(Self, Hearing), Error> {
         options.check()?;
+        let runtime = Handle::try_current().map_err(|why| Error::Options(why.to_string()))?;
         let tls = crate::tls::client(key, remote.key).map_err(|why| Error::Options(why.to_string()))?;
         let (state, seen) = watch::channel(State::AtRest);
         let (sounds, hearing) = hearing::hearing(&options.limits);
@@ -90,9 +89,9 @@ impl Link {
         let call_timeout = options.call_timeout;
         let driver =
             Driver::new(tls, remote.clone(), options, state, wanted.clone(), closing.clone(), sounds);
-        tokio::spawn(dropped.clone().run_until_cancelled_owned(driver.run()));
-        let _dropped = dropped.drop_guard();
-        let shared = Shared { remote, call_timeout, state: seen, wanted, closing, _dropped };
+        runtime.spawn(dropped.clone().run_until_cancelled_owned(driver.run()));
+        let shared =
+            Shared { remote, call_timeout, state: seen, wanted, closing, _dropped: dropped.drop_guard() };
         Ok((Self { shared: Arc::new(shared) }, hearing))
     }
 

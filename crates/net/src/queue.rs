@@ -53,7 +53,7 @@ impl<T> Sender<T> {
 
     /// Puts it in if there is room.
     pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
-        if self.items.is_closed() {
+        if self.is_gone() {
             return Err(NotTaken::Gone);
         }
         let room =
@@ -62,6 +62,11 @@ impl<T> Sender<T> {
             TrySendError::Full(_) => NotTaken::Full,
             TrySendError::Closed(_) => NotTaken::Gone,
         })
+    }
+
+    /// Whether nobody takes anything out any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.items.is_closed()
     }
 
     fn weight(&self, bytes: usize) -> u32 {

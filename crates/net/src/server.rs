@@ -31,7 +31,7 @@ pub trait Handler: Send + Sync + 'static {
     async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault>;
 
     /// Hears a message that wants no reply. One peer's messages come one after the other, in the order they were
-    /// sent, and nothing else is read from that peer meanwhile.
+    /// sent, and nothing else is read from that peer meanwhile. It runs to its end, as a call does.
     async fn told(&self, peer: &Peer, message: Bytes) {
         drop((peer, message));
     }
@@ -44,6 +44,26 @@ pub trait Handler: Send + Sync + 'static {
     /// A peer is gone; nothing more comes from it, though a call of it may still be answered in vain. Must not block.
     fn left(&self, peer: &Peer) {
         let _ = peer;
+    }
+}
+
+/// Several servers may share one.
+#[async_trait]
+impl<H: Handler + ?Sized> Handler for Arc<H> {
+    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        (**self).call(peer, request).await
+    }
+
+    async fn told(&self, peer: &Peer, message: Bytes) {
+        (**self).told(peer, message).await;
+    }
+
+    fn joined(&self, peer: &Peer) {
+        (**self).joined(peer);
+    }
+
+    fn left(&self, peer: &Peer) {
+        (**self).left(peer);
     }
 }
 
@@ -83,8 +103,7 @@ impl Server {
             closed: closed.clone(),
         };
         tokio::spawn(Arc::new(door).keep(listener));
-        let _closed = closed.drop_guard();
-        Ok(Self { key: key.public(), address, guests, tasks, leaving, _closed })
+        Ok(Self { key: key.public(), address, guests, tasks, leaving, _closed: closed.drop_guard() })
     }
 
     /// Who it is.
@@ -118,7 +137,9 @@ impl Server {
             return 0;
         }
         let left = self.peers();
-        left.iter().for_each(|peer| peer.cut_for(Refusal::Leaving));
+        for peer in &left {
+            peer.cut_for(Refusal::Leaving);
+        }
         // A goodbye takes a second at most.
         drop(clock::within(Duration::from_secs(2), self.guests.empty()).await);
         left.len()

@@ -236,3 +236,74 @@ fn verify(
 fn too_old() -> Error {
     Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedCipherSuite)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+
+    /// What the server gets to know, and whether the client went on.
+    async fn shake(
+        client: Arc<ClientConfig>,
+        server: Arc<ServerConfig>,
+    ) -> (Result<PublicKey, String>, bool) {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (accepted, connected) = tokio::join!(
+            TlsAcceptor::from(server).accept(far),
+            TlsConnector::from(client).connect(no_name(), near)
+        );
+        let key = accepted.map_err(|error| error.to_string());
+        let key = key.map(|stream| proved(stream.get_ref().1.peer_certificates()).unwrap());
+        (key, connected.is_ok())
+    }
+
+    /// The key of another, and only the own one to prove it with.
+    fn stolen(shown: PublicKey, own: &Key) -> Arc<CertifiedKey> {
+        Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki(shown))], Arc::new(Signs(own.clone()))))
+    }
+
+    fn keys() -> (Key, Key, Key) {
+        (Key::generate().unwrap(), Key::generate().unwrap(), Key::generate().unwrap())
+    }
+
+    #[tokio::test]
+    async fn both_prove_their_keys() {
+        let (mine, theirs, _) = keys();
+        let shaken = shake(client(&mine, theirs.public()).unwrap(), server(&theirs).unwrap()).await;
+        assert_eq!(shaken, (Ok(mine.public()), true));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_shows_a_key_it_does_not_have_is_refused() {
+        let (friend, theirs, thief) = keys();
+        let mut config = (*client(&thief, theirs.public()).unwrap()).clone();
+        let shown = stolen(friend.public(), &thief);
+        config.client_auth_cert_resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown));
+        let (key, _) = shake(Arc::new(config), server(&theirs).unwrap()).await;
+        assert!(key.unwrap_err().contains("BadSignature"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_shows_a_key_it_does_not_have_is_left() {
+        let (mine, theirs, impostor) = keys();
+        let mut config = (*server(&impostor).unwrap()).clone();
+        config.cert_resolver =
+            Arc::new(AlwaysResolvesServerRawPublicKeys::new(stolen(theirs.public(), &impostor)));
+        let (key, is_connected) = shake(client(&mine, theirs.public()).unwrap(), Arc::new(config)).await;
+        assert!(key.is_err() && !is_connected);
+    }
+
+    #[tokio::test]
+    async fn a_client_without_a_key_is_refused() {
+        let (_, theirs, _) = keys();
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Expects(theirs.public())))
+            .with_no_client_auth();
+        let (key, _) = shake(Arc::new(config), server(&theirs).unwrap()).await;
+        assert!(key.is_err());
+    }
+}

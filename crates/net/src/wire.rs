@@ -90,12 +90,12 @@ impl Terms {
     }
 
     /// The longest payload it reads.
-    pub(crate) fn max_payload(&self) -> usize {
+    pub(crate) fn max_payload(self) -> usize {
         usize::try_from(self.max_frame).unwrap_or(usize::MAX).saturating_sub(OVERHEAD)
     }
 
     /// How often it must hear something: three times before it gives up, but nobody is made to hurry beyond measure.
-    pub(crate) fn sign_every(&self) -> Duration {
+    pub(crate) fn sign_every(self) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         (Duration::from_millis(self.idle_ms.into()) / 3).max(SHORTEST)
     }

@@ -60,6 +60,12 @@ impl Configuration {
         self.place(node).is_some()
     }
 
+    /// Whether at most one acceptor comes or goes between the two.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let missing = |of: &Self, from: &Self| of.0.iter().filter(|node| !from.contains(**node)).count();
+        missing(self, other) + missing(other, self) <= 1
+    }
+
     fn place(&self, node: NodeId) -> Option<usize> {
         // A handful: looking at each is faster than any search.
         self.0.iter().position(|acceptor| *acceptor == node)

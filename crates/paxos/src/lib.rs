@@ -2,6 +2,7 @@
 //!
 //! - [`slot`]: one decision among many who propose: [`Preparing`](slot::Preparing) →
 //!   [`Accepting`](slot::Accepting), the [`Acceptor`](slot::Acceptor) and the [`Learner`](slot::Learner).
+//! - [`log`]: many decisions under one leader at a time: a [`Node`](log::Node) votes, leads, follows and catches up.
 //!
 //! What must be on disk before others may know of it is [`Held`] back until it is: there is no way to
 //! the message but through the function that stores the record.

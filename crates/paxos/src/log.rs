@@ -15,8 +15,12 @@ mod model;
 mod node;
 mod options;
 mod progress;
+#[cfg(test)]
+mod simulation;
 mod store;
 mod term;
+#[cfg(test)]
+mod tests;
 
 pub use entry::{Entry, Payload, Snapshot};
 pub use message::{Append, Candidacy, Message};

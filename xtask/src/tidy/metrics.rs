@@ -14,8 +14,9 @@ const DASHBOARD: &str = "deploy/grafana/holdoff.json";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
 /// Whose metrics there are.
-const PREFIXES: [&str; 6] = [
+const PREFIXES: [&str; 7] = [
     "holdoff_retry_",
+    "holdoff_net_",
     "holdoff_work_",
     "holdoff_lock_",
     "holdoff_server_",

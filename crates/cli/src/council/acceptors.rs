@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use holdoff_council::NodeId;
 use holdoff_council::machine::{Acceptor, Change, Machine};
-use holdoff_council::runtime::{AcceptorAddress, Health, Watched, meet};
-use holdoff_net::{Key, LinkOptions};
+use holdoff_council::runtime::{AcceptorAddress, Health, Watched};
 
-use super::{Desk, TIME_WAS_UP, change, current};
+use super::{Desk, change, current};
 use crate::failure::Failure;
 use crate::output::Table;
 
@@ -68,13 +67,8 @@ fn short(id: NodeId) -> String {
 }
 
 pub(super) async fn add(desk: &Desk<'_>, address: &AcceptorAddress) -> Result<ExitCode, Failure> {
-    // Whoever is met is asked nothing but who it is.
-    let stranger = Key::generate().map_err(|error| Failure::Failed(error.to_string()))?;
-    let options = LinkOptions::default();
-    let met = tokio::time::timeout(desk.args.deadline, meet(&stranger, address, &options)).await;
-    let late =
-        |_| Failure::Coded(TIME_WAS_UP, format!("{} has not answered; nothing is changed", address.address));
-    change::submit(desk, Change::AddAcceptor(met.map_err(late)??), None).await
+    let met = desk.council.meet(address, desk.args.deadline).await?;
+    change::submit(desk, Change::AddAcceptor(met), None).await
 }
 
 pub(super) async fn remove(desk: &Desk<'_>, named: &str) -> Result<ExitCode, Failure> {

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 const HAND_IN: Duration = Duration::from_secs(10);
 
 pub(super) async fn add(desk: &Desk<'_>, key: PublicKey, name: &str) -> Result<ExitCode, Failure> {
-    let letter = desk.council.invitation(key).await?;
+    let letter = desk.council.invite(key, desk.args.deadline).await?;
     let code = submit(desk, Change::Add { key, name: name.to_owned() }, Some(letter)).await?;
     if !desk.council.settle(HAND_IN).await? {
         anstream::eprintln!(

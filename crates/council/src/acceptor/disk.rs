@@ -132,7 +132,7 @@ impl Platter {
             (Change::Write { at, after, .. }, _) => {
                 let mut at = *at;
                 for sector in after.chunks(SECTOR) {
-                    if roll() % 2 == 0 {
+                    if roll().is_multiple_of(2) {
                         self.put(at, sector);
                     }
                     at += sector.len();

@@ -11,6 +11,7 @@ use crate::{Ask, CouncilId, Tell};
 pub const ROLE: &str = "council device 1";
 
 /// What a device sends.
+#[expect(clippy::large_enum_variant, reason = "all but one in a connection's life are questions")]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {

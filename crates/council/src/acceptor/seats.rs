@@ -9,7 +9,7 @@ use crate::{CouncilId, Seat, metrics};
 #[derive(Debug)]
 pub(super) struct Seats {
     limits: Limits,
-    seats: HashMap<CouncilId, Place>,
+    by_council: HashMap<CouncilId, Place>,
     /// Who was used when, the longest ago first.
     by_use: BTreeMap<u64, CouncilId>,
     uses: u64,
@@ -25,7 +25,7 @@ struct Place {
 
 impl Seats {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, seats: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
+        Self { limits, by_council: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
     }
 
     /// Uses the seat of a council.
@@ -36,7 +36,7 @@ impl Seats {
         act: impl FnOnce(&mut Seat) -> T,
     ) -> Result<T, StoreError> {
         self.uses += 1;
-        let mut place = match self.seats.remove(&council) {
+        let mut place = match self.by_council.remove(&council) {
             Some(place) => place,
             None => Place { seat: self.load(council, store)?, used: 0, memory: 0 },
         };
@@ -47,7 +47,7 @@ impl Seats {
         self.memory -= place.memory;
         place.memory = place.seat.memory();
         self.memory += place.memory;
-        self.seats.insert(council, place);
+        self.by_council.insert(council, place);
         Ok(done)
     }
 
@@ -65,7 +65,7 @@ impl Seats {
     pub(super) fn make_room(&mut self) {
         while self.memory > self.limits.memory_bytes {
             let Some((_, longest_ago)) = self.by_use.pop_first() else { return };
-            if let Some(place) = self.seats.remove(&longest_ago) {
+            if let Some(place) = self.by_council.remove(&longest_ago) {
                 self.memory -= place.memory;
             }
         }

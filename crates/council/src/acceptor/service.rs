@@ -111,8 +111,8 @@ impl AcceptorService {
         };
         let handler = Questions { writer: writer.clone() };
         let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
-        let _following = list.map(|list| Following(tokio::spawn(list.follow())));
-        Ok(Self { server, writer, thread, _following })
+        let following = list.map(|list| Following(tokio::spawn(list.follow())));
+        Ok(Self { server, writer, thread, _following: following })
     }
 
     /// Where it listens.

@@ -74,12 +74,11 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     if let Some((value, what)) = section.get("listen") {
         let expected = "an address and a port in quotes, such as \"127.0.0.1:4747\"";
         if let Some(text) = reader.string(value, &what, expected) {
-            match text.parse() {
-                Ok(address) => settings.listen = address,
-                Err(_) => {
-                    let message = format!("{what} \"{text}\" is no address");
-                    reader.problem(value.span(), message).expected(expected);
-                }
+            if let Ok(address) = text.parse() {
+                settings.listen = address;
+            } else {
+                let message = format!("{what} \"{text}\" is no address");
+                reader.problem(value.span(), message).expected(expected);
             }
         }
     }

@@ -156,17 +156,23 @@ impl Store {
         if !self.knows(&council) {
             return Ok(found);
         }
-        self.each(SNAPSHOTS, council, |_, value| Ok(found.push(Stored::Snapshot(decode(value)?))))?;
+        self.each(SNAPSHOTS, council, |_, value| {
+            found.push(Stored::Snapshot(decode(value)?));
+            Ok(())
+        })?;
         self.each(PROMISES, council, |key, value| {
-            Ok(found.push(Stored::Slot(read_slot(key)?, Record::Promised(decode(value)?))))
+            found.push(Stored::Slot(read_slot(key)?, Record::Promised(decode(value)?)));
+            Ok(())
         })?;
         self.each(VOTES, council, |key, value| {
             let vote: Vote<Value> = decode(value)?;
-            Ok(found.push(Stored::Slot(read_slot(key)?, Record::Accepted(vote))))
+            found.push(Stored::Slot(read_slot(key)?, Record::Accepted(vote)));
+            Ok(())
         })?;
         self.each(LETTERS, council, |key, value| {
             let (to, id): (PublicKey, OperationId) = decode(key)?;
-            Ok(found.push(Stored::Letter(to, id, value.to_vec().into())))
+            found.push(Stored::Letter(to, id, value.to_vec().into()));
+            Ok(())
         })?;
         Ok(found)
     }

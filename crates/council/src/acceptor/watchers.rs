@@ -74,7 +74,9 @@ impl<W: Watcher> Watchers<W> {
         let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
         let others = watchers.iter().filter(|watcher| Some(watcher.id()) != but);
         let gone: Vec<_> = others.filter(|watcher| !watcher.push(message)).map(Watcher::id).collect();
-        gone.into_iter().for_each(|id| self.remove(id));
+        for id in gone {
+            self.remove(id);
+        }
     }
 
     pub(super) fn of(&self, council: CouncilId) -> usize {

@@ -284,6 +284,10 @@ impl<M: Machine> Device<M> {
                 Ahead::Ready(free) => self.round.phase = Phase::Ready(free),
             }
         }
+        // What was accepted beyond may be as hard to learn by listening: go on with it at once.
+        if self.round.is_resting() && !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
+            self.begin(out);
+        }
     }
 
     /// Somebody stands in the way: jump over it, but not before it could have come to its end.

@@ -199,6 +199,24 @@ fn the_same_operation_sent_again_is_the_same() {
 }
 
 #[test]
+fn what_came_true_while_it_was_down_is_taken_back() {
+    let mut bench = Bench::new();
+    bench.submit(1);
+    bench.promise(0);
+    bench.promise(1);
+    bench.accept_all();
+    // Under another id somebody else's wish of an earlier life is the same: it is so already.
+    let mut bench =
+        bench.restarted_with(Record::Submitted { id: id(2), wish: add(1), letter: None, born: Slot(0) });
+    bench.step(Input::Tick);
+    bench.promise(0);
+    bench.promise(1);
+    let outputs = bench.accept_all();
+    let ended = Output::Ended { id: id(2), outcome: Outcome::NotCommitted(NotCommitted::AlreadySo) };
+    assert!(outputs.contains(&ended), "{outputs:?}");
+}
+
+#[test]
 fn as_many_as_may_are_under_way() {
     let mut bench = Bench::new();
     for number in 0..256 {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Acceptor, Machine};
-use crate::{CouncilId, Decided, Letter, PublicKey, Signature, Signer, Snapshot, Verifier};
+use crate::{CouncilId, Decided, Letter, PublicKey, Signature, Signer, Slot, Snapshot, Verifier};
 
 /// A letter from a member to whoever it adds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -24,9 +24,14 @@ pub(super) enum Start {
 }
 
 /// The largest state that is sent in a letter.
-pub(super) const LETTER_BYTES: usize = 48 * 1024;
+const LETTER_BYTES: usize = 48 * 1024;
 
 impl Invitation {
+    /// Whether whoever is invited must take the state from the acceptors, and these have no snapshot of it yet.
+    pub(super) fn needs_snapshot<M: Machine>(state: &Decided<M>) -> bool {
+        state.compacted() == Slot(0) && state.snapshot().bytes.len() > LETTER_BYTES
+    }
+
     /// An invitation to this council as it stands now.
     pub(super) fn letter<M: Machine>(
         state: &Decided<M>,

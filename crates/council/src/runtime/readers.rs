@@ -47,7 +47,7 @@ impl Readers {
         let Tell::History { latest, .. } = tell else { return };
         // What was asked later answers those who asked before, too.
         for reader in self.waiting.iter_mut().filter(|reader| reader.tag <= tag) {
-            reader.heard.insert(from, *latest);
+            reader.heard.entry(from).or_insert(*latest);
         }
     }
 

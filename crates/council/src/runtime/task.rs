@@ -69,6 +69,7 @@ pub(super) struct Task<M: Machine> {
     readers: Readers,
     read_again: Instant,
     settling: Vec<oneshot::Sender<()>>,
+    stopping: Option<oneshot::Sender<()>>,
     news: broadcast::Sender<News>,
     key: watch::Sender<holdoff_net::Key>,
     view: Option<Arc<Decided<M>>>,
@@ -119,6 +120,7 @@ where
             readers: Readers::default(),
             read_again: started,
             settling: Vec::new(),
+            stopping: None,
             news: doors.news,
             key,
             view: None,
@@ -133,29 +135,23 @@ where
 
     /// Goes on until it is told to stop, nobody is left who could ask, or the disk fails.
     pub(super) async fn run(mut self) {
-        let mut stopped = None;
-        let why = loop {
-            let happened = self.next().await;
-            let happened = match happened {
-                None => break None,
-                Some(Happened::Asked(Command::Stop(reply))) => {
-                    stopped = Some(reply);
-                    break None;
-                }
-                Some(happened) => happened,
-            };
+        let mut why = "it was told to".to_owned();
+        while self.stopping.is_none()
+            && let Some(happened) = self.next().await
+        {
             if let Err(error) = self.turn(happened).await {
                 tracing::error!(%error, "the device has stopped");
-                break Some(error.to_string());
+                why = error.to_string();
+                break;
             }
-        };
-        let why = why.unwrap_or_else(|| "it was told to".to_owned());
+        }
+        let stopping = self.stopping.take();
         for reply in self.waiting.drain().flat_map(|(_, replies)| replies) {
             drop(reply.send(Err(Error::Stopped(why.clone()))));
         }
         // The disk is free for the next one before anybody hears of the end.
         drop(self);
-        let _ = stopped.map(|reply| reply.send(()));
+        let _ = stopping.map(|reply| reply.send(()));
     }
 
     async fn next(&mut self) -> Option<Happened<M>> {
@@ -178,9 +174,10 @@ where
         let before = self.device.state().applied();
         let mut steps = Vec::new();
         self.take(first, &mut steps);
-        while steps.len() < BATCH {
-            let Ok(heard) = self.inbox.try_recv() else { break };
-            self.take(Happened::Heard(heard), &mut steps);
+        while steps.len() < BATCH && self.stopping.is_none() {
+            let heard = self.inbox.try_recv().map(Happened::Heard);
+            let Ok(more) = heard.or_else(|_| self.commands.try_recv().map(Happened::Asked)) else { break };
+            self.take(more, &mut steps);
         }
         for output in self.stored(steps).await?.into_iter().flatten() {
             self.carry_out(output);
@@ -212,8 +209,7 @@ where
                 self.read_again = clock::now();
             }
             Happened::Asked(Command::Settle(reply)) => self.settling.push(reply),
-            // Its sender hears that by its being dropped, when the task has ended.
-            Happened::Asked(Command::Stop(_)) => {}
+            Happened::Asked(Command::Stop(reply)) => self.stopping = Some(reply),
         }
     }
 

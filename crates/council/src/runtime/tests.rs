@@ -233,6 +233,70 @@ async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_council_too_large_for_a_letter_is_joined_by_its_snapshot() {
+    let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let add = |_| {
+        let (one, name) = (one.clone(), "n".repeat(200));
+        tokio::spawn(async move { one.submit(Change::Add { key: a_key(), name }, None, SOON).await })
+    };
+    let adding: Vec<_> = (0..240).map(add).collect();
+    for added in adding {
+        assert!(matches!(added.await.unwrap().unwrap(), Outcome::Committed(_)));
+    }
+    assert!(Invitation::needs_snapshot(&*one.state().await.unwrap()));
+    let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
+    let (mine, theirs) = (one.state().await.unwrap(), two.state().await.unwrap());
+    assert_eq!((mine.applied(), mine.chain()), (theirs.applied(), theirs.chain()));
+    assert_eq!(theirs.machine().members().len(), 242);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_speaks_against_an_operation_must_still_be_so() {
+    let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("two");
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    let two = join(&path, &one, "second", &acceptors).await;
+    let (key, name) = (a_key(), "guest".to_owned());
+    two.submit(Change::Add { key, name: name.clone() }, None, SOON).await.unwrap();
+    two.close().await;
+    one.submit(Change::Remove { key }, None, SOON).await.unwrap();
+    // It knows of the guest, and not yet that it has left.
+    let two = open(&path);
+    let outcome = two.submit(Change::Add { key, name }, None, SOON).await.unwrap();
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    for acceptor in &mut acceptors {
+        acceptor.stop().await;
+    }
+    let brief = Duration::from_millis(300);
+    let outcome = two.submit(Change::Add { key, name: "guest".into() }, None, brief).await.unwrap();
+    assert_eq!(outcome, Outcome::NotCommitted(NotCommitted::Deadline), "nobody says that it is still so");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
+    let (folders, mut acceptors) = (tempfile::tempdir().unwrap(), three().await);
+    let path = folders.path().join("two");
+    let one = council(&folders.path().join("one"), &acceptors).await;
+    join(&path, &one, "second", &acceptors).await.close().await;
+    acceptors[2].stop().await;
+    for _ in 0..30 {
+        let add = Change::Add { key: a_key(), name: "guest".into() };
+        let outcome = one.submit(add, None, SOON).await.unwrap();
+        assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    }
+    let end = one.state().await.unwrap();
+    one.close().await;
+    acceptors[0].wipe().await;
+    acceptors[2].start().await;
+    // Thirty slots that no majority can show any more. Each takes a round; waiting before each would take a minute.
+    let two = open(&path);
+    assert!(two.catch_up(SOON).await.unwrap(), "{:?}", two.status().await);
+    let state = two.state().await.unwrap();
+    assert_eq!((state.applied(), state.chain()), (end.applied(), end.chain()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_subscribes_hears_of_every_slot_or_how_many_it_missed() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;

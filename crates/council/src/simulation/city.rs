@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) skews: bool,
     pub(super) wipes: bool,
     pub(super) reconfigures: bool,
+    /// Acceptors lose their power in the midst of a write.
+    pub(super) tears: bool,
     /// Somebody is down for a moment, again and again.
     pub(super) restless: bool,
 }
@@ -61,6 +63,7 @@ impl Plan {
             wipes: often(&mut chance),
             reconfigures: often(&mut chance),
             restless: chance.happens(0.4),
+            tears: chance.happens(0.4),
         }
     }
 }
@@ -92,13 +95,15 @@ pub(super) struct City {
     wiped: u64,
     killed_within: u64,
     blinked: u64,
+    torn: u64,
     reconfigured: u64,
     compacted: u64,
 }
 
 impl City {
     pub(super) fn new(plan: Plan) -> Self {
-        Common { seed: plan.seed, devices: plan.devices, options: plan.options.clone() }.begin();
+        Common { seed: plan.seed, devices: plan.devices, options: plan.options.clone(), tears: plan.tears }
+            .begin();
         let nodes = FIRST_DEVICE + plan.devices;
         let world = World::new(plan.seed, nodes, plan.link);
         Self {
@@ -111,6 +116,7 @@ impl City {
             wiped: 0,
             killed_within: 0,
             blinked: 0,
+            torn: 0,
             reconfigured: 0,
             compacted: 0,
         }
@@ -170,7 +176,7 @@ impl City {
 
     /// Looks at what every device has said, and buries the dead.
     fn look(&mut self) -> Result<(), Broken> {
-        for node in FIRST_DEVICE..self.world.nodes() {
+        for node in 0..self.world.nodes() {
             let place = node as usize;
             let outputs = self.world.disk(node).map_or(&[][..], |disk| &disk.outputs);
             for output in outputs.iter().skip(self.seen[place]) {
@@ -183,7 +189,8 @@ impl City {
                 self.truth.chain(node, device.state().applied(), device.state().chain())?;
             }
             if machine.is_dead() {
-                self.killed_within += 1;
+                let died = if node < FIRST_DEVICE { &mut self.torn } else { &mut self.killed_within };
+                *died += 1;
                 self.world.befall(Incident::Crash(node));
                 let back_us = self.world.now_us() + self.chance.between(100 * MS, 5 * SECOND);
                 self.world.plan(back_us, Incident::Restart(node));
@@ -238,7 +245,7 @@ impl City {
     fn trouble(&mut self) {
         let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
         let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
-        match self.chance.between(0, 5) {
+        match self.chance.between(0, 6) {
             0 if self.plan.partitions => {
                 let one_side: Vec<_> = (0..=last).map(node).filter(|_| self.chance.happens(0.4)).collect();
                 let other: Vec<_> = (0..=last).map(node).filter(|node| !one_side.contains(node)).collect();
@@ -264,9 +271,17 @@ impl City {
                 self.world.set_skew(victim, Skew { offset_us, drift_ppm });
             }
             4 if self.plan.wipes && self.wiped == 0 => self.wipe(),
+            6 if self.plan.tears => self.tear(),
             5 if self.plan.reconfigures && self.reconfigured < 2 => self.reconfigure(),
             _ => {}
         }
+    }
+
+    /// An acceptor loses its power in the midst of one of its next writes.
+    fn tear(&mut self) {
+        let victim = NodeId::try_from(self.chance.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
+        let steps = self.chance.between(0, 12);
+        self.world.act(victim, |_, disk, _| disk.platter.lose_power_after(steps));
     }
 
     /// Somebody is down for a moment.
@@ -412,6 +427,7 @@ impl City {
                 ("crashed", faults.crashed),
                 ("killed within a step", self.killed_within),
                 ("down for a moment", self.blinked),
+                ("torn in a write", self.torn),
                 ("skewed", faults.skewed),
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),

@@ -17,7 +17,9 @@ impl Signer for Pen {
     }
 
     fn sign(&self, message: &[u8]) -> Signature {
-        Signature(Digest::of(&[self.0.as_bytes(), message]).0, [0; 32])
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&Digest::of(&[self.0.as_bytes(), message]).0);
+        Signature::from_bytes(bytes)
     }
 }
 

@@ -7,6 +7,8 @@ use holdoff_paxos::NodeId as Id;
 use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
 
 use super::keys::{Pen, key};
+use crate::acceptor::Store;
+use crate::acceptor::disk::Disk as Platter;
 use crate::machine::{Acceptor, Change, Members};
 use crate::{
     Ask, Asker, CouncilId, Decided, Device, Input, Options, Output, PublicKey, Quota, Record, Seat, Stored,
@@ -31,6 +33,8 @@ pub(super) struct Common {
     pub(super) seed: u64,
     pub(super) devices: u32,
     pub(super) options: Options,
+    /// Whether acceptors store on a disk that tears what was not synced.
+    pub(super) tears: bool,
 }
 
 impl Common {
@@ -80,14 +84,17 @@ pub(super) struct Disk {
     pub(super) wiped: u64,
     /// Whether the next crash takes everything.
     pub(super) wipe: bool,
+    /// What an acceptor has stored, where writes cannot tear.
     pub(super) stored: Vec<Stored>,
+    /// And where they can.
+    pub(super) platter: Platter,
     pub(super) records: Vec<Record<Change>>,
     /// What a device has done, for whoever watches it; it is told to nobody else.
     pub(super) outputs: Vec<Output>,
 }
 
 pub(super) enum Machine {
-    Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId> },
+    Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId>, store: Option<Box<Store>>, failed: bool },
     Device { device: Box<Device<Members>>, dying: Dying },
 }
 
@@ -105,6 +112,21 @@ pub(super) enum Dying {
 }
 
 impl Machine {
+    fn acceptor(me: NodeId, disk: &Disk) -> Self {
+        let mut seat = Seat::new(COUNCIL, Quota::default());
+        let store = CITY.with_borrow(|city| city.tears).then(|| {
+            let store = Store::open_with(disk.platter.handle(), disk.wiped).expect("a store after any crash");
+            assert_eq!(store.life(), disk.wiped, "what a life has begun is not forgotten");
+            Box::new(store)
+        });
+        let stored = store.as_ref().map(|store| store.load(COUNCIL).expect("what was stored"));
+        for stored in stored.as_ref().unwrap_or(&disk.stored) {
+            seat.restore(stored.clone());
+        }
+        let id = acceptor(me, disk.wiped).id();
+        Self::Acceptor { id, seat: Box::new(seat), watchers: BTreeSet::new(), store, failed: false }
+    }
+
     pub(super) fn device(&self) -> Option<&Device<Members>> {
         match self {
             Self::Device { device, .. } => Some(device),
@@ -133,7 +155,7 @@ impl Machine {
     }
 
     pub(super) fn is_dead(&self) -> bool {
-        matches!(self, Self::Device { dying: Dying::Dead, .. })
+        matches!(self, Self::Device { dying: Dying::Dead, .. } | Self::Acceptor { failed: true, .. })
     }
 
     pub(super) fn step(&mut self, disk: &mut Disk, input: Input<Change>, around: &mut Around<'_, Self>) {
@@ -185,12 +207,7 @@ impl Node for Machine {
     fn start(disk: &mut Disk, around: &mut Around<'_, Self>) -> Self {
         let me = around.me();
         if me < FIRST_DEVICE {
-            let mut seat = Seat::new(COUNCIL, Quota::default());
-            for stored in &disk.stored {
-                seat.restore(stored.clone());
-            }
-            let id = acceptor(me, disk.wiped).id();
-            return Self::Acceptor { id, seat: Box::new(seat), watchers: BTreeSet::new() };
+            return Self::acceptor(me, disk);
         }
         let pen = Pen(key_of(me));
         let Common { options, devices, .. } = CITY.with_borrow(Clone::clone);
@@ -204,17 +221,26 @@ impl Node for Machine {
 
     fn receive(&mut self, disk: &mut Disk, from: NodeId, message: Message, around: &mut Around<'_, Self>) {
         match (self, message) {
-            (Self::Acceptor { id, seat, watchers }, Message::Ask(to, ask)) if to == *id => {
+            (Self::Acceptor { id, seat, watchers, store, failed: failed @ false }, Message::Ask(to, ask))
+                if to == *id =>
+            {
                 if matches!(ask, Ask::Fetch { .. }) {
                     watchers.insert(from);
                 }
                 let asker = Asker { key: key_of(from), node: device_id(from) };
                 let held = seat.answer(&asker, ask, &Pen(asker.key));
-                let answers = held.release(|stored| {
-                    disk.stored.extend(stored);
-                    Ok::<_, std::convert::Infallible>(())
+                let answers = held.release(|stored| match store {
+                    Some(store) => store.write(stored.into_iter().map(|stored| (COUNCIL, stored))),
+                    None => {
+                        disk.stored.extend(stored);
+                        Ok(())
+                    }
                 });
-                let Ok(answers) = answers;
+                let Ok(answers) = answers else {
+                    // Who cannot store does not answer, now or later.
+                    *failed = true;
+                    return;
+                };
                 for answer in answers {
                     match answer.to {
                         To::Asker => around.send(from, Message::Tell(*id, answer.tell)),
@@ -237,7 +263,8 @@ impl Node for Machine {
         self.step(disk, Input::Tick, around);
     }
 
-    fn crash(disk: &mut Disk, _: &mut Chance) {
+    fn crash(disk: &mut Disk, chance: &mut Chance) {
+        disk.platter.crash(|| chance.roll());
         if disk.wipe {
             *disk = Disk { wiped: disk.wiped + 1, ..Disk::default() };
         }

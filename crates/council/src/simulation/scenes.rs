@@ -11,7 +11,7 @@ use crate::{Device, Ended, Input, OperationId, Options, Slot};
 const SECOND: u64 = 1_000_000;
 
 fn world(seed: u64, devices: u32) -> World<Machine> {
-    Common { seed, devices, options: Options::default() }.begin();
+    Common { seed, devices, options: Options::default(), tears: false }.begin();
     let link = Link { latency: between_ms(10, 40), ..Link::default() };
     let mut world = World::new(seed, FIRST_DEVICE + devices, link);
     world.run_until(SECOND);

@@ -149,7 +149,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 #[cfg(unix)]
 fn private(metadata: &fs::Metadata) -> Result<(), u32> {
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(mode) }
+    let of_others = mode & 0o077;
+    if of_others == 0 { Ok(()) } else { Err(mode) }
 }
 
 /// Elsewhere the folder's rights must do.

@@ -1,9 +1,10 @@
 //! Keeps a link connected: connects, serves the connection until it is over, waits as the policy says.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::FutureExt;
 use rustls::ClientConfig;
 use tokio::io::AsyncRead;
 use tokio::sync::{Notify, watch};
@@ -61,7 +62,7 @@ impl Waiting {
     }
 
     pub(super) fn status(&self) -> Status {
-        let next_try = self.next_try.map_or(Duration::ZERO, clock::until);
+        let next_try = self.next_try.map(clock::until);
         Status::Waiting { since: clock::since(self.since), next_try, why: self.cause.why() }
     }
 }
@@ -101,8 +102,9 @@ impl Driver {
             self.state.send_replace(State::Connecting);
             let opening = open(self.tls.clone(), &self.remote, &self.options);
             let opened = tokio::select! {
-                opened = opening => opened,
+                biased;
                 () = closing.cancelled() => break,
+                opened = opening => opened,
             };
             let cause = match opened {
                 Ok(opened) => self.serve(opened).await,
@@ -142,6 +144,7 @@ impl Driver {
         self.state.send_replace(State::Waiting(Waiting { since, next_try, cause: Arc::new(cause) }));
         if !pause.wait.is_zero() {
             tokio::select! {
+                biased;
                 () = self.closing.cancelled() => return false,
                 () = clock::sleep_until(until) => {}
             }
@@ -149,6 +152,8 @@ impl Driver {
         if !pause.on_demand {
             return true;
         }
+        // A wish from before is not one to try again.
+        let _ = self.wanted.notified().now_or_never();
         self.state.send_replace(State::AtRest);
         self.wait_until_wanted().await
     }
@@ -180,9 +185,10 @@ impl Driver {
         let departing = CancellationToken::new();
         let reading = read_all(reader, &live, &mut self.sounds, &departing);
         let leave = leave(&live, &departing, &self.closing, &self.state, &cut);
-        let ended = tokio::select! {
-            ended = connection::run(reading, writer) => ended,
-            () = leave => Ended::Left(Refusal::Leaving),
+        let (ended, farewell) = tokio::select! {
+            biased;
+            never = leave => match never {},
+            over = connection::run(reading, writer) => over,
         };
         let cause = match &ended {
             _ if departing.is_cancelled() => Cause::Refused(Refusal::Leaving),
@@ -191,6 +197,8 @@ impl Driver {
         };
         tracing::debug!(peer, why = %ended, "the connection is over");
         live.over(ended.to_string());
+        // Callers learn of it now, whether the peer can still hear a goodbye or not.
+        farewell.map(tokio::spawn);
         self.course.held(clock::since(began));
         cause
     }
@@ -203,8 +211,9 @@ async fn leave(
     closing: &CancellationToken,
     state: &watch::Sender<State>,
     cut: &Cut,
-) {
+) -> Infallible {
     let next = tokio::select! {
+        biased;
         () = closing.cancelled() => State::Closed,
         () = departing.cancelled() => {
             let now = clock::now();

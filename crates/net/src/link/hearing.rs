@@ -63,6 +63,10 @@ impl Sounds {
 
     /// A push with its number has come.
     pub(super) fn pushed(&mut self, number: u64, message: Bytes) {
+        // Whoever does not want to hear misses nothing.
+        if self.heard.is_gone() {
+            return;
+        }
         // What the other side has dropped is missing from the numbers.
         self.missed = self.missed.saturating_add(number.saturating_sub(self.next));
         self.next = number.saturating_add(1);

@@ -65,6 +65,10 @@ impl Live {
         let sent = AtomicBool::new(false);
         let answered = async {
             let _place = self.places.acquire().await.map_err(|_| Unanswered::NotSent)?;
+            // A place that came too late is no reason to send what nobody waits for any more.
+            if clock::until(deadline).is_zero() {
+                return Err(Unanswered::Deadline { sent: false });
+            }
             let (waiting, answer) = self.wait().ok_or(Unanswered::NotSent)?;
             let frame = Frame::Call { id: waiting.id, payload: Payload(request) }.to_bytes();
             let bytes = frame.len();
@@ -146,5 +150,49 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.live.calls().waiting.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::queue::queue;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gives_up_leaves_nothing_behind() {
+        let limits = Limits { max_in_flight: 2, ..Limits::default() };
+        let (sender, _receiver) = queue(100, 1 << 20);
+        let live = Live::new(sender, &limits, limits.terms());
+        let (call, second) = (Bytes::from_static(b"x"), Duration::from_secs(1));
+        for _ in 0..3 {
+            // By its deadline, two of four while they wait for a place; then because nobody wants it any more.
+            let calls = (0..4).map(|_| live.call(clock::after(second), &call));
+            let mut outcomes = futures_util::future::join_all(calls).await;
+            outcomes.sort_by_key(|outcome| *outcome == Err(Unanswered::Deadline { sent: true }));
+            let late = |sent| Err(Unanswered::Deadline { sent });
+            assert_eq!(outcomes, [late(false), late(false), late(true), late(true)]);
+            drop(clock::within(second / 2, live.call(clock::after(second), &call)).await);
+            assert_eq!((live.calls().waiting.len(), live.places.available_permits()), (0, 2));
+        }
+    }
+
+    #[tokio::test]
+    async fn when_it_is_over_everybody_is_told_and_nothing_goes_out() {
+        let limits = Limits::default();
+        let (sender, mut receiver) = queue(100, 1 << 20);
+        let live = Live::new(sender, &limits, limits.terms());
+        let (call, deadline) = (Bytes::from_static(b"x"), clock::after(Duration::from_secs(60)));
+        let over = async {
+            receiver.recv().await.unwrap();
+            live.over("the cable was cut".to_owned());
+        };
+        let (outcome, ()) = tokio::join!(live.call(deadline, &call), over);
+        assert_eq!(outcome, Err(Unanswered::Lost));
+        assert_eq!(live.why_lost(), "the cable was cut");
+        assert_eq!(live.call(deadline, &call).await, Err(Unanswered::NotSent));
+        assert_eq!(live.tell(&call).await, Err(Unanswered::NotSent));
+        assert_eq!(receiver.try_recv(), None);
     }
 }

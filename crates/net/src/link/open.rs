@@ -63,11 +63,11 @@ pub(super) async fn open(
     options: &LinkOptions,
 ) -> Result<Opened, Cause> {
     let opening = async {
-        let stream = options.transport.connect(&remote.address).await.map_err(trouble)?;
+        let stream = options.transport.connect(&remote.address).await.map_err(|error| trouble(&error))?;
         let connecting = TlsConnector::from(config).connect(tls::no_name(), stream);
         let stream = connecting.await.map_err(|error| match tls::shown(&error) {
             Some(shown) => Cause::WrongKey(shown),
-            None => trouble(error),
+            None => trouble(&error),
         })?;
         greet(stream, options).await
     };
@@ -88,7 +88,7 @@ async fn greet(mut stream: TlsStream<Box<dyn Stream>>, options: &LinkOptions) ->
     let said = said.await;
     let mut decoder = Decoder::new(MAX_GREETING);
     let body = decoder.next(&mut stream).await.map_err(|none| match (none, said) {
-        (_, Err(error)) | (NoFrame::Failed(error), Ok(())) => trouble(error),
+        (_, Err(error)) | (NoFrame::Failed(error), Ok(())) => trouble(&error),
         (NoFrame::Malformed(malformed), _) => Cause::Trouble(malformed.to_string()),
         (NoFrame::End, _) => Cause::Trouble("the peer has closed the connection without a word".to_owned()),
     })?;
@@ -103,6 +103,6 @@ async fn greet(mut stream: TlsStream<Box<dyn Stream>>, options: &LinkOptions) ->
     }
 }
 
-fn trouble(error: std::io::Error) -> Cause {
+fn trouble(error: &std::io::Error) -> Cause {
     Cause::Trouble(error.to_string())
 }

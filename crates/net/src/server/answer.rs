@@ -1,6 +1,6 @@
 //! One peer's visit: reads what it sends, has it answered, writes the answers.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,7 +43,8 @@ struct Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        self.handler.left(self.peer);
+        // If a panic of the handler is why the peer leaves, another must not end the process.
+        drop(catch_unwind(AssertUnwindSafe(|| self.handler.left(self.peer))));
     }
 }
 
@@ -98,7 +99,10 @@ impl Visit {
         let places = Arc::new(Semaphore::new(limits.max_in_flight));
         let max_payload = theirs.max_payload();
         let desk = Desk { peer: &peer, handler: &handler, tasks: &tasks, places, replies, max_payload };
-        let ended = connection::run(desk.read_all(reader), writer).await;
+        let (ended, farewell) = connection::run(desk.read_all(reader), writer).await;
+        if let Some(farewell) = farewell {
+            farewell.await;
+        }
         tracing::debug!(peer = peer.key().short(), why = %ended, "a peer has left");
     }
 }
@@ -130,7 +134,7 @@ impl Desk<'_> {
         }
         match Frame::read(&body)? {
             Frame::Call { id, payload } => self.take(id, payload.part_of(&body)).await,
-            Frame::Tell { payload } => self.handler.told(self.peer, payload.part_of(&body)).await,
+            Frame::Tell { payload } => self.hear(payload.part_of(&body)).await,
             Frame::Alive => {}
             Frame::Bye { reason } => return Err(Ended::Bye(reason)),
             Frame::Hello { .. }
@@ -140,6 +144,13 @@ impl Desk<'_> {
             | Frame::Push { .. } => return Err(Malformed::OutOfTurn.into()),
         }
         Ok(())
+    }
+
+    /// Has a message heard before anything else is read. It is a task of its own, so that it is heard to its end also when
+    /// the connection ends before, and that a panic ends nothing else.
+    async fn hear(&self, message: Bytes) {
+        let (peer, handler) = (self.peer.clone(), self.handler.clone());
+        drop(self.tasks.spawn(async move { handler.told(&peer, message).await }).await);
     }
 
     /// Has a call answered. While as many are under way as may be, nothing more is read.
@@ -174,8 +185,7 @@ async fn answer(
     let frame = match &answer {
         Ok(reply) => Frame::Reply { id, payload: Payload(reply) }.to_bytes(),
         Err(Fault { is_transient, message }) => {
-            let message =
-                message.get(..message.floor_char_boundary(MAX_FAULT.min(max_payload))).unwrap_or_default();
+            let message = cut_to(MAX_FAULT.min(max_payload), message);
             Frame::Fault { id, is_transient: *is_transient, message }.to_bytes()
         }
     };
@@ -184,4 +194,11 @@ async fn answer(
     // If the peer is gone, so is its wish to know.
     let _ = replies.send(frame, bytes).await;
     drop(place);
+}
+
+/// The beginning of a text, of so many bytes at most.
+fn cut_to(most: usize, text: &str) -> &str {
+    let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+    let end = ends.take_while(|end| *end <= most).last().unwrap_or(0);
+    text.get(..end).unwrap_or_default()
 }

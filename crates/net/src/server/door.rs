@@ -19,7 +19,7 @@ use super::peer::Arrival;
 use crate::connection::linger;
 use crate::transport::{Listen, Stream};
 use crate::wire::decoder::NoFrame;
-use crate::wire::{Decoder, Frame, MAX_GREETING, VERSION};
+use crate::wire::{Decoder, Frame, MAX_GREETING, MAX_ROLE, VERSION};
 use crate::{PublicKey, Refusal, ServerOptions, clock, metrics, tls};
 
 /// When accepting fails, there are mostly too many files open: it is no use to try at once.
@@ -77,9 +77,10 @@ impl Door {
                 (place, listener.accept().await)
             };
             let next = tokio::select! {
-                next = next => next,
+                biased;
                 () = self.leaving.cancelled() => return,
                 () = self.closed.cancelled() => return,
+                next = next => next,
             };
             match next {
                 (Ok(place), Ok((stream, address))) => {
@@ -102,8 +103,15 @@ impl Door {
         place: OwnedSemaphorePermit,
     ) {
         let limit = self.options.handshake_timeout;
-        let entered = clock::within(limit, self.shake_hands(stream, address)).await;
-        match entered.unwrap_or(Err(TurnedAway::silently("timeout"))) {
+        let entered = tokio::select! {
+            biased;
+            // Whoever is not in yet does not hold up those who leave.
+            () = self.leaving.cancelled() => Err(TurnedAway::silently(Refusal::Leaving.name())),
+            entered = clock::within(limit, self.shake_hands(stream, address)) => {
+                entered.unwrap_or(Err(TurnedAway::silently("timeout")))
+            }
+        };
+        match entered {
             Ok(entered) => {
                 drop(place);
                 Visit::new(&self, entered).run().await;
@@ -159,9 +167,6 @@ impl Door {
         if !self.options.allow.allows(&key) {
             return Err(Refusal::NotAllowed);
         }
-        if self.leaving.is_cancelled() {
-            return Err(Refusal::Leaving);
-        }
         self.guests.seat(key)
     }
 
@@ -172,7 +177,8 @@ impl Door {
             }
             Ok(Frame::Hello { role, terms, .. }) => {
                 let roles = &self.options.roles;
-                let is_served = roles.is_empty() || roles.iter().any(|served| served == role);
+                let is_known = roles.is_empty() || roles.iter().any(|served| served == role);
+                let is_served = is_known && role.len() <= MAX_ROLE;
                 if is_served { Ok((role.to_owned(), terms)) } else { Err(Refusal::Role) }
             }
             Ok(_) => {

@@ -32,9 +32,9 @@ async fn a_stranger_is_refused_and_told_why() {
         assert!(!error.is_transient() && !error.may_have_happened());
         assert!(error.to_string().contains("our key is not on its list"), "{error}");
     }
-    assert_eq!(meter.of("handshakes_refused_total not_allowed"), 1.0, "calls do not knock again");
-    assert_eq!(meter.of("connects_total refused"), 1.0);
-    assert_eq!(meter.of("connections server"), 0.0);
+    assert_eq!(meter.of("handshakes_refused_total not_allowed"), 1, "calls do not knock again");
+    assert_eq!(meter.of("connects_total refused"), 1);
+    assert_eq!(meter.of("connections server"), 0);
     let (link, _hearing) = place.link_as(&friend, quick());
     assert_eq!(link.call(PING).await.unwrap(), PING);
 }
@@ -63,8 +63,8 @@ async fn somebody_else_at_the_address_is_sent_nothing() {
         assert!(next_try.unwrap() > Duration::from_secs(50));
         assert!(!error.is_transient());
     }
-    until(|| meter.of("handshakes_refused_total tls") == 1.0).await;
-    assert_eq!(meter.of("connects_total wrong_key"), 1.0);
+    until(|| meter.of("handshakes_refused_total tls") == 1).await;
+    assert_eq!(meter.of("connects_total wrong_key"), 1);
     assert!(place.server.peers().is_empty());
 }
 
@@ -166,14 +166,14 @@ async fn there_are_no_more_connections_than_there_may_be() {
     let (fourth, _) = place.link();
     let error = fourth.connect().await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("as many connections as it bears"), "{error}");
-    assert!(meter.of("handshakes_refused_total too_many_with_key") >= 1.0);
-    assert!(meter.of("handshakes_refused_total too_many_connections") >= 1.0);
+    assert!(meter.of("handshakes_refused_total too_many_with_key") >= 1);
+    assert!(meter.of("handshakes_refused_total too_many_connections") >= 1);
     assert_eq!(place.server.peers().len(), 3);
     // A place that is free again is found by whoever waits for it.
     drop(other);
     soon(async {
         while fourth.connect().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(2)).await
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     })
     .await;

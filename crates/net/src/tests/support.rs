@@ -249,7 +249,7 @@ pub(super) async fn raw_server(key: &Key) -> (tokio::net::TcpListener, tokio_rus
 /// What is counted on this thread while it is kept.
 pub(super) struct Meter {
     snapshotter: Snapshotter,
-    totals: Mutex<BTreeMap<String, f64>>,
+    totals: Mutex<BTreeMap<String, i64>>,
     _guard: LocalRecorderGuard<'static>,
 }
 
@@ -261,7 +261,7 @@ impl Meter {
     }
 
     /// What a metric has come to, by its name without the prefix and the values of its labels: `calls_total ok`.
-    pub(super) fn of(&self, name: &str) -> f64 {
+    pub(super) fn of(&self, name: &str) -> i64 {
         let mut totals = self.totals.lock().unwrap();
         // A snapshot takes away what it shows.
         for (key, _, _, value) in self.snapshotter.snapshot().into_vec() {
@@ -270,9 +270,9 @@ impl Meter {
                 key.key().name().trim_start_matches("holdoff_net_").to_owned() + &labels.collect::<String>();
             let total = totals.entry(name).or_default();
             match value {
-                DebugValue::Counter(count) => *total += f64::from(u32::try_from(count).unwrap()),
-                DebugValue::Gauge(change) => *total += change.into_inner(),
-                DebugValue::Histogram(values) => *total += f64::from(u32::try_from(values.len()).unwrap()),
+                DebugValue::Counter(count) => *total += i64::try_from(count).unwrap(),
+                DebugValue::Gauge(change) => *total += change.to_string().parse::<i64>().unwrap(),
+                DebugValue::Histogram(values) => *total += i64::try_from(values.len()).unwrap(),
             }
         }
         totals.get(name).copied().unwrap_or_default()

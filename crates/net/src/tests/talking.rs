@@ -25,11 +25,11 @@ async fn a_call_is_answered_and_both_know_who_it_was() {
     assert_eq!(link.status(), Status::Connected);
     let peer = place.joined().await;
     assert_eq!((peer.key(), place.server.peers().len()), (key.public(), 1));
-    assert_eq!((meter.of("connections link"), meter.of("connections server")), (1.0, 1.0));
-    assert_eq!((meter.of("calls_total ok"), meter.of("answered_total ok")), (1.0, 1.0));
+    assert_eq!((meter.of("connections link"), meter.of("connections server")), (1, 1));
+    assert_eq!((meter.of("calls_total ok"), meter.of("answered_total ok")), (1, 1));
     drop(link);
     assert_eq!(place.left().await, key.public());
-    assert_eq!((meter.of("connections link"), meter.of("connections server")), (0.0, 0.0));
+    assert_eq!((meter.of("connections link"), meter.of("connections server")), (0, 0));
 }
 
 #[tokio::test]
@@ -150,9 +150,9 @@ async fn a_call_ends_by_its_deadline_and_its_late_reply_is_ignored() {
     assert!(matches!(error, Error::Deadline { sent: true, .. }), "{error}");
     assert!(error.may_have_happened() && error.is_transient());
     gate.add_permits(1);
-    super::support::until(|| meter.of("replies_ignored_total") == 1.0).await;
+    super::support::until(|| meter.of("replies_ignored_total") == 1).await;
     assert_eq!(link.call(Bytes::from_static(b"next")).await.unwrap(), "next");
-    assert_eq!(meter.of("calls_total deadline"), 1.0);
+    assert_eq!(meter.of("calls_total deadline"), 1);
 }
 
 #[tokio::test]
@@ -213,6 +213,19 @@ async fn a_server_that_shuts_down_answers_what_is_under_way() {
 }
 
 #[tokio::test]
+async fn somebody_at_the_door_does_not_hold_up_a_shutdown() {
+    let meter = Meter::new();
+    let place = Place::open(anyone(), echo).await;
+    let _mute = tokio::net::TcpStream::connect(place.server.address()).await.unwrap();
+    let (link, _hearing) = place.link();
+    link.connect().await.unwrap();
+    let began = tokio::time::Instant::now();
+    assert_eq!(place.server.shutdown(LONG).await, 0);
+    assert!(began.elapsed() < ServerOptions::default().handshake_timeout, "{:?}", began.elapsed());
+    assert_eq!(meter.of("handshakes_refused_total leaving"), 1);
+}
+
+#[tokio::test]
 async fn a_shutdown_that_is_out_of_time_cuts_off_who_is_left() {
     let mut place = Place::open(anyone(), |_, _| std::future::pending()).await;
     let (link, _hearing) = place.link();
@@ -224,6 +237,73 @@ async fn a_shutdown_that_is_out_of_time_cuts_off_who_is_left() {
     assert_eq!(soon(place.server.shutdown(Duration::from_millis(50))).await, 1);
     let error = soon(call).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Lost { .. } | Error::Unreachable { .. }), "{error}");
+}
+
+struct Clumsy;
+
+#[async_trait::async_trait]
+impl crate::Handler for Clumsy {
+    async fn call(&self, _: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        Ok(request)
+    }
+
+    fn joined(&self, peer: &Peer) {
+        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+    }
+
+    fn left(&self, peer: &Peer) {
+        assert_ne!(peer.role(), "unlucky", "this is part of the test");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_at_a_peer_harms_no_other() {
+    let key = new_key();
+    let server = crate::Server::start(&key, "127.0.0.1:0", Clumsy, anyone()).await.unwrap();
+    let remote = crate::Remote { key: key.public(), address: server.address().to_string() };
+    let link = |role: &str| {
+        let options = LinkOptions { role: role.to_owned(), ..quick() };
+        crate::Link::new(&new_key(), remote.clone(), options).unwrap().0
+    };
+    assert!(link("unlucky").call(Bytes::from_static(b"x")).await.is_err());
+    assert_eq!(link("lucky").call(Bytes::from_static(b"x")).await.unwrap(), "x");
+    super::support::until(|| server.peers().is_empty()).await;
+}
+
+/// Hears slowly, and says when it has; panics when it is told to.
+struct Listener(Arc<Semaphore>, mpsc::UnboundedSender<&'static str>);
+
+#[async_trait::async_trait]
+impl crate::Handler for Listener {
+    async fn call(&self, _: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        Ok(request)
+    }
+
+    async fn told(&self, _: &Peer, message: Bytes) {
+        assert_ne!(message, "panic", "this is part of the test");
+        self.1.send("begun").unwrap();
+        self.0.acquire().await.unwrap().forget();
+        self.1.send("heard").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_handler_has_begun_to_hear_it_hears_to_the_end() {
+    let (sender, mut said) = mpsc::unbounded_channel();
+    let (key, gate) = (new_key(), Arc::new(Semaphore::new(0)));
+    let handler = Arc::new(Listener(gate.clone(), sender));
+    let server = crate::Server::start(&key, "127.0.0.1:0", handler, anyone()).await.unwrap();
+    let remote = crate::Remote { key: key.public(), address: server.address().to_string() };
+    let (link, _hearing) = crate::Link::new(&new_key(), remote, quick()).unwrap();
+    link.tell(Bytes::from_static(b"panic")).await.unwrap();
+    link.tell(Bytes::from_static(b"news")).await.unwrap();
+    assert_eq!(soon(said.recv()).await, Some("begun"), "over the same connection");
+    let peers = server.peers();
+    assert_eq!(peers.len(), 1);
+    peers[0].cut();
+    super::support::until(|| server.peers().iter().all(|peer| peer.id() != peers[0].id())).await;
+    gate.add_permits(1);
+    assert_eq!(soon(said.recv()).await, Some("heard"));
 }
 
 #[tokio::test]

@@ -4,6 +4,9 @@ use super::node::{Output, Role};
 use super::{Append, Entry, Message, Node, Payload, Record, Snapshot, Term};
 use crate::{NodeId, Slot};
 
+/// No log comes so far: whoever says so is not to be believed.
+const FURTHEST: Slot = Slot(1 << 62);
+
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Sends a follower what it is thought to miss, so much at a time; if nothing, then that.
     pub(super) fn catch_up(&mut self, node: NodeId) {
@@ -34,6 +37,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
             return;
         }
         let slot = snapshot.last.slot;
+        if slot > FURTHEST || snapshot.start > slot.next() {
+            return;
+        }
         if slot > self.store.decided() {
             let start = self.store.start();
             self.keep(Record::Snapshot(snapshot));

@@ -10,14 +10,13 @@ impl<V: Clone, S: Clone> Node<V, S> {
     pub(super) fn run_for_trial(&mut self) {
         self.wait();
         let start = self.store.start();
-        let is_of_later = self.store.promised().start() > start;
-        if is_of_later || !self.store.configuration().contains(self.me) {
-            self.role = Role::Follower(None);
-            return;
+        let promised = self.store.promised();
+        let before = if promised.start() == start { promised.attempt().max(self.seen) } else { self.seen };
+        let may_run = promised.start() <= start && self.store.configuration().contains(self.me);
+        match before.checked_add(1).filter(|_| may_run) {
+            Some(attempt) => self.run(true, Term::new(start, attempt, self.me)),
+            None => self.role = Role::Follower(None),
         }
-        let promised = Some(self.store.promised()).filter(|promised| promised.start() == start);
-        let attempt = promised.map_or(0, Term::attempt).max(self.seen).saturating_add(1);
-        self.run(true, Term::new(start, attempt, self.me));
     }
 
     fn run(&mut self, trial: bool, term: Term) {

@@ -1,13 +1,14 @@
 //! A leader: appends, counts who has what, and goes when it is alone.
 
 use super::node::{Leader, Output, Refusal, Role};
+use super::progress::Progress;
 use super::{Append, Entry, Message, Node, Payload, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot, planted};
 
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Somebody wants something decided.
     pub(super) fn propose(&mut self, payload: Payload<V>) {
-        let output = match self.may_propose() {
+        let output = match self.may_propose(&payload) {
             Ok(term) => {
                 let slot = self.add(term, payload);
                 self.stream(slot);
@@ -16,10 +17,12 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Err(refusal) => Output::NotTaken(refusal),
         };
         self.outputs.push(output);
-        self.count_matched();
+        if self.store.configuration().majority() == 1 {
+            self.count_matched();
+        }
     }
 
-    fn may_propose(&self) -> Result<Term, Refusal> {
+    fn may_propose(&self, payload: &Payload<V>) -> Result<Term, Refusal> {
         let Role::Leader(leader) = &self.role else { return Err(Refusal::NotLeading(self.leader())) };
         if self.store.is_changing() {
             return Err(Refusal::Changing);
@@ -29,6 +32,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
         if self.store.last().0 - self.store.decided().0 >= self.options.undecided {
             return Err(Refusal::Full);
+        }
+        if matches!(payload, Payload::Configuration(to) if !self.store.configuration().is_beside(to)) {
+            return Err(Refusal::TooFar);
         }
         Ok(leader.term)
     }
@@ -67,7 +73,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let Some(follower) = self.follower(from, term) else { return };
         follower.matched(slot.min(last));
         let more = follower.next <= last && follower.wants(follower.next, window);
-        self.count_matched();
+        if slot > self.store.decided() {
+            self.count_matched();
+        }
         if more {
             self.catch_up(from);
         }
@@ -81,9 +89,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// One of its followers, that has just been heard of.
-    pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut super::progress::Progress> {
+    pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut Progress> {
         let Role::Leader(leader) = &mut self.role else { return None };
-        let is_it = |follower: &&mut super::progress::Progress| follower.node == node;
+        let is_it = |follower: &&mut Progress| follower.node == node;
         let follower = leader.followers.iter_mut().find(is_it).filter(|_| leader.term == term)?;
         follower.heard_us = self.now_us;
         Some(follower)
@@ -96,18 +104,17 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let configuration = self.store.configuration();
         let mut has = [Slot(0); MAX_ACCEPTORS];
         let mut places = has.iter_mut();
-        if let Some(mine) = places.next().filter(|_| configuration.contains(self.me)) {
-            *mine = self.store.last();
+        let mine = configuration.contains(self.me).then(|| self.store.last());
+        let counts = |matched: &Slot| *matched >= leader.inherited || planted!(CommitInherited);
+        let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
+        for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {
+            *place = has;
         }
-        for (follower, has) in leader.followers.iter().zip(places) {
-            if follower.matched >= leader.inherited || planted!(CommitInherited) {
-                *has = follower.matched;
-            }
-        }
-        // Only as many places as are taken, for this is done for every entry.
-        let taken = has.get_mut(..=leader.followers.len()).unwrap_or_default();
-        taken.sort_unstable();
-        let decided = taken.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();
+        // The rest is 0: the order of the highest ones is all that matters.
+        let unused = places.len();
+        let Some(has) = has.get_mut(..MAX_ACCEPTORS - unused) else { return };
+        has.sort_unstable();
+        let decided = has.iter().rev().nth(configuration.majority() - 1).copied().unwrap_or_default();
         if decided > self.store.decided() {
             self.decide(decided);
         }

@@ -1,10 +1,14 @@
 //! One node: what comes in, and what follows from it.
 
 use super::progress::Progress;
-use super::{Message, Options, Record, Store, Term};
+use super::{Message, Options, Payload, Record, Store, Term};
 use crate::{Configuration, Held, NodeId, Slot, Tally};
 
 /// What comes to a node.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<V, S> {
     /// Time has passed.
@@ -51,6 +55,9 @@ pub enum Refusal {
     /// Who decides is being changed.
     #[error("the configuration is being changed: ask again")]
     Changing,
+    /// More than one voter would come or go at once.
+    #[error("one voter comes or goes at a time")]
+    TooFar,
     /// Too much is undecided.
     #[error("too much is undecided: ask again")]
     Full,
@@ -124,8 +131,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         match input {
             Input::Tick => self.tick(),
             Input::Message(from, message) => self.hear(from, message),
-            Input::Propose(value) => self.propose(super::Payload::Value(value)),
-            Input::Change(to) => self.propose(super::Payload::Configuration(to)),
+            Input::Propose(value) => self.propose(Payload::Value(value)),
+            Input::Change(to) => self.propose(Payload::Configuration(to)),
             Input::Compact { through, state } => self.compact(through, state),
         }
         let outputs = std::mem::take(&mut self.outputs);

@@ -55,3 +55,21 @@ pub struct Mark {
     /// In whose term it was written.
     pub term: Term,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_configuration_goes_before_all_attempts() {
+        let [earlier, later] = [Term::new(Slot(1), 1000, NodeId(1)), Term::new(Slot(9), 1, NodeId(2))];
+        assert!(later > earlier && earlier > Term::none());
+    }
+
+    #[test]
+    fn claimed_luck_is_found_out() {
+        assert!(Term::new(Slot(9), 1, NodeId(2)).is_sound());
+        let claimed = Term { start: Slot(9), ballot: Ballot::new(Slot(1), 1, NodeId(2)) };
+        assert!(!claimed.is_sound());
+    }
+}

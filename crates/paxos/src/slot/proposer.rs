@@ -79,7 +79,7 @@ impl Round {
     }
 
     fn refuse(&mut self, from: NodeId, promised: Ballot) {
-        if planted!(IgnoreRefusals) {
+        if planted!(IgnoreRefusals) || !self.configuration.contains(from) {
             return;
         }
         self.refused.count(from, &self.configuration);

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use bytes::Bytes;
 use fastrand::Rng;
 use holdoff_paxos::{Ballot, NodeId};
+use tokio::time::Instant;
 
 use super::*;
 use crate::acceptor::disk::Disk;

@@ -6,7 +6,7 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, Held, NodeId, Slot};
 
 use crate::device::{Device, Input, Options, Output, Record};
-use crate::machine::{Acceptor, Change, Members};
+use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::simulation::Pen;
 use crate::{
     Ask, Batch, CouncilId, Decided, Operation, OperationId, PublicKey, Signer, Tell, Value, node_id,
@@ -35,24 +35,37 @@ pub(super) fn add(number: u64) -> Change {
 
 impl Bench {
     pub(super) fn new() -> Self {
+        let device = Self::device();
+        let acceptors = device.state().machine().acceptors().keys().copied().collect();
+        let mut bench = Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, asked: Vec::new() };
+        // The first poll.
+        bench.step(Input::Tick);
+        bench
+    }
+
+    fn device() -> Device<Members> {
         let [mine, others] = [[101; 32], [102; 32]].map(PublicKey::from_bytes);
         let acceptor = |number: u8| Acceptor {
             key: PublicKey::from_bytes([number; 32]),
             life: 1,
             address: "a:1".into(),
         };
-        let acceptors: Vec<_> = (201..204).map(acceptor).collect();
-        let ids = acceptors.iter().map(Acceptor::id).collect();
-        let mut members = Members::found(mine, "me", acceptors).unwrap();
+        let mut members = Members::found(mine, "me", (201..204).map(acceptor)).unwrap();
         members.admit(others, "other");
         let state = Decided::new(COUNCIL, members);
         let [signer, verifier] = [Pen(mine); 2];
-        let device =
-            Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, Options::default());
-        let mut bench = Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors: ids, asked: Vec::new() };
-        // The first poll.
-        bench.step(Input::Tick);
-        bench
+        Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, Options::default())
+    }
+
+    /// The same device in another life, which finds its state and one record more on its disk.
+    pub(super) fn restarted_with(self, record: Record<Change>) -> Self {
+        let snapshot = self.device.state().snapshot();
+        let mut again = Self::new();
+        again.device = Self::device();
+        again.device.restore(Record::Snapshot(snapshot));
+        again.device.restore(record);
+        again.asked.clear();
+        again
     }
 
     pub(super) fn held(&mut self, input: Input<Change>) -> Held<Vec<Record<Change>>, Vec<Output>> {

@@ -8,7 +8,7 @@ use holdoff_paxos::Slot;
 
 use super::super::line::link;
 use super::AcceptorAddress;
-use crate::acceptor::{AcceptorService, Options, Reply, Request};
+use crate::acceptor::{AcceptorService, Reply, Request, Settings};
 use crate::{Ask, CouncilId, PublicKey, Tell};
 
 pub(super) struct Acceptor {
@@ -29,8 +29,8 @@ pub(super) async fn three() -> Vec<Acceptor> {
 impl Acceptor {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options { listen: "127.0.0.1:0".to_owned(), ..Options::default() };
-        let service = AcceptorService::start(directory.path(), options).await.unwrap();
+        let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::default() };
+        let service = AcceptorService::start(directory.path(), &settings).await.unwrap();
         let (address, key) = (service.address().to_string(), service.key());
         Self { directory, address, key, service: Some(service) }
     }
@@ -55,8 +55,8 @@ impl Acceptor {
     pub(super) async fn start(&mut self) {
         // The port may still be in use for a moment by who was stopped.
         while self.service.is_none() {
-            let options = Options { listen: self.address.clone(), ..Options::default() };
-            self.service = AcceptorService::start(self.directory.path(), options).await.ok();
+            let settings = Settings { listen: self.address.parse().unwrap(), ..Settings::default() };
+            self.service = AcceptorService::start(self.directory.path(), &settings).await.ok();
             tokio::task::yield_now().await;
         }
     }

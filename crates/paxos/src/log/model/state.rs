@@ -12,18 +12,37 @@ use crate::{Configuration, NodeId, Slot};
 type Said = Message<u8, ()>;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+/// Who votes when one is let go.
+const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
 const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {
     /// A node asks to lead, and its trial goes well.
     Run(usize),
     /// A leader says what comes next.
     Beat(usize),
     Propose(usize),
+    /// A leader is asked to let the last voter go.
+    Change(usize),
     /// The message with this number arrives.
     Hear(u64),
     Crash(usize),
+}
+
+/// What has happened before the exploration begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Past {
+    /// A node has come to lead by one other's vote, and said nothing to anybody yet.
+    Elected {
+        leader: usize,
+        by: usize,
+    },
+    /// Everybody has, and knows to be decided, what a leader has.
+    Settled(usize),
+    /// A leader has appended what reached nobody.
+    Alone(usize),
+    Restarted(usize),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +71,7 @@ pub(super) struct State {
     elections_left: [u8; 3],
     proposals: u8,
     proposals_left: u8,
+    changes_left: u8,
     pub(super) crashes_left: u8,
     pub(super) torn: bool,
 }
@@ -67,16 +87,53 @@ impl State {
             elections_left: [u8::MAX; 3],
             proposals: 0,
             proposals_left: u8::MAX,
+            changes_left: bounds.changes,
             crashes_left: bounds.crashes,
             torn: false,
         };
-        for action in &bounds.past {
-            state.happen(action.clone());
+        for past in bounds.past {
+            state.has_happened(*past);
         }
         state.elections_left = bounds.elections;
         state.proposals_left = bounds.proposals;
         state.clear();
         state
+    }
+
+    fn has_happened(&mut self, past: Past) {
+        match past {
+            Past::Elected { leader, by } => {
+                self.network.clear();
+                self.run(leader);
+                self.hear_all(|sent| sent.to == by && matches!(sent.said, Message::Vote(_)));
+                self.hear_all(|sent| sent.from == by && matches!(sent.said, Message::Voted { .. }));
+                self.network.clear();
+            }
+            Past::Settled(leader) => {
+                for _ in 0..4 {
+                    self.step(leader, Input::Tick);
+                    self.hear_all(|sent| matches!(sent.said, Message::Append(_)));
+                    self.hear_all(|sent| matches!(sent.said, Message::Matched { .. }));
+                }
+            }
+            Past::Alone(leader) => {
+                self.happen(Action::Propose(leader));
+                self.network.clear();
+            }
+            Past::Restarted(at) => self.restart(at),
+        }
+    }
+
+    fn hear_all(&mut self, which: impl Fn(&Sent) -> bool) {
+        let numbers: Vec<_> =
+            self.network.iter().filter(|(_, sent)| which(sent)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.happen(Action::Hear(number));
+        }
+    }
+
+    fn restart(&mut self, at: usize) {
+        self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
     }
 
     pub(super) fn actions(&self, actions: &mut Vec<Action>) {
@@ -89,6 +146,9 @@ impl State {
             }
             if self.proposals_left > 0 && node.is_ready() {
                 actions.push(Action::Propose(at));
+            }
+            if self.changes_left > 0 && node.is_ready() {
+                actions.push(Action::Change(at));
             }
             if self.crashes_left > 0 {
                 actions.push(Action::Crash(at));
@@ -109,13 +169,17 @@ impl State {
                 self.proposals += 1;
                 self.step(at, Input::Propose(self.proposals));
             }
+            Action::Change(at) => {
+                self.changes_left -= 1;
+                self.step(at, Input::Change(Configuration::new(STAYING).unwrap()));
+            }
             Action::Hear(number) => {
                 let Some(Sent { from, to, said }) = self.network.get(&number).cloned() else { return };
                 self.step(to, Input::Message(NODES[from], said));
             }
             Action::Crash(at) => {
                 self.crashes_left -= 1;
-                self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
+                self.restart(at);
             }
         }
     }
@@ -137,7 +201,9 @@ impl State {
     fn step(&mut self, at: usize, input: Input<u8, ()>) {
         let disk = &mut self.disks[at];
         let stored = self.nodes[at].step(0, 0, input).release(|records| {
-            records.into_iter().for_each(|record| disk.apply(record));
+            for record in records {
+                disk.apply(record);
+            }
             Ok::<_, Infallible>(())
         });
         for output in stored.unwrap() {
@@ -188,7 +254,13 @@ impl State {
             Message::Vote(asked) => asked.trial || asked.term > promised,
             Message::Append(append) => append.term >= promised,
             Message::Install { term, .. } => *term >= promised,
-            Message::Voted { term, granted, .. } => *granted && node.leads().is_none() && promised == *term,
+            Message::Voted { trial, term, granted, .. } => {
+                let waits = |role: &Role| {
+                    matches!(role, Role::Candidate { trial: of_trial, term: of, .. }
+                    if (of_trial, of) == (trial, term))
+                };
+                *granted && waits(&node.role)
+            }
             Message::Matched { term, .. } | Message::Behind { term, .. } => node.leads() == Some(*term),
             Message::Refused { .. } => false,
         }
@@ -229,7 +301,7 @@ impl State {
         self.decided.values().all(|(_, entry)| match entry.payload {
             Payload::Value(value) => (1..=self.proposals).contains(&value),
             Payload::Barrier => true,
-            Payload::Configuration(_) => false,
+            Payload::Configuration(ref configuration) => configuration.acceptors() == STAYING,
         })
     }
 
@@ -255,6 +327,11 @@ impl State {
         self.decided.iter().any(|(slot, (_, entry))| {
             self.disks.iter().filter_map(|disk| disk.entry(*slot)).any(|there| there != entry)
         })
+    }
+
+    /// Somebody leads those who stay.
+    pub(super) fn has_changed(&self) -> bool {
+        self.nodes.iter().any(|node| node.is_ready() && node.store().configuration().acceptors() == STAYING)
     }
 
     /// Something was decided in a later term than it was written in.

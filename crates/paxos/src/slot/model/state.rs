@@ -8,7 +8,6 @@ use super::Bounds;
 use super::people::{Phase, Proposer, Value, Voter, elsewhere};
 use crate::{Ballot, Configuration, NodeId};
 
-/// The two who propose: with these ids each is the luckier one in half of the attempts of the two.
 const PROPOSERS: [NodeId; 2] = [NodeId(11), NodeId(12)];
 const ACCEPTORS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 

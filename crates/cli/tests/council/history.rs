@@ -1,0 +1,155 @@
+//! What was asked and told, when; and whether it fits one order of events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use porcupine_rs::{CheckResult, Model, Operation};
+
+/// Somebody who comes and goes, by number.
+pub(crate) type Guest = u8;
+
+/// What was done, and what was told about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Deed {
+    /// A guest was added in this slot; without one it was there already.
+    Add(Guest, Option<u64>),
+    /// A guest was removed in this slot; without one it was not there.
+    Remove(Guest, Option<u64>),
+    /// These were there after this slot.
+    Read(BTreeSet<Guest>, u64),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    device: u32,
+    called: Duration,
+    returned: Duration,
+    deed: Deed,
+}
+
+pub(crate) struct History {
+    began: Instant,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), entries: Mutex::default() }
+    }
+
+    /// Notes what was done, if anything was.
+    pub(crate) fn record(&self, device: u32, run: impl FnOnce() -> Option<Deed>) {
+        let called = self.began.elapsed();
+        let done = run();
+        let returned = self.began.elapsed();
+        let entry = done.map(|deed| Entry { device, called, returned, deed });
+        self.entries.lock().unwrap().extend(entry);
+    }
+
+    /// Checks all of it; says how much that was.
+    pub(crate) fn check(&self) -> String {
+        let entries = self.entries.lock().unwrap().clone();
+        by_slots(&entries);
+        by_porcupine(&entries);
+        let told = |is: fn(&Deed) -> bool| entries.iter().filter(|entry| is(&entry.deed)).count();
+        format!(
+            "{} changes, {} found so already, {} readings",
+            told(|deed| matches!(deed, Deed::Add(_, Some(_)) | Deed::Remove(_, Some(_)))),
+            told(|deed| matches!(deed, Deed::Add(_, None) | Deed::Remove(_, None))),
+            told(|deed| matches!(deed, Deed::Read(..))),
+        )
+    }
+}
+
+/// Slots are in the order of time, and whoever reads after a slot sees what the slots up to it have done.
+fn by_slots(entries: &[Entry]) {
+    let slot = |entry: &Entry| match &entry.deed {
+        Deed::Add(_, slot) | Deed::Remove(_, slot) => *slot,
+        Deed::Read(_, slot) => Some(*slot),
+    };
+    for earlier in entries {
+        for later in entries.iter().filter(|later| earlier.returned < later.called) {
+            if let (Some(before), Some(after)) = (slot(earlier), slot(later)) {
+                assert!(before <= after, "{earlier:?} came before {later:?}");
+            }
+        }
+    }
+    for reading in entries {
+        let Deed::Read(seen, upto) = &reading.deed else { continue };
+        assert_eq!(seen, &there_after(entries, *upto), "{reading:?}");
+    }
+}
+
+/// Who is there after a slot: each guest as often added as removed, or once more.
+fn there_after(entries: &[Entry], upto: u64) -> BTreeSet<Guest> {
+    let mut balance: BTreeMap<Guest, i32> = BTreeMap::new();
+    for entry in entries {
+        match entry.deed {
+            Deed::Add(guest, Some(slot)) if slot <= upto => *balance.entry(guest).or_default() += 1,
+            Deed::Remove(guest, Some(slot)) if slot <= upto => *balance.entry(guest).or_default() -= 1,
+            _ => {}
+        }
+    }
+    assert!(balance.values().all(|times| (0..=1).contains(times)), "somebody was added twice: {balance:?}");
+    balance.into_iter().filter(|(_, times)| *times == 1).map(|(guest, _)| guest).collect()
+}
+
+/// A set of guests, and nothing about slots: what people see.
+#[derive(Clone, Debug)]
+struct Guests;
+
+impl Model for Guests {
+    type State = BTreeSet<Guest>;
+    type Op = Deed;
+    type Metadata = ();
+
+    fn init() -> Self::State {
+        BTreeSet::new()
+    }
+
+    fn step(state: &Self::State, deed: &Deed) -> (bool, Self::State) {
+        let mut next = state.clone();
+        let fits = match deed {
+            Deed::Add(guest, Some(_)) => next.insert(*guest),
+            Deed::Add(guest, None) => state.contains(guest),
+            Deed::Remove(guest, Some(_)) => next.remove(guest),
+            Deed::Remove(guest, None) => !state.contains(guest),
+            Deed::Read(seen, _) => state == seen,
+        };
+        (fits, next)
+    }
+}
+
+fn by_porcupine(entries: &[Entry]) {
+    let time = |at: Duration| i64::try_from(at.as_nanos()).unwrap();
+    let operation = |entry: &Entry| Operation::<Guests> {
+        client_id: Some(entry.device),
+        call_time: time(entry.called),
+        return_time: time(entry.returned),
+        op: entry.deed.clone(),
+        metadata: None,
+    };
+    let operations: Vec<_> = entries.iter().map(operation).collect();
+    let checked = porcupine_rs::check_operations_timeout(&operations, Duration::from_secs(60));
+    assert_eq!(checked, CheckResult::Ok, "{entries:#?}");
+}
+
+#[test]
+fn a_history_that_fits_no_order_is_found_out() {
+    let entry = |called, returned, deed| Entry {
+        device: 0,
+        called: Duration::from_millis(called),
+        returned: Duration::from_millis(returned),
+        deed,
+    };
+    let stale = [
+        entry(0, 1, Deed::Add(1, Some(1))),
+        entry(2, 3, Deed::Remove(1, Some(2))),
+        entry(4, 5, Deed::Add(1, None)),
+    ];
+    assert!(std::panic::catch_unwind(|| by_porcupine(&stale)).is_err());
+    by_porcupine(&stale[..2]);
+    let late = [entry(0, 1, Deed::Add(1, Some(2))), entry(2, 3, Deed::Read(BTreeSet::new(), 1))];
+    assert!(std::panic::catch_unwind(|| by_slots(&late)).is_err());
+}

@@ -1,0 +1,32 @@
+//! Councils of real processes: three acceptors and five devices, of which some are killed, stopped, wiped and cut off.
+//!
+//! The council goes on, nobody diverges, every operation happens at most once, and what everybody was told fits one
+//! order of events: by the slots, and independently by porcupine.
+
+#![cfg(unix)]
+#![allow(clippy::disallowed_methods, reason = "a test looks at the clock, and waits for processes")]
+
+mod acceptors;
+mod device;
+mod history;
+mod loopback;
+mod namespaces;
+#[path = "../process/mod.rs"]
+mod process;
+mod story;
+
+use loopback::Loopback;
+use namespaces::Namespaces;
+
+#[test]
+fn a_council_goes_on_whoever_is_killed_wiped_or_stopped() {
+    story::tell(&mut Loopback::default(), 1);
+}
+
+#[test]
+fn a_council_goes_on_in_network_namespaces_whoever_is_cut_off() {
+    match Namespaces::make() {
+        Ok(mut namespaces) => story::tell(&mut namespaces, 2),
+        Err(why) => eprintln!("skipped: network namespaces cannot be made here ({why})"),
+    }
+}

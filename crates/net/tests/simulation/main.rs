@@ -1,0 +1,115 @@
+//! The same links over a simulated network: partitions, delays and crashes out of a seed.
+//!
+//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test simulation` replays or
+//! goes further.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod storm;
+mod world;
+
+use std::time::Duration;
+
+use holdoff_net::{Error, Link, LinkOptions};
+use world::{Logged, SERVER, policy, remote, serve, sim};
+
+const PING: &[u8] = b"ping";
+
+#[test]
+fn calls_end_by_their_deadline_when_bytes_vanish() {
+    let mut sim = sim(1);
+    sim.host(SERVER, || serve(world::Book::default()));
+    sim.client("client", async {
+        let options = LinkOptions { policy: policy(100), ..world::link_options(1) };
+        let (link, _hearing) = Link::new(&world::key(1), remote(), options).unwrap();
+        assert_eq!(link.call(PING.into()).await.unwrap(), PING);
+
+        turmoil::partition("client", SERVER);
+        let began = turmoil::elapsed();
+        let error = link.call_within(Duration::from_millis(300), PING.into()).await.unwrap_err();
+        assert!(matches!(error, Error::Deadline { sent: true, .. }), "{error}");
+        let took = turmoil::elapsed().as_millis() - began.as_millis();
+        assert!((300..=302).contains(&took), "{took} ms");
+
+        let error = link.call(PING.into()).await.unwrap_err();
+        assert!(matches!(error, Error::Lost { .. }), "{error}");
+        assert!(turmoil::elapsed() <= began + world::IDLE + Duration::from_millis(100), "silence is noticed");
+        let began = turmoil::elapsed();
+        let error = link.call(PING.into()).await.unwrap_err();
+        assert!(matches!(error, Error::Unreachable { next_try: Some(_), .. }), "{error}");
+        assert_eq!(turmoil::elapsed(), began, "nobody waits for a peer that is known to be away");
+
+        turmoil::repair("client", SERVER);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(link.call(PING.into()).await.unwrap(), PING);
+        Ok(())
+    });
+    sim.run().unwrap();
+}
+
+#[test]
+fn tries_come_when_the_policy_says() {
+    let mut sim = sim(2);
+    sim.host(SERVER, || serve(world::Book::default()));
+    let (transport, tries) = Logged::new();
+    sim.client("client", async move {
+        let options = LinkOptions { policy: policy(500), transport, ..world::link_options(1) };
+        let (link, _hearing) = Link::new(&world::key(1), remote(), options).unwrap();
+        link.connect().await.unwrap();
+        // A steady connection, so that the tries begin anew.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        turmoil::partition("client", SERVER);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        turmoil::repair("client", SERVER);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(link.call(PING.into()).await.unwrap(), PING);
+        Ok(())
+    });
+    sim.run().unwrap();
+    let tries = tries.lock().unwrap();
+    let waits: Vec<u128> =
+        tries[1..].windows(2).map(|pair| pair[1].as_millis() - pair[0].as_millis()).collect();
+    assert!(waits.len() >= 5, "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait == 500), "{waits:?}");
+}
+
+#[test]
+fn a_server_that_crashes_is_found_again() {
+    let mut sim = sim(3);
+    let book = world::Book::default();
+    let written = book.clone();
+    sim.host(SERVER, move || serve(written.clone()));
+    sim.client("client", async {
+        let (link, _hearing) = Link::new(&world::key(1), remote(), world::link_options(1)).unwrap();
+        loop {
+            let number = u64::try_from(turmoil::elapsed().as_millis()).unwrap();
+            if let Ok(echo) = link.ask_within::<u64>(Duration::from_millis(500), &number).await {
+                assert_eq!(echo, number);
+                if number > 4000 {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut has_crashed = [false; 2];
+    while !sim.step().unwrap() {
+        let now = sim.elapsed();
+        if now > Duration::from_secs(1) && !has_crashed[0] {
+            sim.crash(SERVER);
+            has_crashed[0] = true;
+        }
+        if now > Duration::from_secs(3) && !has_crashed[1] {
+            sim.bounce(SERVER);
+            has_crashed[1] = true;
+        }
+    }
+    assert_eq!(has_crashed, [true; 2]);
+    book.check_nothing_was_done_twice();
+}

@@ -1,0 +1,139 @@
+//! A server that writes down what it does, and links to it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdoff_net::{
+    Allow, Fault, Handler, Key, Limits, LinkOptions, Listen, Peer, PeerId, Remote, Server, ServerOptions,
+    Stream, Transport, Turmoil, decode, encode,
+};
+use holdoff_policy::{Growth, Jitter, Policy};
+
+pub(crate) const SERVER: &str = "server";
+
+/// How long either side waits for a sign of life.
+pub(crate) const IDLE: Duration = Duration::from_millis(900);
+
+pub(crate) fn sim(seed: u64) -> turmoil::Sim<'static> {
+    turmoil::Builder::new()
+        .rng_seed(seed)
+        .simulation_duration(Duration::from_secs(60))
+        .min_message_latency(Duration::from_millis(1))
+        .max_message_latency(Duration::from_millis(30))
+        .tcp_capacity(1024)
+        .build()
+}
+
+pub(crate) fn key(number: u8) -> Key {
+    Key::from_secret(&[number; 32])
+}
+
+pub(crate) fn remote() -> Remote {
+    Remote { key: key(0).public(), address: format!("{SERVER}:7878") }
+}
+
+/// Always the same wait.
+pub(crate) fn policy(wait_ms: u64) -> Policy {
+    let growth = Growth::constant(Duration::from_millis(wait_ms));
+    Policy::builder(growth).jitter(Jitter::None).attempts(Policy::UNLIMITED).build().unwrap()
+}
+
+fn limits() -> Limits {
+    Limits { idle_timeout: IDLE, ..Limits::default() }
+}
+
+pub(crate) fn link_options(seed: u64) -> LinkOptions {
+    let growth = Growth::exponential(Duration::from_millis(50), 2.0);
+    let policy = Policy::builder(growth).jitter(Jitter::Full).cap(Duration::from_secs(1));
+    LinkOptions {
+        policy: policy.attempts(Policy::UNLIMITED).build().unwrap(),
+        connect_timeout: Duration::from_secs(1),
+        limits: limits(),
+        transport: Arc::new(Turmoil),
+        seed: Some(seed),
+        ..LinkOptions::default()
+    }
+}
+
+/// What the server has done. It outlives the server's crashes.
+#[derive(Clone, Default)]
+pub(crate) struct Book(Arc<Mutex<Written>>);
+
+#[derive(Default)]
+struct Written {
+    done: BTreeMap<Vec<u8>, u32>,
+    pushed: HashMap<PeerId, u64>,
+}
+
+impl Book {
+    pub(crate) fn check_nothing_was_done_twice(&self) {
+        let written = self.0.lock().unwrap();
+        assert!(!written.done.is_empty());
+        assert!(written.done.values().all(|times| *times == 1), "a call was carried out twice");
+    }
+
+    fn push_next(&self, peer: &Peer) {
+        let mut written = self.0.lock().unwrap();
+        let next = written.pushed.entry(peer.id()).or_default();
+        // Counted also if it is dropped: the other side must know that one is missing.
+        let _ = peer.push(&encode(&*next).unwrap());
+        *next += 1;
+    }
+}
+
+#[async_trait]
+impl Handler for Book {
+    async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        if decode::<u64>(&request).is_ok() {
+            let name = [peer.key().as_bytes(), &request[..]].concat();
+            *self.0.lock().unwrap().done.entry(name).or_default() += 1;
+        }
+        // Replies overtake each other.
+        let pause = u64::from(request.last().copied().unwrap_or_default()) % 7;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        self.push_next(peer);
+        Ok(request)
+    }
+}
+
+/// Serves, and pushes to everybody all the time, until the host crashes.
+pub(crate) async fn serve(book: Book) -> turmoil::Result {
+    book.0.lock().unwrap().pushed.clear();
+    let options = ServerOptions {
+        allow: Allow::anyone(),
+        limits: limits(),
+        transport: Arc::new(Turmoil),
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&key(0), "0.0.0.0:7878", book.clone(), options).await?;
+    loop {
+        server.peers().iter().for_each(|peer| book.push_next(peer));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Writes down when it was asked to connect.
+pub(crate) struct Logged(Arc<Mutex<Vec<Duration>>>);
+
+impl Logged {
+    pub(crate) fn new() -> (Arc<Self>, Arc<Mutex<Vec<Duration>>>) {
+        let log = Arc::new(Mutex::default());
+        (Arc::new(Self(Arc::clone(&log))), log)
+    }
+}
+
+#[async_trait]
+impl Transport for Logged {
+    async fn connect(&self, address: &str) -> io::Result<Box<dyn Stream>> {
+        self.0.lock().unwrap().push(turmoil::elapsed());
+        Turmoil.connect(address).await
+    }
+
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listen>> {
+        Turmoil.listen(address).await
+    }
+}

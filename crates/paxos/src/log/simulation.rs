@@ -1,0 +1,187 @@
+//! Nodes on bad links, with disks that forget what was not flushed: first everything goes wrong, then all is healed.
+//!
+//! Messages are lost, doubled, held back; links are cut, also one way; nodes crash, and lose what they had not
+//! stored; voters come and go; logs are compacted. Whatever a node decides is held against what others have. After
+//! healing all must come to the same state, and go on.
+//!
+//! A seed that fails is printed with the command that replays it. `HOLDOFF_PAXOS_SEEDS` sets how many are run.
+
+mod machine;
+mod truth;
+
+use holdoff_sim::Micros;
+use holdoff_sim::kernel::{Chance, Faults, Incident, Latency, Link, World};
+
+use crate::flaw::Flaw;
+use machine::Machine;
+use truth::{Ran, Truth};
+
+/// How long everything goes wrong, and how long it may take until all is well again.
+const TROUBLE_US: u64 = 6_000_000;
+const HEALED_US: u64 = 12_000_000;
+/// Nothing more is proposed from here on.
+const QUIET_US: u64 = 10_000_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|number| number.parse().ok())
+}
+
+fn run(seed: u64) -> Result<(Faults, Ran), String> {
+    let mut chance = Chance::of(seed, u64::MAX);
+    let nodes = u32::try_from(chance.between(3, 5)).unwrap();
+    Truth::begin(chance.happens(0.6));
+    let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
+    plan(&mut world, &mut chance);
+    world.run_until(TROUBLE_US);
+    heal(&mut world);
+    world.run_until(HEALED_US);
+    let faults = *world.faults();
+    let ran = Truth::end(&world)?;
+    Ok((faults, ran))
+}
+
+fn bad_link(chance: &mut Chance) -> Link {
+    let mut share = |most: f64| if chance.happens(0.7) { chance.unit() * most } else { 0.0 };
+    let delayed_by = Latency::Exponential { mean: Micros::from_millis(100) };
+    Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
+}
+
+/// Crashes and cuts, as many as the seed says.
+fn plan(world: &mut World<Machine>, chance: &mut Chance) {
+    let last = u64::from(world.nodes() - 1);
+    let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, last)).unwrap();
+    for _ in 0..chance.between(0, 4) {
+        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
+        world.plan(at_us, Incident::Crash(node));
+        world.plan(at_us + chance.between(10_000, 2_000_000), Incident::Restart(node));
+    }
+    for _ in 0..chance.between(0, 4) {
+        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
+        let until_us = at_us + chance.between(50_000, 2_000_000);
+        let [deaf, mute] = [chance.happens(0.8), chance.happens(0.8)];
+        for other in (0..=u32::try_from(last).unwrap()).filter(|other| *other != node) {
+            for (from, to, cut) in [(other, node, deaf), (node, other, mute)] {
+                if cut {
+                    world.plan(at_us, Incident::Cut { from, to });
+                    world.plan(until_us, Incident::Mend { from, to });
+                }
+            }
+        }
+    }
+}
+
+fn heal(world: &mut World<Machine>) {
+    world.befall(Incident::Heal);
+    for from in 0..world.nodes() {
+        if world.node(from).is_none() {
+            world.befall(Incident::Restart(from));
+        }
+        for to in (0..world.nodes()).filter(|to| *to != from) {
+            world.set_link(from, to, Link::default());
+        }
+    }
+}
+
+#[test]
+fn one_history_under_any_seed() {
+    let seeds = match number("HOLDOFF_PAXOS_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("HOLDOFF_PAXOS_SEEDS").unwrap_or(600),
+    };
+    let count = seeds.end - seeds.start;
+    let (mut total, mut struck) = (Ran::default(), Struck::default());
+    for seed in seeds {
+        match run(seed) {
+            Ok((faults, ran)) => {
+                struck.add(&faults, &ran);
+                total.add(&ran);
+            }
+            Err(broken) => panic!(
+                "seed {seed}: {broken}\nreplay: HOLDOFF_PAXOS_SEED={seed} cargo test -p holdoff-paxos --lib one_history_under"
+            ),
+        }
+    }
+    println!("{count} seeds: {total:?}\nruns in which it struck: {struck:?}");
+    if count >= 100 {
+        struck.assert_each_in_a_third_of(count);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..5 {
+        let [one, other] = [(), ()].map(|()| format!("{:?}", run(seed)));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}
+
+/// The other defect of the log takes some thousand seeds to show; the model finds it at once.
+#[test]
+fn a_chain_that_tears_is_found() {
+    let found = (0..20).find_map(|seed| Some((seed, Flaw::TakeWithoutMatch.plant(|| run(seed)).err()?)));
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// In how many runs each fault struck.
+#[derive(Default, Debug)]
+struct Struck {
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    partitioned: u64,
+    crashed: u64,
+    unstored: u64,
+    led_again: u64,
+    changed: u64,
+    installed: u64,
+}
+
+impl Struck {
+    fn add(&mut self, faults: &Faults, ran: &Ran) {
+        let Self {
+            lost,
+            duplicated,
+            reordered,
+            partitioned,
+            crashed,
+            unstored,
+            led_again,
+            changed,
+            installed,
+        } = self;
+        let struck = [
+            (lost, faults.lost),
+            (duplicated, faults.duplicated),
+            (reordered, faults.reordered),
+            (partitioned, faults.partitioned),
+            (crashed, faults.crashed),
+            (unstored, ran.unstored),
+            (led_again, ran.leaders.saturating_sub(1)),
+            (changed, ran.changes),
+            (installed, ran.installed),
+        ];
+        for (runs, count) in struck {
+            *runs += u64::from(count > 0);
+        }
+    }
+
+    fn assert_each_in_a_third_of(&self, runs: u64) {
+        let Self {
+            lost,
+            duplicated,
+            reordered,
+            partitioned,
+            crashed,
+            unstored,
+            led_again,
+            changed,
+            installed,
+        } = self;
+        for struck in
+            [lost, duplicated, reordered, partitioned, crashed, unstored, led_again, changed, installed]
+        {
+            assert!(struck * 10 >= runs * 3, "{self:?} of {runs}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What all nodes together have done, and whether it fits.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use holdoff_sim::kernel::World;
+
+use super::machine::{Machine, State, name};
+use crate::log::{Entry, Node, Payload, Term};
+use crate::{NodeId, Slot};
+
+/// How much happened.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Ran {
+    pub(super) decided: u64,
+    pub(super) proposed: u64,
+    pub(super) not_taken: u64,
+    pub(super) leaders: u64,
+    pub(super) changes: u64,
+    pub(super) installed: u64,
+    pub(super) unstored: u64,
+}
+
+impl Ran {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.decided += other.decided;
+        self.proposed += other.proposed;
+        self.not_taken += other.not_taken;
+        self.leaders += other.leaders;
+        self.changes += other.changes;
+        self.installed += other.installed;
+        self.unstored += other.unstored;
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Truth {
+    pub(super) ran: Ran,
+    pub(super) may_change: bool,
+    values: u64,
+    leaders: BTreeMap<Term, NodeId>,
+    history: BTreeMap<Slot, (Term, Entry<u64>)>,
+    states: BTreeMap<Slot, State>,
+    broken: Option<String>,
+}
+
+thread_local! {
+    static TRUTH: RefCell<Truth> = RefCell::default();
+}
+
+pub(super) fn digest(state: State, entry: &Entry<u64>) -> State {
+    let mut hasher = DefaultHasher::new();
+    (state, entry).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Truth {
+    pub(super) fn begin(may_change: bool) {
+        TRUTH.set(Self { may_change, ..Self::default() });
+    }
+
+    pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
+        TRUTH.with_borrow_mut(look)
+    }
+
+    pub(super) fn new_value(&mut self) -> u64 {
+        self.values += 1;
+        self.values
+    }
+
+    /// One leader for each term, and it has all that was decided before.
+    pub(super) fn leads(&mut self, term: Term, node: &Node<u64, State>) {
+        self.ran.leaders += 1;
+        if self.leaders.insert(term, term.leader()).is_some() {
+            self.breaks(format!("{term:?} has two leaders, or one twice"));
+        }
+        let base = node.store().snapshot().last.slot;
+        let mut earlier = self.history.iter().filter(|(slot, (of, _))| **slot > base && *of < term);
+        let missing = earlier.find(|(slot, (_, entry))| node.store().entry(**slot) != Some(entry));
+        if let Some((slot, _)) = missing {
+            self.breaks(format!("the leader of {term:?} has not what is decided in slot {slot}"));
+        }
+    }
+
+    pub(super) fn decided(&mut self, slot: Slot, entry: &Entry<u64>, term: Term) {
+        let known = self.history.entry(slot).or_insert_with(|| {
+            self.ran.decided += 1;
+            self.ran.changes += u64::from(matches!(entry.payload, Payload::Configuration(_)));
+            (term, entry.clone())
+        });
+        if known.1 != *entry {
+            let known = known.clone();
+            self.breaks(format!("slot {slot} is {entry:?} and {known:?}"));
+        }
+    }
+
+    pub(super) fn stands_at(&mut self, (slot, state): (Slot, State)) {
+        if *self.states.entry(slot).or_insert(state) != state {
+            self.breaks(format!("two states after slot {slot}"));
+        }
+    }
+
+    fn breaks(&mut self, broken: String) {
+        self.broken.get_or_insert(broken);
+    }
+
+    /// All who vote have come to the same state, with something decided since all was healed.
+    pub(super) fn end(world: &World<Machine>) -> Result<Ran, String> {
+        let truth = TRUTH.take();
+        if let Some(broken) = truth.broken {
+            return Err(broken);
+        }
+        let machines = || (0..world.nodes()).filter_map(|node| Some((name(node), world.node(node)?)));
+        let Some((leader, leading)) = machines().find(|(_, machine)| machine.node.is_ready()) else {
+            return Err("nobody leads after healing".to_owned());
+        };
+        for (voter, machine) in machines() {
+            let is_voter = leading.node.store().configuration().contains(voter);
+            if is_voter && machine.applied != leading.applied {
+                let [one, other] = [machine, leading].map(|machine| machine.applied);
+                return Err(format!("{voter:?} is at {one:?}, its leader {leader:?} at {other:?}"));
+            }
+        }
+        let last = truth.history.keys().last().copied().unwrap_or_default();
+        let mut values: Vec<_> = truth
+            .history
+            .values()
+            .filter_map(|(_, entry)| match entry.payload {
+                Payload::Value(value) => Some(value),
+                _ => None,
+            })
+            .collect();
+        let decided = values.len();
+        values.sort_unstable();
+        values.dedup();
+        if values.len() != decided {
+            return Err("something is decided twice".to_owned());
+        }
+        if leading.applied.0 != last || decided < 100 {
+            return Err(format!(
+                "{decided} values are decided, the leader is at {} of {last}",
+                leading.applied.0
+            ));
+        }
+        Ok(truth.ran)
+    }
+}

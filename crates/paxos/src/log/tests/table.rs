@@ -1,0 +1,159 @@
+//! Nodes around a table: what one says the others hear, unless somebody holds their ears.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+
+use crate::log::{Input, Message, Node, Options, Output, Payload, Refusal, Store};
+use crate::{Configuration, NodeId, Slot};
+
+type Said = Message<u64, u64>;
+
+pub(super) struct Table {
+    nodes: Vec<Node<u64, u64>>,
+    disks: Vec<Store<u64, u64>>,
+    queue: VecDeque<(NodeId, NodeId, Said)>,
+    cut: Vec<(u128, u128)>,
+    asked: BTreeSet<NodeId>,
+    now_us: u64,
+}
+
+pub(super) fn nodes(some: &[u128]) -> impl Iterator<Item = NodeId> + '_ {
+    some.iter().copied().map(NodeId)
+}
+
+fn place(node: u128) -> usize {
+    usize::try_from(node - 1).unwrap()
+}
+
+impl Table {
+    /// So many nodes, of whom the first three vote.
+    pub(super) fn new(count: u128) -> Self {
+        let store = Store::new(Configuration::new((1..=count.min(3)).map(NodeId)).unwrap(), 0);
+        let node = |me| Node::new(NodeId(me), Options::default(), store.clone(), 0, 0);
+        Self {
+            nodes: (1..=count).map(node).collect(),
+            disks: (1..=count).map(|_| store.clone()).collect(),
+            queue: VecDeque::new(),
+            cut: Vec::new(),
+            asked: BTreeSet::new(),
+            now_us: 0,
+        }
+    }
+
+    pub(super) fn node(&self, node: u128) -> &Node<u64, u64> {
+        &self.nodes[place(node)]
+    }
+
+    /// What is decided and stands as an entry.
+    pub(super) fn values(&self, node: u128) -> Vec<u64> {
+        let store = self.node(node).store();
+        let entries = (1..=store.decided().0).filter_map(|slot| store.entry(Slot(slot)));
+        let value = |payload: &Payload<u64>| match payload {
+            Payload::Value(value) => Some(*value),
+            _ => None,
+        };
+        entries.filter_map(|entry| value(&entry.payload)).collect()
+    }
+
+    fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
+        let disk = &mut self.disks[place(node)];
+        let roll = u32::try_from(node).unwrap() * 1_000_000_000;
+        let step = self.nodes[place(node)].step(self.now_us, roll, input);
+        let stored = step.release(|records| {
+            for record in records {
+                disk.apply(record);
+            }
+            Ok::<_, Infallible>(())
+        });
+        let (sent, rest) = stored.unwrap().into_iter().partition(|output| matches!(output, Output::Send(..)));
+        let sent: Vec<_> = sent;
+        for output in sent {
+            let Output::Send(to, said) = output else { continue };
+            if matches!(said, Message::Vote(_)) {
+                self.asked.insert(NodeId(node));
+            }
+            if !self.cut.contains(&(node, to.0)) {
+                self.queue.push_back((NodeId(node), to, said));
+            }
+        }
+        rest
+    }
+
+    pub(super) fn hear(&mut self, node: u128, from: u128, said: Said) {
+        self.step(node, Input::Message(NodeId(from), said));
+    }
+
+    /// Everybody hears everything, until nobody says anything more.
+    pub(super) fn settle(&mut self) {
+        self.settle_those(|_| true);
+    }
+
+    /// Only votes are heard, the rest is lost.
+    pub(super) fn settle_votes(&mut self) {
+        self.settle_those(|said| matches!(said, Message::Vote(_) | Message::Voted { .. }));
+    }
+
+    fn settle_those(&mut self, which: impl Fn(&Said) -> bool) {
+        while let Some((from, to, said)) = self.queue.pop_front() {
+            if which(&said) {
+                self.hear(to.0, from.0, said);
+            }
+        }
+    }
+
+    pub(super) fn cut(&mut self, links: &[(u128, u128)]) {
+        self.cut = links.to_vec();
+    }
+
+    /// Time passes, and everybody notices.
+    pub(super) fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        for node in 1..=self.nodes.len() as u128 {
+            self.step(node, Input::Tick);
+        }
+    }
+
+    pub(super) fn ask_to_lead(&mut self, node: u128) {
+        self.now_us += 10_000_000;
+        self.step(node, Input::Tick);
+    }
+
+    pub(super) fn elect(&mut self, node: u128) {
+        self.ask_to_lead(node);
+        self.settle();
+        assert!(self.node(node).is_ready());
+    }
+
+    /// Whether it ever asked anybody to lead.
+    pub(super) fn asked_to_lead(&self, node: u128) -> bool {
+        self.asked.contains(&NodeId(node))
+    }
+
+    pub(super) fn restart(&mut self, node: u128) {
+        let store = self.disks[place(node)].clone();
+        self.nodes[place(node)] = Node::new(NodeId(node), Options::default(), store, self.now_us, 0);
+    }
+
+    pub(super) fn propose(&mut self, node: u128, value: u64) -> Result<Slot, Refusal> {
+        let outputs = self.step(node, Input::Propose(value));
+        taken(&outputs)
+    }
+
+    pub(super) fn change(&mut self, node: u128, to: &Configuration) -> Result<Slot, Refusal> {
+        let outputs = self.step(node, Input::Change(to.clone()));
+        taken(&outputs)
+    }
+
+    pub(super) fn compact(&mut self, node: u128, through: Slot, state: u64) {
+        self.step(node, Input::Compact { through, state });
+    }
+}
+
+fn taken(outputs: &[Output<u64, u64>]) -> Result<Slot, Refusal> {
+    let taken = outputs.iter().find_map(|output| match output {
+        Output::Proposed(slot, _) => Some(Ok(*slot)),
+        Output::NotTaken(refusal) => Some(Err(*refusal)),
+        _ => None,
+    });
+    taken.expect("a proposal is answered")
+}
