@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Smoothed over the last answers, in the manner of TCP.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_field_names, reason = "a time says its unit")]
 pub(super) struct RoundTrip {
     guess_us: u64,
     mean_us: Option<u64>,
