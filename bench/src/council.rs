@@ -1,4 +1,4 @@
-//! Deciding: in memory on one thread beside OmniPaxos, durably over loopback beside what it is made of, and a thousand
+//! Deciding: in memory on one thread beside `OmniPaxos`, durably over loopback beside what it is made of, and a thousand
 //! councils at once.
 //!
 //! The core is measured like everything that only computes: thread CPU time, the best of many short rounds in turns.

@@ -1,8 +1,8 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock`, `look`
-//! and `server`, where a disk and others take part, go by the clock on the wall.
+//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock`, `look`,
+//! `server` and what is durable of `council`, where a disk and others take part, go by the clock on the wall.
 
 mod budget;
 mod council;

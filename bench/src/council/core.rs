@@ -2,7 +2,7 @@
 //!
 //! A decision of the slot machine is a prepare and an accept, each put to all three acceptors. A decision of the log is
 //! one value appended by the leader, and every message delivered until nobody has anything left to say; so is
-//! OmniPaxos'. Followers of ours hear that it is decided with the next entry, OmniPaxos' at once: what is counted is
+//! `OmniPaxos`'. Followers of ours hear that it is decided with the next entry, `OmniPaxos`' at once: what is counted is
 //! that the leader knows. After a round everybody forgets what was decided, so that logs stay as long as a round.
 
 mod log;

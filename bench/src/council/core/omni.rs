@@ -1,4 +1,4 @@
-//! OmniPaxos with its storage in memory: three nodes, one of which leads.
+//! `OmniPaxos` with its storage in memory: three nodes, one of which leads.
 
 use omnipaxos::messages::Message;
 use omnipaxos::storage::{Entry, NoSnapshot};

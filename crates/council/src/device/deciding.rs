@@ -64,8 +64,7 @@ impl<M: Machine> Device<M> {
     }
 
     fn sent(&self, out: &Out<'_, M::Wish>, times: u32) -> Sent {
-        let patience_us = self.round_trip.patience_us() << (times - 1).min(5);
-        Sent { at_us: out.now_us, again_us: out.now_us + patience_us, times }
+        Sent { at_us: out.now_us, again_us: out.now_us + self.round_trip.patience_us(), times }
     }
 
     fn ask_promises(&mut self, preparing: &Preparing<Value>, out: &mut Out<'_, M::Wish>) {
@@ -93,6 +92,7 @@ impl<M: Machine> Device<M> {
             return;
         }
         self.counts.asked_again += 1;
+        self.round_trip.was_too_short();
         match std::mem::replace(&mut self.round.phase, Phase::Resting) {
             Phase::Preparing(preparing, sent) => {
                 if let Some(by) = preparing.in_the_way() {
