@@ -4,6 +4,8 @@
 //! order of events: by the slots, and independently by porcupine.
 
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test looks at the clock, and waits for processes")]
 
 mod acceptors;
@@ -20,7 +22,7 @@ use namespaces::Namespaces;
 
 #[test]
 fn a_council_goes_on_whoever_is_killed_wiped_or_stopped() {
-    story::tell(&mut Loopback::default(), 1);
+    story::tell(&mut Loopback, 1);
 }
 
 #[test]

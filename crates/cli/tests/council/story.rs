@@ -72,7 +72,7 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
         place.heal(1, acceptors[1].process());
     });
     let checked = history.check();
-    agree(workers.iter().chain([&founder]));
+    agree(&workers.iter().chain([&founder]));
     eprintln!("{checked}: one order of events");
 }
 
@@ -146,6 +146,7 @@ fn work(device: &Device, number: usize, guests: &[String], history: &History, rn
 }
 
 /// The slot it was committed in, or none if it was so already; nothing if it was taken back between two lives.
+#[expect(clippy::option_option, reason = "none of it, or of its slot")]
 fn slot(told: &Value) -> Option<Option<u64>> {
     match told["outcome"].as_str() {
         Some("committed") => Some(told["slot"].as_u64()),
@@ -156,7 +157,7 @@ fn slot(told: &Value) -> Option<Option<u64>> {
 }
 
 /// Whoever is at the same slot has the same history, and in the end all are.
-fn agree<'a>(devices: impl Iterator<Item = &'a Device> + Clone) {
+fn agree<'a>(devices: &(impl Iterator<Item = &'a Device> + Clone)) {
     let mut histories: BTreeMap<u64, String> = BTreeMap::new();
     // Looking on may itself decide something that was left half done, and so bring the next one further.
     for _ in 0..5 {
