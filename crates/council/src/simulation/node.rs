@@ -229,12 +229,12 @@ impl Node for Machine {
                 }
                 let asker = Asker { key: key_of(from), node: device_id(from) };
                 let held = seat.answer(&asker, ask, &Pen(asker.key));
-                let answers = held.release(|stored| match store {
-                    Some(store) => store.write(stored.into_iter().map(|stored| (COUNCIL, stored))),
-                    None => {
-                        disk.stored.extend(stored);
-                        Ok(())
+                let answers = held.release(|stored| {
+                    if let Some(store) = store {
+                        return store.write(stored.into_iter().map(|stored| (COUNCIL, stored)));
                     }
+                    disk.stored.extend(stored);
+                    Ok(())
                 });
                 let Ok(answers) = answers else {
                     // Who cannot store does not answer, now or later.
