@@ -65,8 +65,9 @@ pub(crate) fn check(
     grants: &[Grant],
     events: &[Event],
 ) -> Vec<(u64, &'static str)> {
-    tokens_are_granted_once(notes, grants);
-    writes_come_in_the_order_of_tokens(events, grants);
+    let known = Known::of(grants);
+    tokens_are_granted_once(notes, grants, &known);
+    writes_come_in_the_order_of_tokens(events, &known);
     let excused = holders_are_told_in_time(notes, grants);
     println!(
         "  {} grants, {} of them known to a process, {} writes taken; {} losses by processes that did not get to run; \
@@ -87,27 +88,49 @@ pub(crate) fn check(
     seen
 }
 
-/// The store never granted a token twice, nor a lower one after a higher, nor is there one that it does not know of.
-fn tokens_are_granted_once(notes: &Notes, grants: &[Grant]) {
+/// What the store says that it has granted.
+struct Known<'a> {
+    grants: BTreeSet<(&'a str, i64)>,
+    era: i64,
+}
+
+impl<'a> Known<'a> {
+    fn of(grants: &'a [Grant]) -> Self {
+        let era = grants.iter().map(|grant| era(grant.token)).max().unwrap_or(0);
+        Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), era }
+    }
+
+    /// Whether the store knows of it, or may have forgotten it in a crash: then the era was raised since, and
+    /// every later token is above it.
+    fn explains(&self, key: &str, token: i64) -> bool {
+        self.grants.contains(&(key, token)) || era(token) < self.era
+    }
+}
+
+/// A token's high bits.
+fn era(token: i64) -> i64 {
+    token >> 40
+}
+
+/// The store never granted a token twice, nor a lower one after a higher; and whoever holds one was granted it.
+fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &Known<'_>) {
     let mut last: HashMap<&str, i64> = HashMap::new();
     for grant in grants {
         let before = last.insert(&grant.key, grant.token).unwrap_or(0);
         assert!(grant.token > before, "{grant:?} after {before}");
     }
-    let known: BTreeSet<(&str, i64)> = grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect();
     let mut held = BTreeSet::new();
     for Note { key, token, .. } in &notes.granted {
         assert!(held.insert((key, token)), "two processes hold {key} with {token}");
-        assert!(known.contains(&(key.as_str(), *token)), "{key} was never granted with {token}");
+        assert!(known.explains(key, *token), "{key} was never granted with {token}");
     }
 }
 
 /// The resource took nothing from a stale holder, and nothing from two with the same token.
-fn writes_come_in_the_order_of_tokens(events: &[Event], grants: &[Grant]) {
-    let known: BTreeSet<(&str, i64)> = grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect();
+fn writes_come_in_the_order_of_tokens(events: &[Event], known: &Known<'_>) {
     let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
     for event in events {
-        assert!(known.contains(&(event.key.as_str(), event.token)), "{event:?} was never granted");
+        assert!(known.explains(&event.key, event.token), "{event:?} was never granted");
         let Some(before) = last.insert(&event.key, event) else { continue };
         assert!(event.token >= before.token, "{event:?} after {before:?}");
         if event.token == before.token {
