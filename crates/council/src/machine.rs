@@ -79,6 +79,8 @@ pub enum Effect {
 pub struct Around {
     /// The slot it is for.
     pub slot: Slot,
+    /// The last slot its author had applied when it was submitted.
+    pub born: Slot,
     /// The last slot after which everybody took a snapshot.
     pub compacted: Slot,
 }

@@ -100,7 +100,7 @@ impl<M: Machine> Decided<M> {
 
     /// What an operation in the next slot finds.
     pub fn around(&self) -> Around {
-        Around { slot: self.applied.next(), compacted: self.compacted }
+        Around { slot: self.applied.next(), born: self.applied, compacted: self.compacted }
     }
 
     /// Whether an operation can be carried out in the next slot, tried on this machine.
@@ -110,7 +110,7 @@ impl<M: Machine> Decided<M> {
         operation: &Operation,
         verifier: &dyn Verifier,
     ) -> Result<Effect, Invalid> {
-        let around = self.around();
+        let around = Around { born: operation.born, ..self.around() };
         if let Some(ended) = self.fates.get(&operation.id) {
             return Err(Invalid(match ended {
                 Ended::Applied(slot) => format!("it was carried out in slot {slot} already"),

@@ -51,7 +51,7 @@ impl<M: Machine> Device<M> {
         configuration: Configuration,
         out: &mut Out<'_, M::Wish>,
     ) -> Preparing<Value> {
-        let attempt = self.used.highest(slot).max(over) + 1;
+        let attempt = self.used.highest(slot).max(over).saturating_add(1);
         let held = Preparing::begin(slot, attempt, self.me, configuration);
         // Everything that leaves this step leaves after this record.
         let stored: Result<_, Infallible> = held.release(|attempt| {

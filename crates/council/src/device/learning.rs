@@ -1,9 +1,9 @@
 //! Learning what was decided: from votes that are told, from histories, from snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdoff_paxos::slot::{Learner, Vote};
-use holdoff_paxos::{NodeId, Slot, Tally};
+use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
 
 use super::round::Phase;
 use super::{Device, Out, Output, Record, Round};
@@ -18,7 +18,7 @@ pub(super) struct Learning {
     latest: Slot,
     poll_us: u64,
     /// Who says that what is next is only in this snapshot.
-    snapshots: BTreeMap<(Slot, Digest), Tally>,
+    snapshots: BTreeMap<(Slot, Digest), BTreeSet<NodeId>>,
     /// Whether this device put the last value together.
     was_mine: bool,
 }
@@ -28,6 +28,13 @@ const AHEAD: u64 = 128;
 const OF_EACH: usize = 4;
 /// As many snapshots are talked of at a time.
 const SNAPSHOTS: usize = 16;
+
+/// Whether so many of those who decide now have said something. Who they are may have changed since they did.
+pub(super) fn is_majority(said: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
+    let mut tally = Tally::default();
+    said.iter().for_each(|node| tally.count(*node, configuration));
+    tally.is_quorum(configuration)
+}
 
 impl Learning {
     pub(super) fn poll_us(&self) -> u64 {
@@ -161,7 +168,7 @@ impl<M: Machine> Device<M> {
         if applied > before && latest > applied {
             // There is more, and asking brings us on.
             self.fetch(out);
-        } else if latest > applied && self.round.is_resting() {
+        } else if latest > applied && self.round.is_idle() {
             // Others voted and we cannot tell for what: if it stays so, propose.
             self.wait_a_while(out);
         }
@@ -196,9 +203,11 @@ impl<M: Machine> Device<M> {
         if self.learning.snapshots.len() >= SNAPSHOTS {
             self.learning.snapshots.clear();
         }
-        let tally = self.learning.snapshots.entry((slot, digest)).or_default();
-        tally.count(from, &configuration);
-        if tally.is_quorum(&configuration) {
+        let said = self.learning.snapshots.entry((slot, digest)).or_default();
+        if configuration.contains(from) {
+            said.insert(from);
+        }
+        if is_majority(said, &configuration) {
             out.ask(from, Ask::Snapshot);
         }
     }
@@ -207,7 +216,7 @@ impl<M: Machine> Device<M> {
     pub(super) fn install(&mut self, snapshot: Snapshot, out: &mut Out<'_, M::Wish>) {
         let Some(configuration) = self.state.configuration() else { return };
         let agreed = self.learning.snapshots.get(&(snapshot.slot, snapshot.digest()));
-        let is_agreed = agreed.is_some_and(|tally| tally.is_quorum(&configuration));
+        let is_agreed = agreed.is_some_and(|said| is_majority(said, &configuration));
         if snapshot.slot <= self.state.applied() || !is_agreed {
             self.counts.forged += u64::from(!is_agreed);
             return;
@@ -216,6 +225,7 @@ impl<M: Machine> Device<M> {
         self.state = state;
         self.stored = snapshot.slot;
         self.round.at_least(snapshot.slot.next());
+        self.lose_track(out);
         out.outputs.push_back(Output::Installed(snapshot.slot));
         out.store(Record::Snapshot(snapshot));
         self.move_on(out);

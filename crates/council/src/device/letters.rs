@@ -1,9 +1,10 @@
 //! What is to be posted, until an acceptor keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdoff_paxos::{NodeId, Tally};
+use holdoff_paxos::NodeId;
 
+use super::learning::is_majority;
 use super::{Device, Letter, Out, Record};
 use crate::machine::Machine;
 use crate::{Ask, OperationId};
@@ -12,7 +13,7 @@ use crate::{Ask, OperationId};
 #[derive(Default)]
 pub(super) struct Letters {
     waiting: BTreeMap<OperationId, Letter>,
-    posted: BTreeMap<OperationId, Tally>,
+    posted: BTreeMap<OperationId, BTreeSet<NodeId>>,
     again_us: u64,
     times: u32,
 }
@@ -60,8 +61,10 @@ impl<M: Machine> Device<M> {
             return;
         }
         let posted = self.letters.posted.entry(id).or_default();
-        posted.count(from, &configuration);
-        if posted.is_quorum(&configuration) {
+        if configuration.contains(from) {
+            posted.insert(from);
+        }
+        if is_majority(posted, &configuration) {
             self.letters.forget(id);
             out.store(Record::Posted { id });
         }

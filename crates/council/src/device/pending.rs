@@ -111,6 +111,15 @@ impl<M: Machine> Device<M> {
             pending.is_some_and(|pending| self.state.machine().is_shareable(&pending.wish))
         });
         own.truncate(self.options.batch);
+        let (mut bytes, mut fitting) = (0, 0);
+        for operation in &own {
+            bytes += weight(&operation.body);
+            if bytes > BATCH_BYTES && fitting > 0 {
+                break;
+            }
+            fitting += 1;
+        }
+        own.truncate(fitting);
         for operation in &own {
             self.expose(&operation.id);
         }
@@ -167,6 +176,22 @@ impl<M: Machine> Device<M> {
         }
     }
 
+    /// So many slots were passed over that what became of some operations is forgotten: nobody can say any more.
+    /// Their letters are posted: who was added needs one, and nobody else reads it.
+    pub(super) fn lose_track(&mut self, out: &mut Out<'_, M::Wish>) {
+        let applied = self.state.applied();
+        let is_lost = |id: &OperationId, pending: &Pending<_>| {
+            let is_old = applied.0 > pending.born.0 + Operation::LIFETIME;
+            pending.exposed && is_old && self.state.fate(id).is_none()
+        };
+        let lost: Vec<_> =
+            self.pending.iter().filter(|(id, pending)| is_lost(id, pending)).map(|(id, _)| *id).collect();
+        for id in lost {
+            self.counts.unknown += 1;
+            self.end(id, Outcome::Unknown, out);
+        }
+    }
+
     /// Takes an operation back. What others may know of is only gone when a slot says so.
     pub(super) fn leave(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
@@ -198,7 +223,7 @@ impl<M: Machine> Device<M> {
     pub(super) fn end(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.announced.forget(&id);
-        if let (Outcome::Committed(_), Some(letter)) = (&outcome, pending.letter) {
+        if let (Outcome::Committed(_) | Outcome::Unknown, Some(letter)) = (&outcome, pending.letter) {
             out.store(Record::Letter { id, letter: letter.clone() });
             self.letters.keep(id, letter);
         }

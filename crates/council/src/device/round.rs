@@ -89,6 +89,11 @@ impl Round {
         matches!(self.phase, Phase::Resting)
     }
 
+    /// Whether nothing is asked and nothing waited for: at rest, or with a promise in hand and nothing to propose.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Resting | Phase::Ready(_))
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
     }

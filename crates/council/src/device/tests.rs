@@ -217,6 +217,39 @@ fn what_came_true_while_it_was_down_is_taken_back() {
 }
 
 #[test]
+fn who_has_a_promise_in_hand_and_nothing_to_propose_learns_all_the_same() {
+    let mut bench = Bench::new();
+    for number in 1..=2 {
+        bench.submit(number);
+        bench.promise(0);
+        bench.promise(1);
+        bench.accept_all();
+    }
+    // Somebody else was faster in the third slot, and only one of those who voted is left to tell.
+    let others = bench.value_of_another(9);
+    bench.history(0, 3, &others);
+    bench.wait_out();
+    assert_eq!(bench.prepared().map(Ballot::attempt), Some(2), "it proposes what it heard of, to learn it");
+}
+
+#[test]
+fn what_a_removed_member_wanted_never_happens_even_if_it_comes_back() {
+    let bench = Bench::new();
+    let other = bench.value_of_another(1).author;
+    let operation = bench.operation_of_another(5);
+    let state = bench.device.state();
+    let mut machine = state.machine().clone();
+    assert!(state.check(&mut machine.clone(), &operation, &bench.pen()).is_ok());
+    let around = crate::machine::Around { slot: Slot(4), ..state.around() };
+    let me = bench.device.key();
+    for change in [Change::Remove { key: other }, Change::Add { key: other, name: "again".to_owned() }] {
+        let body = machine.build(&change, &around).unwrap();
+        machine.apply(&me, &body, &around).unwrap();
+    }
+    assert!(state.check(&mut machine, &operation, &bench.pen()).is_err());
+}
+
+#[test]
 fn as_many_as_may_are_under_way() {
     let mut bench = Bench::new();
     for number in 0..256 {

@@ -211,8 +211,9 @@ impl Machine for Members {
     }
 
     fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid> {
-        if !self.may_propose(author) {
-            return Err(Invalid::because("its author is not a member"));
+        // Whoever was removed and added again is another member: what it wanted before never happens.
+        if self.members.get(author).is_none_or(|member| member.since > around.born) {
+            return Err(Invalid::because("its author is not a member, or was none when it was wanted"));
         }
         let change = postcard::from_bytes(body).map_err(|_| Invalid::because("it cannot be read"))?;
         self.change(author, change, around)

@@ -170,6 +170,22 @@ impl Bench {
         self.tell(acceptor, Tell::Voted { slot, vote })
     }
 
+    /// An acceptor says that this is what it has accepted.
+    pub(super) fn history(&mut self, acceptor: usize, attempt: u64, value: &Value) {
+        let slot = self.slot();
+        let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
+        self.tell(acceptor, Tell::History { votes: vec![(slot, vote)], latest: slot });
+    }
+
+    pub(super) fn pen(&self) -> Pen {
+        Pen(self.device.key())
+    }
+
+    /// What the other member wants.
+    pub(super) fn operation_of_another(&self, number: u64) -> Operation {
+        self.value_of_another(number).batch().unwrap().operations.remove(0)
+    }
+
     /// What the other member would propose for the next slot.
     pub(super) fn value_of_another(&self, number: u64) -> Value {
         let other = Pen(PublicKey::from_bytes([102; 32]));
