@@ -32,7 +32,9 @@ const SNAPSHOTS: usize = 16;
 /// Whether so many of those who decide now have said something. Who they are may have changed since they did.
 pub(super) fn is_majority(said: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
     let mut tally = Tally::default();
-    said.iter().for_each(|node| tally.count(*node, configuration));
+    for node in said {
+        tally.count(*node, configuration);
+    }
     tally.is_quorum(configuration)
 }
 
