@@ -195,9 +195,10 @@ impl Writer {
     fn step(&mut self, input: Input<Change>) {
         let now_us = self.now_us();
         let rolls = &mut self.rolls;
-        let held = self.device.step(now_us, &mut || rolls.u32(..), input);
-        let Ok(outputs) = held.release(|_| Ok::<_, Infallible>(()));
-        for output in outputs {
+        let step = self.device.step(now_us, &mut || rolls.u32(..), input);
+        let Ok(stored) = step.held.release(|_| Ok::<_, Infallible>(()));
+        self.device.stored();
+        for output in step.at_once.into_iter().chain(stored) {
             match output {
                 Output::Ask { to, ask } => {
                     let Some(link) = self.lines.get(&to).cloned() else { continue };

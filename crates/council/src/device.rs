@@ -14,12 +14,13 @@ mod options;
 mod pending;
 mod round;
 mod round_trip;
+mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use holdoff_paxos::{Held, NodeId, Slot};
+use holdoff_paxos::{NodeId, Slot};
 
 use announced::Announced;
 pub use counts::Counts;
@@ -28,14 +29,14 @@ use learning::Learning;
 use letters::Letters;
 pub use options::Options;
 use pending::Pending;
+pub use round::Reserve;
 use round::{Round, Used};
 use round_trip::RoundTrip;
+use step::Out;
+pub use step::{Roll, Step};
 
 use crate::machine::Machine;
 use crate::{Ask, Decided, OperationId, PublicKey, Signer, Snapshot, Tell, Verifier, planted};
-
-/// What a device draws chance from.
-pub type Roll<'a> = &'a mut dyn FnMut() -> u32;
 
 /// A member's device, in one council.
 pub struct Device<M: Machine> {
@@ -66,28 +67,6 @@ struct HandIn {
     to: Vec<NodeId>,
     again_us: u64,
     times: u32,
-}
-
-/// What a step has to store, and to do then.
-pub(crate) struct Out<'a, W> {
-    now_us: u64,
-    roll: Roll<'a>,
-    records: Vec<Record<W>>,
-    outputs: VecDeque<Output>,
-}
-
-impl<W> Out<'_, W> {
-    fn store(&mut self, record: Record<W>) {
-        self.records.push(record);
-    }
-
-    fn ask(&mut self, to: NodeId, ask: Ask) {
-        self.outputs.push_back(Output::Ask { to, ask });
-    }
-
-    fn end(&mut self, id: OperationId, outcome: Outcome) {
-        self.outputs.push_back(Output::Ended { id, outcome });
-    }
 }
 
 /// So often a snapshot is offered to an acceptor that does not answer.
@@ -140,8 +119,9 @@ impl<M: Machine> Device<M> {
                     self.state.apply(&value, &*self.verifier);
                 }
             }
-            Record::Attempt(_) if planted!(ForgetAttempts) => {}
+            Record::Attempt(_) | Record::Reserved(_) if planted!(ForgetAttempts) => {}
             Record::Attempt(attempt) => self.used.note(attempt),
+            Record::Reserved(reserve) => self.used.restore(reserve),
             Record::Submitted { id, wish, letter, born } => {
                 self.pending.insert(id, Pending::restored(wish, letter, born));
             }
@@ -187,14 +167,9 @@ impl<M: Machine> Device<M> {
         self.round_trip.estimate_us()
     }
 
-    /// Tells the device what happened. What comes out is stored first, all of it, and then done, in order.
-    pub fn step(
-        &mut self,
-        now_us: u64,
-        roll: Roll<'_>,
-        input: Input<M::Wish>,
-    ) -> Held<Vec<Record<M::Wish>>, Vec<Output>> {
-        let mut out = Out { now_us, roll, records: Vec::new(), outputs: VecDeque::new() };
+    /// Tells the device what happened. See [`Step`] for what to do with what comes out.
+    pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Wish>) -> Step<M::Wish> {
+        let mut out = Out::new(now_us, roll);
         if std::mem::take(&mut self.is_new) {
             // What is wanted since an earlier life may have come true, or become impossible, in the meantime.
             self.resolve(&mut out);
@@ -208,9 +183,13 @@ impl<M: Machine> Device<M> {
         }
         self.pass_time(&mut out);
         self.go_on(&mut out);
-        let Out { records, outputs, .. } = out;
-        let outputs = outputs.into();
-        if records.is_empty() { Held::free(outputs) } else { Held::behind(records, outputs) }
+        out.into_step()
+    }
+
+    /// Tells the device that everything it has given out to be stored so far is on disk.
+    pub fn stored(&mut self) {
+        self.used.are_stored();
+        self.pending.values_mut().for_each(Pending::is_on_disk);
     }
 
     /// When to say [`Input::Tick`] at the latest.
@@ -261,8 +240,9 @@ impl<M: Machine> Device<M> {
             self.hand_in = None;
             return;
         }
+        // Who keeps it forgets the slots; so this device must not forget what they have led to.
         for to in &hand_in.to {
-            out.ask(*to, Ask::Compact { snapshot: hand_in.snapshot.clone() });
+            out.ask_when_stored(*to, Ask::Compact { snapshot: hand_in.snapshot.clone() });
         }
         hand_in.times += 1;
         hand_in.again_us = out.now_us + (self.round_trip.patience_us() << hand_in.times.min(6));

@@ -18,7 +18,9 @@ mod state;
 mod value;
 mod wire;
 
-pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
+pub use device::{
+    Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Reserve, Roll, Step,
+};
 pub use holdoff_net::{PublicKey, Signature};
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};

@@ -13,6 +13,23 @@ use super::{Device, Out, Record};
 use crate::machine::Machine;
 use crate::{Ask, Batch, Operation, Refusal, Value, planted};
 
+/// When a question may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    Now,
+    /// Once everything is on disk that was to be stored so far.
+    Stored,
+}
+
+impl When {
+    fn ask<W>(self, to: NodeId, ask: Ask, out: &mut Out<'_, W>) {
+        match self {
+            Self::Now => out.ask(to, ask),
+            Self::Stored => out.ask_when_stored(to, ask),
+        }
+    }
+}
+
 impl<M: Machine> Device<M> {
     /// Begins what can be begun now.
     pub(super) fn go_on(&mut self, out: &mut Out<'_, M::Wish>) {
@@ -38,8 +55,8 @@ impl<M: Machine> Device<M> {
     fn begin(&mut self, out: &mut Out<'_, M::Wish>) {
         let Some(configuration) = self.state.configuration() else { return };
         self.counts.ballots += 1;
-        let preparing = self.prepare(self.round.slot, self.round.over, configuration, out);
-        self.ask_promises(&preparing, out);
+        let (preparing, when) = self.prepare(self.round.slot, self.round.over, configuration, out);
+        self.ask_promises(&preparing, when, out);
         self.round.phase = Phase::Preparing(preparing, self.sent(out, 1));
     }
 
@@ -50,39 +67,43 @@ impl<M: Machine> Device<M> {
         over: u64,
         configuration: Configuration,
         out: &mut Out<'_, M::Wish>,
-    ) -> Preparing<Value> {
+    ) -> (Preparing<Value>, When) {
         let attempt = self.used.highest(slot).max(over).saturating_add(1);
         let held = Preparing::begin(slot, attempt, self.me, configuration);
-        // Everything that leaves this step leaves after this record.
+        let mut when = When::Now;
         let stored: Result<_, Infallible> = held.release(|attempt| {
+            if !self.used.is_reserved(attempt) {
+                out.store(Record::Attempt(attempt));
+                when = When::Stored;
+            }
             self.used.note(attempt);
-            out.store(Record::Attempt(attempt));
             Ok(())
         });
         let Ok(preparing) = stored;
-        preparing
+        (preparing, when)
     }
 
     fn sent(&self, out: &Out<'_, M::Wish>, times: u32) -> Sent {
         Sent { at_us: out.now_us, again_us: out.now_us + self.round_trip.patience_us(), times }
     }
 
-    fn ask_promises(&mut self, preparing: &Preparing<Value>, out: &mut Out<'_, M::Wish>) {
+    fn ask_promises(&mut self, preparing: &Preparing<Value>, when: When, out: &mut Out<'_, M::Wish>) {
         let (slot, ballot) = (self.round.slot, preparing.ballot());
         let announce = self.announce();
+        let when = if self.may_be_told(&announce) { when } else { When::Stored };
         for to in preparing.silent() {
-            out.ask(to, Ask::Prepare { slot, ballot, announce: announce.clone() });
+            when.ask(to, Ask::Prepare { slot, ballot, announce: announce.clone() }, out);
         }
     }
 
-    fn ask_votes(&self, accepting: &Accepting<Value>, ahead: &Ahead, out: &mut Out<'_, M::Wish>) {
+    fn ask_votes(&self, accepting: &Accepting<Value>, ahead: &Ahead, when: When, out: &mut Out<'_, M::Wish>) {
         let (slot, ballot) = (self.round.slot, accepting.ballot());
         let next = match ahead {
             Ahead::Asked(preparing) => Some(preparing.ballot()),
             _ => None,
         };
         for to in accepting.silent() {
-            out.ask(to, Ask::Accept { slot, ballot, value: accepting.value().clone(), next });
+            when.ask(to, Ask::Accept { slot, ballot, value: accepting.value().clone(), next }, out);
         }
     }
 
@@ -100,7 +121,7 @@ impl<M: Machine> Device<M> {
                     self.counts.preempted_preparing += 1;
                     return self.wait(by, out);
                 }
-                self.ask_promises(&preparing, out);
+                self.ask_promises(&preparing, When::Stored, out);
                 self.round.phase = Phase::Preparing(preparing, self.sent(out, sent.times + 1));
             }
             Phase::Accepting(accepting, sent, ahead) => {
@@ -108,7 +129,7 @@ impl<M: Machine> Device<M> {
                     self.counts.preempted_accepting += 1;
                     return self.wait(by, out);
                 }
-                self.ask_votes(&accepting, &ahead, out);
+                self.ask_votes(&accepting, &ahead, When::Stored, out);
                 self.round.phase = Phase::Accepting(accepting, self.sent(out, sent.times + 1), ahead);
             }
             other => self.round.phase = other,
@@ -142,7 +163,9 @@ impl<M: Machine> Device<M> {
                 match preparing.answer(from, reply) {
                     Prepared::Waiting(preparing) => self.round.phase = Phase::Preparing(preparing, sent),
                     Prepared::Free(free) => self.propose(free, out),
-                    Prepared::Bound(accepting) => self.have_accepted(accepting, Ahead::No, out),
+                    Prepared::Bound(accepting) => {
+                        self.have_accepted(accepting, Ahead::No, When::Now, out);
+                    }
                     Prepared::Preempted(by) => {
                         self.counts.preempted_preparing += 1;
                         self.wait(by, out);
@@ -164,11 +187,12 @@ impl<M: Machine> Device<M> {
         for operation in &operations {
             self.expose(&operation.id);
         }
-        let ahead = self.look_ahead(&operations, out);
+        let (ahead, when) = self.look_ahead(&operations, out);
+        let when = if self.may_be_told(&operations) { when } else { When::Stored };
         let nonce = u64::from((out.roll)()) << 32 | u64::from((out.roll)());
         let batch = Batch { previous: self.state.chain(), operations, withdrawn, nonce };
         match Value::sign(self.state.council(), self.round.slot, &batch, &*self.signer) {
-            Ok(value) => self.have_accepted(free.propose(value), ahead, out),
+            Ok(value) => self.have_accepted(free.propose(value), ahead, when, out),
             Err(_) => self.round.phase = Phase::Ready(free),
         }
     }
@@ -196,19 +220,25 @@ impl<M: Machine> Device<M> {
 
     /// A writer that is alone asks for the next slot, too, and so needs half of the way for the next one.
     /// Among others it does not, or its promise would stand in their way.
-    fn look_ahead(&mut self, operations: &[Operation], out: &mut Out<'_, M::Wish>) -> Ahead {
+    fn look_ahead(&mut self, operations: &[Operation], out: &mut Out<'_, M::Wish>) -> (Ahead, When) {
         let me = self.signer.public();
         let is_alone = self.learning.was_mine() && self.round.preempted == 0 && self.announced.is_empty();
         if !is_alone || operations.iter().any(|operation| operation.author != me) {
-            return Ahead::No;
+            return (Ahead::No, When::Now);
         }
-        let Some(configuration) = self.state.configuration() else { return Ahead::No };
-        let preparing = self.prepare(self.round.slot.next(), 0, configuration, out);
-        Ahead::Asked(preparing)
+        let Some(configuration) = self.state.configuration() else { return (Ahead::No, When::Now) };
+        let (preparing, when) = self.prepare(self.round.slot.next(), 0, configuration, out);
+        (Ahead::Asked(preparing), when)
     }
 
-    fn have_accepted(&mut self, accepting: Accepting<Value>, ahead: Ahead, out: &mut Out<'_, M::Wish>) {
-        self.ask_votes(&accepting, &ahead, out);
+    fn have_accepted(
+        &mut self,
+        accepting: Accepting<Value>,
+        ahead: Ahead,
+        when: When,
+        out: &mut Out<'_, M::Wish>,
+    ) {
+        self.ask_votes(&accepting, &ahead, when, out);
         self.round.phase = Phase::Accepting(accepting, self.sent(out, 1), ahead);
     }
 
@@ -269,7 +299,7 @@ impl<M: Machine> Device<M> {
         if planted!(MineByBallot) {
             let ids: Vec<_> = self.pending.keys().copied().collect();
             for id in ids {
-                self.end(id, super::Outcome::Committed(slot), out);
+                self.end_as_decided(id, super::Outcome::Committed(slot), out);
             }
         }
         for to in before.iter().flat_map(Configuration::acceptors) {

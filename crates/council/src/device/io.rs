@@ -5,6 +5,7 @@ use holdoff_paxos::slot::Attempt;
 use holdoff_paxos::{NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
+use super::Reserve;
 use crate::machine::Invalid;
 use crate::{Applied, Ask, OperationId, PublicKey, Snapshot, Tell, Value};
 
@@ -118,6 +119,8 @@ pub enum Record<W> {
     },
     /// A ballot is used, and must not be again.
     Attempt(Attempt),
+    /// These may be used from now on, and must not be by a later life.
+    Reserved(Reserve),
     /// What a slot has decided.
     Applied {
         /// The slot.

@@ -126,9 +126,9 @@ impl<M: Machine> Device<M> {
         self.learning.was_mine = value.author == self.signer.public();
         self.counts.slots += 1;
         self.counts.own_slots += u64::from(self.learning.was_mine);
-        out.store(Record::Applied { slot, value });
+        out.store_later(Record::Applied { slot, value });
         let compacts = applied.compacts;
-        out.outputs.push_back(Output::Applied(applied));
+        out.tell(Output::Applied(applied));
         if compacts || slot.0 - self.stored.0 >= self.options.store_every {
             self.store_state(compacts && self.learning.was_mine, out);
         }
@@ -142,7 +142,7 @@ impl<M: Machine> Device<M> {
         if hand_in {
             self.hand_in = Some(self.handing_in(snapshot.clone()));
         }
-        out.store(Record::Snapshot(snapshot));
+        out.store_later(Record::Snapshot(snapshot));
     }
 
     /// The state has changed: what does that mean for what is wanted?
@@ -228,8 +228,8 @@ impl<M: Machine> Device<M> {
         self.stored = snapshot.slot;
         self.round.at_least(snapshot.slot.next());
         self.lose_track(out);
-        out.outputs.push_back(Output::Installed(snapshot.slot));
-        out.store(Record::Snapshot(snapshot));
+        out.tell(Output::Installed(snapshot.slot));
+        out.store_later(Record::Snapshot(snapshot));
         self.move_on(out);
         self.fetch(out);
         self.learn(out);

@@ -66,7 +66,7 @@ impl<M: Machine> Device<M> {
         }
         if is_majority(posted, &configuration) {
             self.letters.forget(id);
-            out.store(Record::Posted { id });
+            out.store_later(Record::Posted { id });
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Pending<W> {
     pub(super) wish: W,
     letter: Option<Letter>,
     born: Slot,
+    /// Whether it is on disk.
+    is_stored: bool,
     /// When whoever wants it stops waiting; `None` if nobody does any more.
     deadline_us: Option<u64>,
     /// Whether others may know of it: then it may be decided without us.
@@ -26,7 +28,17 @@ pub(super) struct Pending<W> {
 impl<W> Pending<W> {
     /// Of an earlier life, in which it may have been told to anybody.
     pub(super) fn restored(wish: W, letter: Option<Letter>, born: Slot) -> Self {
-        Self { wish, letter, born, deadline_us: None, exposed: true, leaving: None, built: None }
+        let (exposed, is_stored) = (true, true);
+        Self { wish, letter, born, is_stored, deadline_us: None, exposed, leaving: None, built: None }
+    }
+
+    pub(super) fn is_on_disk(&mut self) {
+        self.is_stored = true;
+    }
+
+    /// Whether others may hear of it. A letter must not be forgotten when others have the operation decided.
+    fn may_be_told(&self) -> bool {
+        self.is_stored || self.letter.is_none()
     }
 
     pub(super) fn wakes_at_us(&self) -> Option<u64> {
@@ -64,8 +76,12 @@ impl<M: Machine> Device<M> {
         }
         let born = self.state.applied();
         out.store(Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born });
+        if let Some(reserve) = self.used.reserve(born) {
+            out.store(Record::Reserved(reserve));
+        }
         let fresh = Pending {
             deadline_us: Some(deadline_us),
+            is_stored: false,
             exposed: false,
             ..Pending::restored(wish, letter, born)
         };
@@ -143,11 +159,11 @@ impl<M: Machine> Device<M> {
         let ids: Vec<_> = self.pending.keys().copied().collect();
         for id in ids {
             match self.state.fate(&id) {
-                Some(Ended::Applied(slot)) => self.end(id, Outcome::Committed(slot), out),
+                Some(Ended::Applied(slot)) => self.end_as_decided(id, Outcome::Committed(slot), out),
                 Some(Ended::Withdrawn(_)) => {
                     let leaving = self.pending.get(&id).and_then(|pending| pending.leaving.clone());
                     let lost = Outcome::NotCommitted(NotCommitted::Deadline);
-                    self.end(id, leaving.unwrap_or(lost), out);
+                    self.end_as_decided(id, leaving.unwrap_or(lost), out);
                 }
                 None => self.revalidate(id, out),
             }
@@ -157,6 +173,10 @@ impl<M: Machine> Device<M> {
     fn revalidate(&mut self, id: OperationId, out: &mut Out<'_, M::Wish>) {
         let around = self.state.around();
         let Some(pending) = self.pending.get(&id) else { return };
+        if self.state.applied() < pending.born {
+            // An earlier life knew more than was stored. What it wanted is to be seen in the light of that.
+            return;
+        }
         let is_member = self.state.machine().may_propose(&self.signer.public());
         if !is_member {
             // Nor can it be carried out for us by others.
@@ -188,7 +208,7 @@ impl<M: Machine> Device<M> {
             self.pending.iter().filter(|(id, pending)| is_lost(id, pending)).map(|(id, _)| *id).collect();
         for id in lost {
             self.counts.unknown += 1;
-            self.end(id, Outcome::Unknown, out);
+            self.end_as_decided(id, Outcome::Unknown, out);
         }
     }
 
@@ -220,15 +240,31 @@ impl<M: Machine> Device<M> {
         }
     }
 
+    /// An operation is given up here: if this were forgotten, it would be taken up again.
     pub(super) fn end(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
+        if self.pending.remove(&id).is_some() {
+            self.announced.forget(&id);
+            out.store(Record::Ended { id });
+            out.end_when_stored(id, outcome);
+        }
+    }
+
+    /// What became of an operation is for everybody to see: if this is forgotten, it is seen again.
+    pub(super) fn end_as_decided(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.announced.forget(&id);
         if let (Outcome::Committed(_) | Outcome::Unknown, Some(letter)) = (&outcome, pending.letter) {
-            out.store(Record::Letter { id, letter: letter.clone() });
+            out.store_later(Record::Letter { id, letter: letter.clone() });
             self.letters.keep(id, letter);
         }
-        out.store(Record::Ended { id });
+        out.store_later(Record::Ended { id });
         out.end(id, outcome);
+    }
+
+    /// Whether others may hear of all these now. What must be stored before is being stored.
+    pub(super) fn may_be_told(&self, operations: &[Operation]) -> bool {
+        let own = operations.iter().filter_map(|operation| self.pending.get(&operation.id));
+        own.into_iter().all(Pending::may_be_told)
     }
 
     /// One of the known defects: what belongs to a value is gone when its attempt is.

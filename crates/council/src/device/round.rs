@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::{Accepting, Attempt, Free, Preparing};
+use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
@@ -53,23 +54,84 @@ pub(super) struct Sent {
     pub(super) times: u32,
 }
 
-/// The highest attempts that were stored, by slot: none of them may be used again.
+/// The highest attempts that may have been used, by slot: none of them may be used again.
+///
+/// An attempt counts only when it is on disk. So that attempts need not wait for that, some of many slots are stored ahead;
+/// a later life leaves them out, used or not.
 #[derive(Debug, Default)]
-pub(super) struct Used(BTreeMap<Slot, u64>);
+pub(super) struct Used {
+    highest: BTreeMap<Slot, u64>,
+    /// What an earlier life may have used.
+    spent: Reserve,
+    /// What this one may use.
+    reserved: Reserve,
+    /// And may once it is on disk.
+    asked: Reserve,
+}
+
+/// The attempts up to a number, at all slots up to one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Reserve {
+    /// The last of the slots.
+    pub through: Slot,
+    /// The last of the attempts at each of them.
+    pub attempt: u64,
+}
+
+impl Reserve {
+    /// So much is reserved at a time.
+    const SLOTS: u64 = 256;
+    const ATTEMPTS: u64 = 4;
+
+    fn covers(self, attempt: Attempt) -> bool {
+        attempt.attempt <= self.highest(attempt.slot)
+    }
+
+    fn highest(self, slot: Slot) -> u64 {
+        if slot <= self.through { self.attempt } else { 0 }
+    }
+}
 
 impl Used {
+    /// An earlier life has reserved these.
+    pub(super) fn restore(&mut self, reserve: Reserve) {
+        (self.spent, self.reserved, self.asked) = (reserve, reserve, reserve);
+    }
+
     pub(super) fn note(&mut self, attempt: Attempt) {
-        let highest = self.0.entry(attempt.slot).or_default();
+        let highest = self.highest.entry(attempt.slot).or_default();
         *highest = attempt.attempt.max(*highest);
     }
 
     pub(super) fn highest(&self, slot: Slot) -> u64 {
-        self.0.get(&slot).copied().unwrap_or(0)
+        self.highest.get(&slot).copied().unwrap_or(0).max(self.spent.highest(slot))
+    }
+
+    /// Whether this attempt is on disk already, and of this life.
+    pub(super) fn is_reserved(&self, attempt: Attempt) -> bool {
+        self.reserved.covers(attempt) && !self.spent.covers(attempt)
+    }
+
+    /// What to reserve, if it is time to do so again.
+    pub(super) fn reserve(&mut self, applied: Slot) -> Option<Reserve> {
+        let of_this_life = self.asked.attempt > self.spent.highest(applied.next());
+        if of_this_life && self.asked.through.0 >= applied.0 + Reserve::SLOTS / 2 {
+            return None;
+        }
+        let through = Slot(applied.0.saturating_add(Reserve::SLOTS)).max(self.asked.through);
+        let attempt = self.spent.highest(applied.next()).saturating_add(Reserve::ATTEMPTS);
+        self.asked = Reserve { through, attempt: attempt.max(self.asked.attempt) };
+        Some(self.asked)
+    }
+
+    /// Everything that was to be stored is.
+    pub(super) fn are_stored(&mut self) {
+        self.reserved = self.asked;
     }
 
     /// Forgets slots that are decided.
     pub(super) fn tidy(&mut self, next: Slot) {
-        self.0 = self.0.split_off(&next);
+        self.highest = self.highest.split_off(&next);
     }
 }
 

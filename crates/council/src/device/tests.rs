@@ -1,6 +1,7 @@
 //! One device, told by hand what acceptors say.
 
 mod bench;
+mod disk;
 
 use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;
@@ -11,15 +12,6 @@ use crate::machine::Change;
 use crate::{Refusal, Slot};
 
 const MS: u64 = 1_000;
-
-#[test]
-fn a_ballot_is_on_disk_before_anybody_hears_of_it() {
-    let mut bench = Bench::new();
-    let held = bench.held(Input::Submit { id: id(1), wish: add(1), letter: None, deadline_us: u64::MAX });
-    let records = held.record().expect("something to store").clone();
-    assert!(matches!(records.as_slice(), [Record::Submitted { .. }, Record::Attempt(_)]), "{records:?}");
-    assert_eq!(held.release(|_| Err::<(), _>("disk full")), Err("disk full"), "nothing is asked then");
-}
 
 #[test]
 fn the_next_attempt_jumps_over_the_one_in_the_way() {

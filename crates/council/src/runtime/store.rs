@@ -4,7 +4,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `numbers` | `format`, `life` | a number |
+//! | `numbers` | `format`, `life`; `reserved slot`, `reserved attempt` | a number; attempts that may be used |
 //! | `about` | `council`, `key` | which council, and by which of its keys the device goes |
 //! | `pending` | operation | a wish, its letter, the slot it was born after |
 //! | `attempts` | slot | the highest attempt |
@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Snapshot, Value};
+use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
@@ -33,6 +33,8 @@ const ATTEMPTS: TableDefinition<'static, u64, u64> = TableDefinition::new("attem
 const APPLIED: Slots = TableDefinition::new("applied");
 const SNAPSHOT: Rows = TableDefinition::new("snapshot");
 const LETTERS: Rows = TableDefinition::new("letters");
+
+const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
 /// The form of the tables. A release reads its own and earlier ones.
 const FORMAT: u64 = 1;
@@ -145,6 +147,12 @@ impl Store {
             let value: Value = decode(value.value())?;
             found.push(Record::Applied { slot: Slot(slot.value()), value });
         }
+        let numbers = transaction.open_table(NUMBERS).map_err(disk)?;
+        let [slot, attempt] = RESERVED;
+        let reserved = (numbers.get(slot).map_err(disk)?, numbers.get(attempt).map_err(disk)?);
+        if let (Some(slot), Some(attempt)) = reserved {
+            found.push(Record::Reserved(Reserve { through: Slot(slot.value()), attempt: attempt.value() }));
+        }
         let attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;
         for row in attempts.iter().map_err(disk)? {
             let (slot, attempt) = row.map_err(disk)?;
@@ -218,6 +226,12 @@ fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Resul
             let mut table = transaction.open_table(ATTEMPTS).map_err(disk)?;
             let before = table.get(slot.0).map_err(disk)?.map_or(0, |row| row.value());
             table.insert(slot.0, attempt.max(before)).map(drop).map_err(disk)
+        }
+        Record::Reserved(reserve) => {
+            let mut numbers = transaction.open_table(NUMBERS).map_err(disk)?;
+            let [slot, attempt] = RESERVED;
+            numbers.insert(slot, reserve.through.0).map_err(disk)?;
+            numbers.insert(attempt, reserve.attempt).map(drop).map_err(disk)
         }
         Record::Applied { slot, value } => {
             let mut attempts = transaction.open_table(ATTEMPTS).map_err(disk)?;

@@ -54,11 +54,18 @@ enum Happened<M: Machine> {
     Time,
 }
 
-type Step<M> = Held<Vec<Record<<M as Machine>::Wish>>, Vec<Output>>;
+type Unstored<M> = Held<Vec<Record<<M as Machine>::Wish>>, Vec<Output>>;
+
+/// What may wait is stored when so many steps do, or when nothing has happened for so long.
+const BACKLOG: usize = 256;
+const IDLE: Duration = Duration::from_millis(100);
 
 pub(super) struct Task<M: Machine> {
     device: Device<M>,
     store: Arc<Store>,
+    /// What is to be stored, in its order, and to be done then.
+    backlog: Vec<Unstored<M>>,
+    is_urgent: bool,
     folder: Folder,
     settings: Settings,
     common: Common,
@@ -67,6 +74,8 @@ pub(super) struct Task<M: Machine> {
     commands: mpsc::Receiver<Command<M>>,
     waiting: HashMap<OperationId, Vec<oneshot::Sender<Result<Outcome, Error>>>>,
     rotating: Option<OperationId>,
+    /// What became of the new key: to be told once the device goes by it.
+    rotated: Option<(OperationId, Outcome)>,
     readers: Readers,
     read_again: Instant,
     settling: Vec<oneshot::Sender<()>>,
@@ -111,6 +120,8 @@ where
         let mut task = Self {
             device,
             store: Arc::new(store),
+            backlog: Vec::new(),
+            is_urgent: false,
             folder,
             common,
             lines: BTreeMap::new(),
@@ -118,6 +129,7 @@ where
             commands: doors.commands,
             waiting: HashMap::new(),
             rotating: None,
+            rotated: None,
             readers: Readers::default(),
             read_again: started,
             settling: Vec::new(),
@@ -146,6 +158,9 @@ where
                 break;
             }
         }
+        if let Err(error) = self.store_backlog().await {
+            tracing::error!(%error, "what was decided last was not stored, and will be asked for again");
+        }
         let stopping = self.stopping.take();
         for reply in self.waiting.drain().flat_map(|(_, replies)| replies) {
             drop(reply.send(Err(Error::Stopped(why.clone()))));
@@ -160,6 +175,9 @@ where
         if !self.readers.is_empty() {
             wake = wake.min(self.read_again);
         }
+        if !self.backlog.is_empty() {
+            wake = wake.min(clock::now() + IDLE);
+        }
         if wake <= clock::now() {
             return Some(Happened::Time);
         }
@@ -170,39 +188,39 @@ where
         }
     }
 
-    /// Takes what has happened and whatever else has meanwhile, stores it all at once, and then does it.
+    /// Takes what has happened and whatever else has meanwhile, and stores it all at once.
     async fn turn(&mut self, first: Happened<M>) -> Result<(), Error> {
+        let is_idle = matches!(first, Happened::Time);
         let before = self.device.state().applied();
-        let mut steps = Vec::new();
-        self.take(first, &mut steps);
-        while steps.len() < BATCH && self.stopping.is_none() {
+        self.take(first)?;
+        for _ in 1..BATCH {
             let heard = self.inbox.try_recv().map(Happened::Heard);
             let Ok(more) = heard.or_else(|_| self.commands.try_recv().map(Happened::Asked)) else { break };
-            self.take(more, &mut steps);
+            self.take(more)?;
         }
-        for output in self.stored(steps).await?.into_iter().flatten() {
-            self.carry_out(output);
+        if self.is_urgent || is_idle || self.backlog.len() >= BACKLOG {
+            self.store_backlog().await?;
         }
         self.measure.counted(self.device.counts());
         if self.device.state().applied() != before {
-            self.common.applied.store(self.device.state().applied().0, Ordering::Relaxed);
-            self.view = None;
-            self.keep_lines()?;
-            self.keep_key()?;
+            self.keep_key().await?;
+        }
+        if let Some((id, outcome)) = self.rotated.take() {
+            self.answer(id, &outcome);
         }
         self.look_after_readers();
         self.look_after_the_settled();
         Ok(())
     }
 
-    fn take(&mut self, happened: Happened<M>, steps: &mut Vec<Step<M>>) {
+    fn take(&mut self, happened: Happened<M>) -> Result<(), Error> {
         match happened {
-            Happened::Time => steps.push(self.step(Input::Tick)),
+            Happened::Time => return self.step(Input::Tick),
             Happened::Heard(Heeded { from, tell, tag }) => {
                 self.readers.hear(from, tag, &tell);
-                steps.push(self.step(Input::Told { from, tell }));
+                return self.step(Input::Told { from, tell });
             }
-            Happened::Asked(Command::Submit(submission)) => steps.extend(self.submit(submission)),
+            Happened::Asked(Command::Submit(submission)) => return self.submit(submission),
             Happened::Asked(Command::State(reply)) => drop(reply.send(self.view())),
             Happened::Asked(Command::Status(reply)) => drop(reply.send(self.status())),
             Happened::Asked(Command::CatchUp(reply)) => {
@@ -212,15 +230,30 @@ where
             Happened::Asked(Command::Settle(reply)) => self.settling.push(reply),
             Happened::Asked(Command::Stop(reply)) => self.stopping = Some(reply),
         }
+        Ok(())
     }
 
-    fn step(&mut self, input: Input<M::Wish>) -> Step<M> {
+    /// Does at once what may be: the acceptors' disks are at work while this one's is.
+    fn step(&mut self, input: Input<M::Wish>) -> Result<(), Error> {
         let now_us = clock::since_us(self.started);
-        let rolls = &mut self.rolls;
-        self.device.step(now_us, &mut || rolls.u32(..), input)
+        let (rolls, before) = (&mut self.rolls, self.device.state().applied());
+        let step = self.device.step(now_us, &mut || rolls.u32(..), input);
+        if self.device.state().applied() != before {
+            self.common.applied.store(self.device.state().applied().0, Ordering::Relaxed);
+            self.view = None;
+            self.keep_lines()?;
+        }
+        for output in step.at_once {
+            self.carry_out(output);
+        }
+        self.is_urgent |= step.is_urgent;
+        if step.is_urgent || step.held.record().is_some() {
+            self.backlog.push(step.held);
+        }
+        Ok(())
     }
 
-    fn submit(&mut self, submission: Submission<M>) -> Option<Step<M>> {
+    fn submit(&mut self, submission: Submission<M>) -> Result<(), Error> {
         let Submission { id, wish, letter, deadline, rotates, reply } = submission;
         let under_way = self.device.pending().filter(|pending| *pending != id).count();
         let refused = match &self.rotating {
@@ -230,7 +263,7 @@ where
         };
         if let Some(error) = refused {
             drop(reply.send(Err(error)));
-            return None;
+            return Ok(());
         }
         if rotates {
             self.rotating = Some(id);
@@ -239,22 +272,30 @@ where
         let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
         let deadline_us = clock::since_us(self.started).saturating_add(deadline_us);
         self.measure.submitted(id);
-        Some(self.step(Input::Submit { id, wish, letter, deadline_us }))
+        self.step(Input::Submit { id, wish, letter, deadline_us })
     }
 
-    /// What may be done when all of it is stored.
-    async fn stored(&mut self, steps: Vec<Step<M>>) -> Result<Vec<Vec<Output>>, Error> {
-        if steps.iter().all(|step| step.record().is_none()) {
-            return Held::release_all(steps, |_| Ok(()));
-        }
-        let store = self.store.clone();
-        let storing = move || {
-            Held::release_all(steps, |records: Vec<Vec<Record<M::Wish>>>| {
-                store.write(records.into_iter().flatten())
-            })
+    /// Stores what is to be stored, and does what waits for that.
+    async fn store_backlog(&mut self) -> Result<(), Error> {
+        self.is_urgent = false;
+        let steps = std::mem::take(&mut self.backlog);
+        let released = if steps.iter().any(|step| step.record().is_some()) {
+            let store = self.store.clone();
+            let storing = move || {
+                Held::release_all(steps, |records: Vec<Vec<Record<M::Wish>>>| {
+                    store.write(records.into_iter().flatten())
+                })
+            };
+            let stored = tokio::task::spawn_blocking(storing).await;
+            stored.map_err(|error| Error::Stopped(error.to_string()))??
+        } else {
+            Held::release_all(steps, |_| Ok::<_, Error>(()))?
         };
-        let stored = tokio::task::spawn_blocking(storing).await;
-        stored.map_err(|error| Error::Stopped(error.to_string()))?
+        self.device.stored();
+        for output in released.into_iter().flatten() {
+            self.carry_out(output);
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -269,9 +310,9 @@ where
                 self.measure.ended(id, &outcome);
                 if self.rotating == Some(id) && outcome != Outcome::Unknown {
                     self.rotating = None;
-                }
-                for reply in self.waiting.remove(&id).into_iter().flatten() {
-                    drop(reply.send(Ok(outcome.clone())));
+                    self.rotated = Some((id, outcome));
+                } else {
+                    self.answer(id, &outcome);
                 }
             }
             Output::Applied(applied) => {
@@ -280,6 +321,12 @@ where
                 drop(self.news.send(News::Applied(Arc::new(applied))));
             }
             Output::Installed(slot) => drop(self.news.send(News::Installed(slot))),
+        }
+    }
+
+    fn answer(&mut self, id: OperationId, outcome: &Outcome) {
+        for reply in self.waiting.remove(&id).into_iter().flatten() {
+            drop(reply.send(Ok(outcome.clone())));
         }
     }
 
@@ -296,9 +343,10 @@ where
     }
 
     /// Goes on under another key, if that is the one the council knows now.
-    fn keep_key(&mut self) -> Result<(), Error> {
+    async fn keep_key(&mut self) -> Result<(), Error> {
         let old = self.device.key();
         let Some(new) = successor(&self.folder, &old, self.device.state())? else { return Ok(()) };
+        self.store_backlog().await?;
         let about = About { council: self.common.council, key: new };
         self.store.go_by(&new)?;
         let (device, key) = take_up::<M>(&self.folder, &self.store, &about, &self.settings)?;

@@ -7,7 +7,7 @@ use super::keys::key;
 use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor};
 use super::truth::{Broken, Truth};
 use crate::machine::Change;
-use crate::{Counts, Ended, Input, Letter, OperationId, Options, Slot};
+use crate::{Counts, Ended, Input, Letter, OperationId, Options, Record, Slot};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
@@ -233,10 +233,11 @@ impl City {
         let patience_us = self.chance.between(SECOND, 30 * SECOND);
         let has_letter = letter.is_some();
         let stored = self.world.act(by, |machine, disk, around| {
-            let before = disk.records.len();
             let deadline_us = around.now_us() + patience_us;
             machine.step(disk, Input::Submit { id, wish, letter, deadline_us }, around);
-            disk.records.len() > before
+            disk.records
+                .iter()
+                .any(|record| matches!(record, Record::Submitted { id: known, .. } if *known == id))
         });
         self.asked.push(Asked { id, by, letter: has_letter, stored: stored.unwrap_or(false) });
     }
@@ -346,8 +347,8 @@ impl City {
             (FIRST_DEVICE..self.world.nodes())
                 .filter_map(|node| Some((node, self.world.node(node)?.device()?)))
         };
-        if devices().count() < self.plan.devices as usize {
-            return Some(Broken::Late("a device is down".to_owned()));
+        if (0..self.world.nodes()).any(|node| self.world.node(node).is_none()) {
+            return Some(Broken::Late("somebody is down".to_owned()));
         }
         let latest = devices().map(|(_, device)| device.state().applied()).max()?;
         for (node, device) in devices() {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use holdoff_paxos::NodeId as Id;
+use holdoff_paxos::{Held, NodeId as Id};
 use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
 
 use super::keys::{Pen, key};
@@ -95,15 +95,21 @@ pub(super) struct Disk {
 
 pub(super) enum Machine {
     Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId>, store: Option<Box<Store>>, failed: bool },
-    Device { device: Box<Device<Members>>, dying: Dying },
+    Device { device: Box<Device<Members>>, dying: Dying, backlog: Vec<Unstored> },
 }
+
+/// What a device has not stored yet: it is lost in a crash.
+type Unstored = Held<Vec<Record<Change>>, Vec<Output>>;
+
+/// So many steps that may wait for the disk wait at most.
+const BACKLOG: usize = 16;
 
 /// How a device dies in its next step, if it does.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Dying {
     #[default]
     No,
-    /// Before anything of the step is stored.
+    /// When what may leave at once has left, and before anything of the step is stored.
     BeforeStoring,
     /// When it is stored, and nobody has heard of it.
     AfterStoring,
@@ -159,39 +165,49 @@ impl Machine {
     }
 
     pub(super) fn step(&mut self, disk: &mut Disk, input: Input<Change>, around: &mut Around<'_, Self>) {
-        let Self::Device { device, dying } = self else { return };
+        let Self::Device { device, dying, backlog } = self else { return };
         if *dying == Dying::Dead {
             return;
         }
         let now_us = around.now_us();
-        let held = device.step(now_us, &mut || around.chance().roll(), input);
-        let had_record = held.record().is_some();
+        let step = device.step(now_us, &mut || around.chance().roll(), input);
+        carry_out(step.at_once, disk, around);
+        let stores = step.is_urgent || backlog.len() >= BACKLOG;
+        backlog.push(step.held);
         // An instant between two steps is any instant; those within one are tried where something is stored.
-        if had_record && *dying == Dying::BeforeStoring {
+        let has_record = stores && backlog.iter().any(|held| held.record().is_some());
+        if has_record && *dying == Dying::BeforeStoring {
             *dying = Dying::Dead;
             return;
         }
-        let outputs = held.release(|records| {
-            disk.records.extend(records);
-            Ok::<_, std::convert::Infallible>(())
-        });
-        if had_record && *dying == Dying::AfterStoring {
-            *dying = Dying::Dead;
-            return;
-        }
-        let Ok(outputs) = outputs;
-        for output in outputs {
-            match output {
-                Output::Ask { to, ask } => {
-                    let known = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to));
-                    if let Some(node) = known {
-                        around.send(node, Message::Ask(to, ask));
-                    }
-                }
-                other => disk.outputs.push(other),
+        if stores {
+            let released = Held::release_all(std::mem::take(backlog), |records| {
+                disk.records.extend(records.into_iter().flatten());
+                Ok::<_, std::convert::Infallible>(())
+            });
+            device.stored();
+            if has_record && *dying == Dying::AfterStoring {
+                *dying = Dying::Dead;
+                return;
             }
+            let Ok(outputs) = released;
+            carry_out(outputs.into_iter().flatten(), disk, around);
         }
         around.remind(device.wake_at().saturating_sub(now_us).max(1), ());
+    }
+}
+
+fn carry_out(outputs: impl IntoIterator<Item = Output>, disk: &mut Disk, around: &mut Around<'_, Machine>) {
+    for output in outputs {
+        match output {
+            Output::Ask { to, ask } => {
+                let known = (0..FIRST_DEVICE).find(|node| is_acceptor(*node, to));
+                if let Some(node) = known {
+                    around.send(node, Message::Ask(to, ask));
+                }
+            }
+            other => disk.outputs.push(other),
+        }
     }
 }
 
@@ -216,7 +232,7 @@ impl Node for Machine {
             device.restore(record.clone());
         }
         around.remind(1, ());
-        Self::Device { device: Box::new(device), dying: Dying::No }
+        Self::Device { device: Box::new(device), dying: Dying::No, backlog: Vec::new() }
     }
 
     fn receive(&mut self, disk: &mut Disk, from: NodeId, message: Message, around: &mut Around<'_, Self>) {

@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
-use holdoff_paxos::{Ballot, Held, NodeId, Slot};
+use holdoff_paxos::{Ballot, NodeId, Slot};
 
-use crate::device::{Device, Input, Options, Output, Record};
+use crate::device::{Device, Input, Options, Output, Record, Step};
 use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::simulation::Pen;
 use crate::{
@@ -68,13 +68,17 @@ impl Bench {
         again
     }
 
-    pub(super) fn held(&mut self, input: Input<Change>) -> Held<Vec<Record<Change>>, Vec<Output>> {
+    /// A step that nothing of is stored yet.
+    pub(super) fn unstored(&mut self, input: Input<Change>) -> Step<Change> {
         let roll = self.roll;
         self.device.step(self.now_us, &mut || roll, input)
     }
 
     pub(super) fn step(&mut self, input: Input<Change>) -> Vec<Output> {
-        let Ok(outputs) = self.held(input).release(|_| Ok::<_, Infallible>(()));
+        let step = self.unstored(input);
+        let Ok(stored) = step.held.release(|_| Ok::<_, Infallible>(()));
+        self.device.stored();
+        let outputs: Vec<_> = step.at_once.into_iter().chain(stored).collect();
         let asked = outputs.iter().filter_map(|output| match output {
             Output::Ask { to, ask: ask @ (Ask::Prepare { .. } | Ask::Accept { .. }) } => {
                 Some((*to, ask.clone()))
@@ -163,11 +167,42 @@ impl Bench {
         outputs
     }
 
+    /// The same, and nothing is stored meanwhile.
+    pub(super) fn accept_all_unstored(&mut self) -> Vec<Step<Change>> {
+        let asked = std::mem::take(&mut self.asked);
+        let accepted = asked.into_iter().filter_map(|(from, ask)| {
+            let Ask::Accept { slot, ballot, .. } = ask else { return None };
+            let reply = AcceptReply::Accepted { ballot };
+            let tell = Tell::Accepted { slot, reply, next: None, announced: Vec::new() };
+            Some(self.unstored(Input::Told { from, tell }))
+        });
+        accepted.collect()
+    }
+
+    /// Has an operation decided in a slot of its own.
+    pub(super) fn commit(&mut self, number: u64) {
+        self.commit_change(number, add(number));
+    }
+
+    pub(super) fn commit_change(&mut self, number: u64, wish: Change) {
+        self.step(Input::Submit { id: id(number), wish, letter: None, deadline_us: u64::MAX });
+        self.promise(0);
+        self.promise(1);
+        self.accept_all();
+    }
+
     /// An acceptor says that it has accepted somebody else's value.
     pub(super) fn vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Vec<Output> {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
         self.tell(acceptor, Tell::Voted { slot, vote })
+    }
+
+    /// The same, and nothing is stored meanwhile.
+    pub(super) fn unstored_vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Step<Change> {
+        let slot = self.slot();
+        let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
+        self.unstored(Input::Told { from: self.acceptors[acceptor], tell: Tell::Voted { slot, vote } })
     }
 
     /// An acceptor says that this is what it has accepted.
