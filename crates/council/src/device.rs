@@ -173,6 +173,7 @@ impl<M: Machine> Device<M> {
         if std::mem::take(&mut self.is_new) {
             // What is wanted since an earlier life may have come true, or become impossible, in the meantime.
             self.resolve(&mut out);
+            self.reserve(&mut out);
         }
         match input {
             Input::Submit { id, wish, letter, deadline_us } => {

@@ -83,6 +83,13 @@ impl<M: Machine> Device<M> {
         (preparing, when)
     }
 
+    /// Has ballots stored ahead, so that proposing need not wait for the disk.
+    pub(super) fn reserve(&mut self, out: &mut Out<'_, M::Wish>) {
+        if let Some(reserve) = self.used.reserve(self.state.applied()) {
+            out.store(Record::Reserved(reserve));
+        }
+    }
+
     fn sent(&self, out: &Out<'_, M::Wish>, times: u32) -> Sent {
         Sent { at_us: out.now_us, again_us: out.now_us + self.round_trip.patience_us(), times }
     }

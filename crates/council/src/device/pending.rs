@@ -76,9 +76,7 @@ impl<M: Machine> Device<M> {
         }
         let born = self.state.applied();
         out.store(Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born });
-        if let Some(reserve) = self.used.reserve(born) {
-            out.store(Record::Reserved(reserve));
-        }
+        self.reserve(out);
         let fresh = Pending {
             deadline_us: Some(deadline_us),
             is_stored: false,

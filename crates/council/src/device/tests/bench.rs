@@ -35,12 +35,17 @@ pub(super) fn add(number: u64) -> Change {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let device = Self::device();
-        let acceptors = device.state().machine().acceptors().keys().copied().collect();
-        let mut bench = Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, asked: Vec::new() };
-        // The first poll.
+        let mut bench = Self::unborn();
+        // The first poll, and the first ballots are reserved.
         bench.step(Input::Tick);
         bench
+    }
+
+    /// Before its first step.
+    pub(super) fn unborn() -> Self {
+        let device = Self::device();
+        let acceptors = device.state().machine().acceptors().keys().copied().collect();
+        Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, asked: Vec::new() }
     }
 
     fn device() -> Device<Members> {
@@ -179,11 +184,7 @@ impl Bench {
         accepted.collect()
     }
 
-    /// Has an operation decided in a slot of its own.
-    pub(super) fn commit(&mut self, number: u64) {
-        self.commit_change(number, add(number));
-    }
-
+    /// Has a change decided in a slot of its own.
     pub(super) fn commit_change(&mut self, number: u64, wish: Change) {
         self.step(Input::Submit { id: id(number), wish, letter: None, deadline_us: u64::MAX });
         self.promise(0);

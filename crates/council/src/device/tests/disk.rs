@@ -24,49 +24,43 @@ fn asked(bench: &mut Bench, input: Input<Change>) -> (usize, usize) {
 
 #[test]
 fn a_ballot_is_on_disk_before_anybody_hears_of_it() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::unborn();
     let step = bench.unstored(submit(1, None));
     assert_eq!(asks(&step.at_once), 0);
     let records = step.held.record().expect("something to store").clone();
-    let kinds = records.as_slice();
-    assert!(
-        matches!(kinds, [Record::Submitted { .. }, Record::Reserved(_), Record::Attempt(_)]),
-        "{records:?}"
-    );
+    let is_attempt = |record: &Record<_>| matches!(record, Record::Attempt(_));
+    assert!(records.iter().any(is_attempt), "{records:?}");
     assert_eq!(step.held.release(|_| Err::<(), _>("disk full")), Err("disk full"), "nothing is asked then");
 }
 
 #[test]
 fn a_ballot_that_was_reserved_leaves_while_the_disk_works() {
     let mut bench = Bench::new();
-    bench.commit(1);
-    assert_eq!(asked(&mut bench, submit(2, None)), (3, 0));
+    assert_eq!(asked(&mut bench, submit(1, None)), (3, 0));
 }
 
 #[test]
 fn a_ballot_that_is_reserved_only_just_now_waits() {
-    let mut bench = Bench::new();
-    let first = bench.unstored(submit(1, None));
+    let mut bench = Bench::unborn();
+    drop(bench.unstored(submit(1, None)));
     // The disk has not come back when others are first, and the next slot is due.
     let others = bench.value_of_another(9);
     let steps = [0, 1].map(|acceptor| bench.unstored_vote(acceptor, 7, &others));
     let at_once: usize = steps.iter().map(|step| asks(&step.at_once)).sum();
     assert_eq!((bench.device.state().applied(), at_once), (Slot(1), 0));
-    drop(first);
 }
 
 #[test]
 fn an_operation_with_a_letter_is_on_disk_before_anybody_hears_of_it() {
     let mut bench = Bench::new();
-    bench.commit(1);
     let letter = Letter { to: bench.device.key(), message: "welcome".into() };
-    assert_eq!(asked(&mut bench, submit(2, Some(letter))), (0, 3));
+    assert_eq!(asked(&mut bench, submit(1, Some(letter))), (0, 3));
 }
 
 #[test]
 fn a_later_life_uses_no_ballot_that_was_reserved() {
-    let mut bench = Bench::new();
-    let step = bench.unstored(submit(1, None));
+    let mut bench = Bench::unborn();
+    let step = bench.unstored(Input::Tick);
     let records = step.held.record().cloned().unwrap_or_default();
     let reserved = records.into_iter().find(|record| matches!(record, Record::Reserved(_)));
     let Some(Record::Reserved(reserve)) = reserved else { panic!("nothing was reserved") };
