@@ -1,6 +1,6 @@
 //! Known defects, to be planted by tests: whatever looks for defects must find these.
 
-use std::cell::Cell;
+pub use holdoff_paxos::flaw::Plant;
 
 /// A defect that the first system had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,28 +21,4 @@ pub enum Flaw {
     TimeoutIsFailure,
 }
 
-thread_local! {
-    static PLANTED: Cell<Option<Flaw>> = const { Cell::new(None) };
-}
-
-impl Flaw {
-    /// Whether this defect is planted in this thread.
-    pub fn is_planted(self) -> bool {
-        PLANTED.get() == Some(self)
-    }
-
-    /// Runs something with this defect in it.
-    pub fn plant<T>(self, run: impl FnOnce() -> T) -> T {
-        let _pulled = Pulled(PLANTED.replace(Some(self)));
-        run()
-    }
-}
-
-/// Puts back what was there before, also when the run panics.
-struct Pulled(Option<Flaw>);
-
-impl Drop for Pulled {
-    fn drop(&mut self) {
-        PLANTED.set(self.0);
-    }
-}
+impl Plant for Flaw {}

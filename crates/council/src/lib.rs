@@ -22,6 +22,7 @@ pub use device::{
     Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Reserve, Roll, Step,
 };
 pub use holdoff_net::{PublicKey, Signature};
+pub(crate) use holdoff_paxos::planted;
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
 pub use key::{Ed25519, Signer, Verifier};
@@ -30,18 +31,3 @@ pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
 pub use state::{Applied, Decided, Ended};
 pub use value::{Batch, Value};
 pub use wire::{Ask, Refusal, Snapshot, Tell};
-
-/// Whether a known defect is planted: never, outside of the tests that look for it.
-#[cfg(not(any(test, feature = "flaws")))]
-macro_rules! planted {
-    ($flaw:ident) => {
-        false
-    };
-}
-#[cfg(any(test, feature = "flaws"))]
-macro_rules! planted {
-    ($flaw:ident) => {
-        $crate::flaw::Flaw::$flaw.is_planted()
-    };
-}
-pub(crate) use planted;

@@ -1,6 +1,7 @@
 //! Known defects, to be planted by tests: whatever looks for defects must find these.
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::RefCell;
 
 /// A defect that a real system had, or that the proof of this one excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,28 +27,43 @@ pub enum Flaw {
     CommitInherited,
 }
 
+impl Plant for Flaw {}
+
 thread_local! {
-    static PLANTED: Cell<Option<Flaw>> = const { Cell::new(None) };
+    static PLANTED: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-impl Flaw {
+/// What a crate's enum of defects can do; [`planted!`](crate::planted) asks it.
+pub trait Plant: Copy + PartialEq + 'static {
     /// Whether this defect is planted in this thread.
-    pub fn is_planted(self) -> bool {
-        PLANTED.get() == Some(self)
+    fn is_planted(self) -> bool {
+        PLANTED.with_borrow(|planted| {
+            planted.as_ref().is_some_and(|planted| planted.downcast_ref() == Some(&self))
+        })
     }
 
-    /// Runs something with this defect in it.
-    pub fn plant<T>(self, run: impl FnOnce() -> T) -> T {
-        let _pulled = Pulled(PLANTED.replace(Some(self)));
+    /// Runs something with this defect in it, and no other.
+    fn plant<T>(self, run: impl FnOnce() -> T) -> T {
+        let _pulled = Pulled(PLANTED.replace(Some(Box::new(self))));
         run()
     }
 }
 
+/// Runs something with this defect in it, if there is one.
+///
+/// A checker has threads of its own, which know nothing of what is planted in another.
+pub fn with<T>(flaw: Option<impl Plant>, run: impl FnOnce() -> T) -> T {
+    match flaw {
+        Some(flaw) => flaw.plant(run),
+        None => run(),
+    }
+}
+
 /// Puts back what was there before, also when the run panics.
-struct Pulled(Option<Flaw>);
+struct Pulled(Option<Box<dyn Any>>);
 
 impl Drop for Pulled {
     fn drop(&mut self) {
-        PLANTED.set(self.0);
+        PLANTED.set(self.0.take());
     }
 }

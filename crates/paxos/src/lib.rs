@@ -55,16 +55,17 @@ pub use held::Held;
 pub use id::{NodeId, Slot};
 
 /// Whether a known defect is planted: never, outside of the tests that look for it.
-#[cfg(not(any(test, feature = "flaws")))]
+///
+/// The defect is one of the enum `flaw::Flaw` of the crate that asks, which exists in its tests and with its feature
+/// `flaws`.
+#[macro_export]
+#[expect(clippy::crate_in_macro_def, reason = "the defects are those of whoever asks")]
 macro_rules! planted {
-    ($flaw:ident) => {
-        false
-    };
+    ($flaw:ident) => {{
+        #[cfg(any(test, feature = "flaws"))]
+        let is_planted = $crate::flaw::Plant::is_planted(crate::flaw::Flaw::$flaw);
+        #[cfg(not(any(test, feature = "flaws")))]
+        let is_planted = false;
+        is_planted
+    }};
 }
-#[cfg(any(test, feature = "flaws"))]
-macro_rules! planted {
-    ($flaw:ident) => {
-        $crate::flaw::Flaw::$flaw.is_planted()
-    };
-}
-pub(crate) use planted;

@@ -37,7 +37,7 @@ mod write;
 pub use problem::{Problem, Problems, nearest};
 pub use reader::{Reader, Value};
 #[cfg(feature = "schema")]
-pub use schema::schema;
+pub use schema::{schema, schema_keys};
 pub use section::Section;
 pub use toml::de::DeTable;
 

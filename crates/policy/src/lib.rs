@@ -82,10 +82,10 @@ pub use crowd::Crowd;
 pub use decide::{Decision, Refusal, SoFar};
 pub use explain::{Explanation, Total, Wait};
 pub use failure::Failure;
-#[cfg(feature = "schema")]
-pub use file::schema;
 #[cfg(feature = "std")]
 pub use file::{Problem, Problems, format_duration, nearest, parse_duration};
+#[cfg(feature = "schema")]
+pub use file::{schema, schema_keys};
 pub use glob::matches as matches_pattern;
 pub use growth::Growth;
 pub use invalid::Invalid;

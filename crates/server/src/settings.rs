@@ -213,13 +213,10 @@ mod tests {
 
     #[test]
     fn the_schema_knows_exactly_the_readers_keys() {
-        let schema = holdoff_policy::schema();
-        for (definition, mut known) in
+        for (definition, known) in
             [("ServerTable", [KEYS, &running::KEYS].concat()), ("TlsTable", TLS_KEYS.to_vec())]
         {
-            let table = schema["$defs"][definition]["properties"].as_object().unwrap();
-            known.sort_unstable();
-            assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), known, "{definition}");
+            assert_eq!(holdoff_policy::schema_keys(definition), known.into_iter().collect(), "{definition}");
         }
     }
 }

@@ -7,7 +7,7 @@ use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;
 
 use super::*;
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Plant};
 use crate::machine::Change;
 use crate::{Refusal, Slot};
 

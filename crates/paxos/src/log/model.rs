@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::flaw::Flaw;
+use crate::flaw::{self, Flaw};
 use state::{Action, Past, State};
 
 /// How much may happen.
@@ -28,15 +28,6 @@ struct Bounds {
     flaw: Option<Flaw>,
 }
 
-impl Bounds {
-    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
-        match self.flaw {
-            Some(flaw) => flaw.plant(run),
-            None => run(),
-        }
-    }
-}
-
 impl Model for Bounds {
     type State = State;
     type Action = Action;
@@ -51,7 +42,7 @@ impl Model for Bounds {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = last.clone();
-        self.within(|| next.happen(action));
+        flaw::with(self.flaw, || next.happen(action));
         next.clear();
         (next != *last).then_some(next)
     }

@@ -12,7 +12,7 @@ mod truth;
 use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Chance, Faults, Incident, Latency, Link, World};
 
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Plant};
 use machine::Machine;
 use truth::{Ran, Truth};
 

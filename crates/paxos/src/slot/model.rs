@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::flaw::Flaw;
+use crate::flaw::{self, Flaw};
 use state::{Action, State};
 
 /// How much may happen.
@@ -43,14 +43,6 @@ impl Bounds {
     fn clears(&self) -> bool {
         self.flaw != Some(Flaw::ReuseBallot)
     }
-
-    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
-        // The checker has threads of its own, which know nothing of what is planted in this one.
-        match self.flaw {
-            Some(flaw) => flaw.plant(run),
-            None => run(),
-        }
-    }
 }
 
 impl Model for Bounds {
@@ -62,11 +54,11 @@ impl Model for Bounds {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        self.within(|| state.actions(self, actions));
+        flaw::with(self.flaw, || state.actions(self, actions));
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let next = self.within(|| {
+        let next = flaw::with(self.flaw, || {
             let mut next = last.clone();
             next.happen(action);
             if self.clears() {

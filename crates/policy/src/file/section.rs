@@ -1,6 +1,7 @@
 //! One table of the file, and its values by key.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -100,6 +101,19 @@ impl<'a, 'd> Section<'a, 'd> {
         let Some((value, what)) = self.get(key) else { return };
         let Some(found) = reader.number(value, &what) else { return };
         put(reader, (value, &what), found, &range, f64::to_string, into);
+    }
+
+    /// An address and a port.
+    pub fn address(&self, reader: &mut Reader<'_>, key: &str, example: &str, into: &mut SocketAddr) {
+        let Some((value, what)) = self.get(key) else { return };
+        let expected = format!("an address and a port in quotes, such as \"{example}\"");
+        let Some(text) = reader.string(value, &what, &expected) else { return };
+        match text.parse() {
+            Ok(address) => *into = address,
+            Err(_) => {
+                reader.problem(value.span(), format!("{what} \"{text}\" is no address")).expected(expected);
+            }
+        }
     }
 
     /// A text that is not empty.

@@ -86,19 +86,7 @@ impl Default for Running {
 
 pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Running {
     let mut running = Running::default();
-    if let Some((value, what)) = section.get("listen") {
-        let expected = "an address and a port in quotes, such as \"127.0.0.1:7070\"";
-        if let Some(text) = reader.string(value, &what, expected) {
-            match text.parse() {
-                Ok(address) => running.listen = address,
-                Err(_) => drop(
-                    reader
-                        .problem(value.span(), format!("{what} \"{text}\" is no address"))
-                        .expected(expected),
-                ),
-            }
-        }
-    }
+    section.address(reader, "listen", "127.0.0.1:7070", &mut running.listen);
     if let Some((value, _)) = section.get("store") {
         // It may hold a password.
         reader.conceal(value.span());

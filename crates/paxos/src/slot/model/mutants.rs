@@ -3,7 +3,7 @@
 use super::super::{Prepared, Preparing, PromiseReply};
 use super::people::SLOT;
 use super::{Bounds, explore};
-use crate::flaw::Flaw;
+use crate::flaw::{Flaw, Plant};
 use crate::{Ballot, Configuration, NodeId};
 
 /// Less than the whole is enough for each defect.
