@@ -21,7 +21,7 @@ mod wire;
 pub use device::{Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Roll};
 pub use holdoff_net::{PublicKey, Signature};
 pub use holdoff_paxos::{NodeId, Slot};
-pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
+pub use id::{BadId, CouncilId, Digest, Mark, OperationId, node_id};
 pub use key::{Ed25519, Signer, Verifier};
 pub use operation::Operation;
 pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
