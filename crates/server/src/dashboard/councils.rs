@@ -154,11 +154,12 @@ fn lately(lately: &holdoff_council::acceptor::Lately) -> Vec<(&'static str, Stri
         let tenths = (u128::from(part) * 10 + u128::from(whole) / 2) / u128::from(whole.max(1));
         format!("{}.{}", words::number(u64::try_from(tenths / 10).unwrap_or(u64::MAX)), tenths % 10)
     };
+    let mean = if lately.batches == 0 { "–".to_owned() } else { tenths(lately.questions, lately.batches) };
     let took = |time: Option<Duration>| time.map_or_else(|| "–".to_owned(), words::fine);
     vec![
         ("questions each second", tenths(lately.questions.saturating_mul(1_000_000), micros)),
-        ("answered together", tenths(lately.questions, lately.batches)),
-        ("at most", words::number(lately.largest_batch)),
+        ("answered at once, on average", mean),
+        ("answered at once, at most", words::number(lately.largest_batch)),
         ("times written", words::number(lately.commits)),
         ("half on disk within", took(lately.commit_p50)),
         ("99 of 100 within", took(lately.commit_p99)),
