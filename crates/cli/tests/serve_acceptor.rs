@@ -124,7 +124,8 @@ async fn fill(acceptor: &str) {
         let value = Value::sign(COUNCIL, slot, &batch, &key).unwrap();
         let ballot = Ballot::new(slot, 1, node_id(&key.public(), 1));
         let ask = Ask::Accept { slot, ballot, value, next: None };
-        if link.ask::<_, Reply>(&Request::Ask { life: 1, council: COUNCIL, ask }).await.is_err() {
+        let reply: Result<Reply, _> = link.ask(&Request::Ask { life: 1, council: COUNCIL, ask }).await;
+        if reply.is_err() {
             return;
         }
     }

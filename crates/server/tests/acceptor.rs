@@ -7,6 +7,7 @@ mod bed;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bed::{Daemon, answer, options};
 use holdoff_council::acceptor::{ROLE, Reply, Request};
@@ -14,6 +15,9 @@ use holdoff_council::{Ask, CouncilId, OperationId};
 use holdoff_net::{Key, Link, LinkOptions, Remote};
 use holdoff_server::Place;
 use serde_json::{Value, json};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn start(folder: &tempfile::TempDir) -> Daemon {
     let mut options = options(Place::directory(folder.path()));
@@ -99,6 +103,25 @@ async fn what_it_is_and_what_it_keeps_is_told_by_marks() {
     }
     drop(link);
     daemon.server.shutdown().await;
+}
+
+/// Pages look again when they hear of it.
+#[tokio::test]
+async fn whoever_listens_is_told_that_it_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder).await;
+    let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
+    let mut heard = daemon.get("/v1/events").await;
+    let mut text = String::new();
+    let mut until = async |what: &str| {
+        while !text.contains(what) {
+            let chunk = tokio::time::timeout(PATIENCE, heard.chunk()).await.unwrap().unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    };
+    until("event: ready").await;
+    let _link = post(&name, &[(1, 2)]).await;
+    until("event: acceptor\ndata: [{\"questions\":2,\"connections\":1,\"stopped\":false}]\n").await;
 }
 
 /// Every metric that there is has a help text, and promtool has no complaint of those of links and acceptors.
