@@ -4,7 +4,9 @@
 //! store.rs     what is on disk             disk.rs      a disk that forgets, for simulations
 //! writer.rs    one commit for many asks    seats.rs     the councils in use
 //! watchers.rs  who is told                 limits.rs    how much of all that
+//! index.rs     how much of which council   figures.rs   what was counted
 //! service.rs   the same over the network   protocol.rs  what is said there
+//! lookout.rs   all that, for people
 //! settings.rs  the file's `[acceptor]`     allowed.rs   who may ask
 //! ```
 //!
@@ -13,7 +15,10 @@
 mod allowed;
 #[cfg(any(test, feature = "flaws"))]
 pub mod disk;
+mod figures;
+mod index;
 mod limits;
+mod lookout;
 mod protocol;
 mod seats;
 mod service;
@@ -23,7 +28,10 @@ mod watchers;
 mod writer;
 
 pub use allowed::{Allowed, BadList};
+pub use figures::{Figures, Lately};
+pub use index::{BadPlace, Councils, Kept, Line, Place, Sort, Wish};
 pub use limits::Limits;
+pub use lookout::{Connected, Lookout};
 pub use protocol::{Push, ROLE, Reply, Request};
 pub use service::{AcceptorService, StartError};
 pub use settings::Settings;

@@ -11,6 +11,22 @@ use crate::PublicKey;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CouncilId(pub [u8; 16]);
 
+/// By which people tell one council from another. Nobody learns an id from it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark([u8; 6]);
+
+impl CouncilId {
+    /// By which people tell it from others.
+    pub fn mark(&self) -> Mark {
+        let Digest(digest) = Digest::of(&[b"holdoff council mark", &self.0]);
+        let mut mark = [0; 6];
+        for (to, from) in mark.iter_mut().zip(digest) {
+            *to = from;
+        }
+        Mark(mark)
+    }
+}
+
 /// Which operation, for ever: however often it is sent, it is applied at most once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OperationId(pub [u8; 16]);
@@ -67,7 +83,7 @@ macro_rules! in_hex {
         }
     )*};
 }
-in_hex!(CouncilId, OperationId, Digest);
+in_hex!(CouncilId, OperationId, Digest, Mark);
 
 /// Why a text is not an id.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -100,6 +116,16 @@ mod tests {
         for wrong in ["", "00", "zz23456789abcdef0123456789abcdef", "+123456789abcdef0123456789abcdeé"] {
             assert!(wrong.parse::<CouncilId>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_mark_tells_councils_apart_and_has_nothing_of_their_ids() {
+        let [one, other] = [CouncilId([1; 16]), CouncilId([2; 16])];
+        assert_eq!(one.mark(), one.mark());
+        assert_ne!(one.mark(), other.mark());
+        let mark = one.mark().to_string();
+        assert_eq!((mark.len(), mark.parse()), (12, Ok(one.mark())));
+        assert!(!one.to_string().contains(&mark));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use device::{
 pub use holdoff_net::{PublicKey, Signature};
 pub(crate) use holdoff_paxos::planted;
 pub use holdoff_paxos::{NodeId, Slot};
-pub use id::{BadId, CouncilId, Digest, OperationId, node_id};
+pub use id::{BadId, CouncilId, Digest, Mark, OperationId, node_id};
 pub use key::{Ed25519, Signer, Verifier};
 pub use operation::Operation;
 pub use seat::{Answer, Asker, Quota, Seat, Stored, To};

@@ -150,6 +150,11 @@ impl Seat {
         self.bytes + announced + many * EACH
     }
 
+    /// How many letters are kept.
+    pub fn letters(&self) -> usize {
+        self.letters.len()
+    }
+
     /// How many slots are kept.
     pub fn slots(&self) -> usize {
         self.slots.len()

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdoff_council::acceptor::{AcceptorService, Allowed, Push, ROLE, Reply, Request, Settings, StartError};
+use holdoff_council::acceptor::{
+    AcceptorService, Allowed, Lookout, Push, ROLE, Reply, Request, Settings, Sort, StartError, Wish,
+};
 use holdoff_council::{
     Ask, Batch, CouncilId, Digest, NodeId, OperationId, Refusal, Slot, Tell, Value, node_id,
 };
@@ -180,4 +182,56 @@ async fn a_vote_costs_little_more_than_its_commit() {
     took.sort_unstable();
     println!("a vote over loopback, on disk: median {:?}, 99 % {:?}", took[100], took[198]);
     assert!(took[100] < Duration::from_millis(500), "{:?}", took[100]);
+}
+
+/// The councils that are shown first.
+const FIRST: Wish = Wish { sort: Sort::Asked, after: None, limit: 10 };
+
+#[tokio::test]
+async fn what_people_see_of_it_is_what_it_does_and_costs_no_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let acceptor = AcceptorService::start(directory.path(), &settings()).await.unwrap();
+    let lookout: Lookout = acceptor.lookout();
+    assert_eq!((lookout.node(), lookout.address()), (acceptor.node(), acceptor.address()));
+    assert_eq!(lookout.councils(FIRST).await.unwrap().count, 0);
+
+    let device = Device::new(1, &acceptor);
+    assert_eq!(votes(&device).await, 0);
+    assert_eq!(lookout.councils(FIRST).await.unwrap().count, 0, "who only reads leaves nothing behind");
+    for slot in [1, 2, 3] {
+        assert!(is_promised(&device.told(device.prepare(slot, 1)).await));
+        assert!(is_accepted(&device.told(device.accept(slot, 1)).await));
+    }
+    let letter =
+        Ask::Post { id: OperationId([1; 16]), to: device.key.public(), message: Bytes::from("hello") };
+    device.told(letter).await;
+    let foreign =
+        Ask::Prepare { slot: Slot(9), ballot: Ballot::new(Slot(9), 1, NodeId(7)), announce: vec![] };
+    assert!(matches!(device.told(foreign).await, Tell::Refused { .. }));
+
+    let shown = lookout.councils(FIRST).await.unwrap();
+    let (line, kept) = (shown.lines[0], shown.lines[0].kept.unwrap());
+    assert_eq!((shown.count, shown.lines.len(), line.mark), (1, 1, COUNCIL.mark()));
+    assert_eq!((kept.latest, kept.floor, kept.slots, kept.letters), (Slot(3), Slot(0), 3, 1));
+    assert!(kept.bytes > 5 && line.asked.is_some(), "{line:?}");
+    let figures = lookout.figures();
+    assert_eq!(
+        (figures.asked["prepare"], figures.asked["accept"], figures.refused["foreign_ballot"]),
+        (4, 3, 1)
+    );
+    assert_eq!((figures.questions(), figures.lately.questions, figures.lately.commits), (9, 9, 7));
+    assert!(figures.lately.commit_p99 >= figures.lately.commit_p50 && figures.lately.commit_p50.is_some());
+    let [connected] = lookout.connected().try_into().unwrap();
+    assert_eq!((connected.key, connected.from.len()), (device.key.public(), 1));
+
+    // Whoever keeps the lookout does not keep it running, and another life of the process reads no council to show it.
+    acceptor.stop(GRACE).await;
+    assert!(lookout.councils(FIRST).await.is_err());
+    let acceptor = AcceptorService::start(directory.path(), &settings()).await.unwrap();
+    let shown = acceptor.lookout().councils(FIRST).await.unwrap();
+    assert_eq!((shown.count, shown.lines[0].mark, shown.lines[0].kept), (1, COUNCIL.mark(), None));
+    let device = Device::new(1, &acceptor);
+    assert_eq!(votes(&device).await, 3);
+    assert_eq!(acceptor.lookout().councils(FIRST).await.unwrap().lines[0].kept, Some(kept));
+    acceptor.stop(GRACE).await;
 }

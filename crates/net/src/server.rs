@@ -121,6 +121,12 @@ impl Server {
         self.guests.all()
     }
 
+    /// Tells who is connected, as [`peers`](Self::peers) does. Whoever keeps this does not keep it running.
+    pub fn crowd(&self) -> impl Fn() -> Vec<Peer> + Clone + Send + Sync + 'static + use<> {
+        let guests = self.guests.clone();
+        move || guests.all()
+    }
+
     /// Cuts off everybody who is no longer allowed, rather than at the next thing they send or are sent.
     pub fn review(&self) {
         for peer in self.peers().iter().filter(|peer| !peer.is_allowed()) {

@@ -113,8 +113,9 @@
   const listen = () => {
     if (source || document.hidden) return;
     source = new EventSource(`${base}/live`);
-    const told = () => {
-      changed = true;
+    // An acceptor is asked all the time, and stands on one page.
+    const told = (event) => {
+      if (event.data !== "acceptor" || document.getElementById("acceptor")) changed = true;
     };
     source.addEventListener("changed", told);
     source.addEventListener("reset", told);

@@ -1,5 +1,6 @@
 //! What is answered where.
 
+mod acceptor;
 mod audit;
 mod body;
 mod forms;
@@ -49,6 +50,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(queues::routes())
         .merge(locks::routes())
         .routes(routes!(signals::signal))
+        .merge(acceptor::routes())
         .merge(policies::routes())
         .routes(routes!(lab::run))
         .routes(routes!(events::listen))

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use holdoff_council::acceptor::Lookout;
 use holdoff_lock::Locks;
 use holdoff_work::{Broken, Work};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::acceptor::Acceptor;
 use crate::events::Events;
 use crate::gateway::Gateway;
 use crate::keep::Keep;
@@ -38,8 +40,8 @@ pub(crate) struct App {
     pub(crate) base: Arc<str>,
     /// Whether connections are encrypted.
     pub(crate) is_private: bool,
-    /// Why the acceptor has stopped, if there is one and it has.
-    pub(crate) why_stopped: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The acceptor of councils in this daemon, if there is one.
+    pub(crate) acceptor: Option<Arc<Acceptor>>,
     /// Cancelled when the daemon is on its way out.
     pub(crate) retiring: CancellationToken,
 }
@@ -67,7 +69,7 @@ impl App {
             broken,
             base: "".into(),
             is_private: false,
-            why_stopped: Arc::new(|| None),
+            acceptor: None,
             stopping,
             retiring: CancellationToken::new(),
         }
@@ -78,15 +80,9 @@ impl App {
         Self { base: prefix.into(), is_private, ..self }
     }
 
-    /// With an acceptor beside it that tells why it has stopped, if it has.
-    pub(crate) fn beside(
-        self,
-        why_stopped: Option<impl Fn() -> Option<String> + Send + Sync + 'static>,
-    ) -> Self {
-        match why_stopped {
-            Some(why_stopped) => Self { why_stopped: Arc::new(why_stopped), ..self },
-            None => self,
-        }
+    /// With this acceptor beside it, if there is one.
+    pub(crate) fn beside(self, acceptor: Option<Lookout>) -> Self {
+        Self { acceptor: acceptor.map(Acceptor::new).map(Arc::new), ..self }
     }
 
     /// The most bytes a body may have.

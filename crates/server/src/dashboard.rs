@@ -10,6 +10,7 @@ mod audit;
 mod bars;
 mod chrome;
 mod conflicts;
+mod councils;
 mod dress;
 mod graph;
 mod json;
@@ -61,6 +62,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(signals::signals))
         .routes(routes!(locks::locks))
         .routes(routes!(locks::release))
+        .routes(routes!(councils::councils))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::version, policies::restore))
         .routes(routes!(whatif::policy, whatif::publish))

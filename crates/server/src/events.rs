@@ -118,7 +118,7 @@ impl Events {
     }
 }
 
-/// What changes, as server-sent events: `steps`, `queues` and `locks`, each with a list of what changed.
+/// What changes, as server-sent events: `steps`, `queues`, `locks` and `acceptor`, each with a list of what changed.
 ///
 /// `ready` comes first, when the changes that follow are told; `reset` means that some may have been missed.
 #[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = ["read"])),

@@ -32,7 +32,7 @@ pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<Str
     if app.retiring.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "what was accepted is answered; send what comes elsewhere"));
     }
-    if let Some(why) = (app.why_stopped)() {
+    if let Some(why) = app.acceptor.as_ref().and_then(|acceptor| acceptor.lookout.stopped()) {
         let why = if access.is_known() { format!(": {why}") } else { String::new() };
         return Err(Problem::unavailable(format!("the acceptor has stopped{why}")));
     }

@@ -20,6 +20,7 @@
 //! - A client that goes away while it waits leaves nothing behind that waits.
 //! - Payloads are shown to those who ask for them, and stand in no log, page or metric.
 
+mod acceptor;
 mod access;
 mod api;
 mod app;

@@ -39,6 +39,7 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
 
 fn describe() {
     holdoff_retry::metrics::describe();
+    holdoff_net::metrics::describe();
     holdoff_work::metrics::describe();
     holdoff_lock::metrics::describe();
     holdoff_council::metrics::describe();

@@ -73,6 +73,7 @@ pub(crate) enum Kind {
     LockHeld,
     LockLost,
     TooManyWaiters,
+    NoAcceptor,
     NoSuchPage,
     NoSuchMethod,
     WrongHost,
@@ -128,6 +129,7 @@ impl Kind {
             }
             Self::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
             Self::NoSuchTask => ("no-such-task", "There is no such task", StatusCode::NOT_FOUND),
+            Self::NoAcceptor => ("no-acceptor", "There is no acceptor here", StatusCode::NOT_FOUND),
             Self::NoSuchPage => ("no-such-page", "There is nothing here", StatusCode::NOT_FOUND),
             Self::NoSuchMethod => {
                 ("no-such-method", "This cannot be done here", StatusCode::METHOD_NOT_ALLOWED)

@@ -89,7 +89,7 @@ impl Server {
             stopping.clone(),
         )
         .reached(&server.prefix, tls.is_some())
-        .beside(acceptor.as_ref().map(AcceptorService::health));
+        .beside(acceptor.as_ref().map(AcceptorService::lookout));
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {

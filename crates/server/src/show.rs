@@ -1,9 +1,11 @@
-//! Tasks, steps and locks as they are shown in JSON.
+//! Tasks, steps, locks and an acceptor as they are shown in JSON.
 
+mod acceptor;
 mod lock;
 mod step;
 mod task;
 
+pub(crate) use acceptor::{ShownAcceptor, ShownCouncil, show_acceptor, show_council};
 pub use lock::{ShownHolder, ShownLock, show_lock};
 pub(crate) use lock::{seconds, show_holder};
 pub(crate) use step::{ShownAttempt, ShownStep, encode};

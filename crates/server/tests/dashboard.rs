@@ -84,6 +84,7 @@ async fn every_page_shows_what_is_there(stores: Stores) {
         ("/queues", "crm.sync"),
         ("/signals", "alert.page"),
         ("/locks", "ci-7"),
+        ("/councils", "No acceptor runs in this daemon"),
         ("/policies", "yours"),
         ("/policies/standard", "Its waits"),
         ("/policies/standard?set.attempts=2&scenario=storm&clients=20", "The storm, simulated"),

@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lock", &["policy", "retry", "sql"]),
     ("net", &["policy"]),
     ("council", &["policy", "paxos", "net"]),
-    ("server", &["policy", "retry", "sim", "sql", "work", "lock", "council"]),
+    ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (
         "cli",

@@ -15,6 +15,7 @@ pub(super) async fn run(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
     if desk.json {
         let answer = serde_json::json!({
             "council": status.council.to_string(),
+            "mark": status.council.mark().to_string(),
             "key": status.key,
             "is_member": status.is_member,
             "is_current": is_current,
@@ -29,7 +30,7 @@ pub(super) async fn run(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
         writeln!(out, "{answer}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(out, "council    {}", status.council)?;
+    writeln!(out, "council    {} (its acceptors show it as {})", status.council, status.council.mark())?;
     writeln!(out, "this key   {}{}", status.key, if status.is_member { "" } else { " (not a member)" })?;
     writeln!(out, "slot       {} (snapshot after {})", status.applied, status.compacted)?;
     writeln!(out, "history    {}", status.chain)?;

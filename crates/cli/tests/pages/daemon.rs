@@ -32,6 +32,9 @@ breaker = { failure_ratio = 1.0, min_calls = 100000, window = "10s", probes = 1 
 /// What makes everybody need a token.
 pub(crate) const TOKENS: &str = "[server]\ntokens = \"required\"\n";
 
+/// What makes it run an acceptor of councils.
+pub(crate) const ACCEPTOR: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
+
 /// A daemon that does not outlive its test.
 pub(crate) struct Daemon {
     process: Child,
@@ -78,6 +81,25 @@ impl Daemon {
     /// A token, made on the command line.
     pub(crate) fn token(&self, arguments: &[&str]) -> String {
         make_token(self.folder.path(), arguments)
+    }
+
+    /// Founds a council with its acceptor, from a device of this name, which invites somebody; the council's id.
+    pub(crate) async fn found(&self, device: &str) -> String {
+        let acceptor = self.get("/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
+        let command = |words: &[&str]| -> Value {
+            let done = Command::new(env!("CARGO_BIN_EXE_holdoff"))
+                .args(["council", "--json", "--dir", device])
+                .args(words)
+                .current_dir(self.folder.path())
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).unwrap()
+        };
+        let founded = command(&["init", "--name", device, "--acceptor", &acceptor]);
+        let somebody = holdoff_net::Key::from_secret(&[9; 32]).public().to_string();
+        command(&["add", &somebody, "--name", "somebody"]);
+        founded["council"].as_str().unwrap().to_owned()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {

@@ -7,7 +7,7 @@ mod stage;
 
 use serde_json::Value;
 
-use crate::daemon::{Daemon, TOKENS};
+use crate::daemon::{ACCEPTOR, Daemon, TOKENS};
 use crate::target::Target;
 use crate::visitor::Visitor;
 use axe::Axe;
@@ -34,7 +34,8 @@ async fn every_page_in_dark() {
 
 async fn every_page(scheme: &str) {
     let axe = Axe::find();
-    let (daemon, target) = (Daemon::start_with(&stage::policies(9)), Target::start().await);
+    let file = format!("{}{ACCEPTOR}", stage::policies(9));
+    let (daemon, target) = (Daemon::start_with(&file), Target::start().await);
     let pages = stage::set(&daemon, &target).await;
     let visitor = Visitor::to(&daemon.url).await;
     let mut wrong = Vec::new();
@@ -47,7 +48,12 @@ async fn every_page(scheme: &str) {
     let visitor = Visitor::to(&daemon.url).await;
     wrong.extend(look(&visitor, &axe, scheme, "login", "/login?next=%2Fsteps").await);
     visitor.log_in(&daemon.token(&["--name", "somebody with a long name", "--scope", "admin"])).await;
-    for (name, page) in [("empty-overview", "/"), ("empty-steps", "/steps"), ("empty-locks", "/locks")] {
+    for (name, page) in [
+        ("empty-overview", "/"),
+        ("empty-steps", "/steps"),
+        ("empty-locks", "/locks"),
+        ("empty-councils", "/councils"),
+    ] {
         wrong.extend(look(&visitor, &axe, scheme, name, page).await);
     }
     visitor.leave().await;

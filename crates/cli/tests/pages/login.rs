@@ -89,9 +89,19 @@ async fn who_may_only_look_cannot_act() {
     let [step, conflict] = [&failed, &conflicted].map(|task| format!("/steps/{task}/0"));
     let task = format!("/tasks/{failed}");
     let what_if = "/policies/quick?set.attempts=5";
-    for page in
-        ["/", "/failed", "/conflicts", "/queues", "/locks", &step, &conflict, &task, what_if, "/policies"]
-    {
+    for page in [
+        "/",
+        "/failed",
+        "/conflicts",
+        "/queues",
+        "/locks",
+        "/councils",
+        &step,
+        &conflict,
+        &task,
+        what_if,
+        "/policies",
+    ] {
         visitor.open(page).await;
         assert_eq!(visitor.count(acts).await, 0, "{page}: something to act with");
         visitor.assert_silent(page).await;

@@ -19,6 +19,7 @@ mod visitor;
 
 mod bulk;
 mod conflict;
+mod councils;
 mod every;
 mod filters;
 mod foreign;

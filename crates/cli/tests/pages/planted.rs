@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, TOKENS};
+use crate::daemon::{ACCEPTOR, Daemon, TOKENS};
 use crate::target::Target;
 use crate::until;
 use crate::visitor::Visitor;
@@ -28,7 +28,7 @@ fn encoded(text: &str) -> String {
 
 #[tokio::test]
 async fn what_clients_write_is_shown_as_text() {
-    let (daemon, target) = (Daemon::start(), Target::start().await);
+    let (daemon, target) = (Daemon::start_with(ACCEPTOR), Target::start().await);
     let (task, pulled) = plant(&daemon, &target).await;
     let visitor = Visitor::to(&daemon.url).await;
     let p = encoded(PLANTED);
@@ -57,6 +57,9 @@ async fn what_clients_write_is_shown_as_text() {
         ("/signals".into(), vec!["signal"]),
         ("/locks".into(), vec!["lock", "owner"]),
         (format!("/locks?prefix={p}"), vec![]),
+        ("/councils".into(), vec!["The acceptor in this daemon"]),
+        (format!("/councils?sort={p}"), vec!["sort: expected one of"]),
+        (format!("/councils?sort=bytes&after={p}&done={p}"), vec!["after: expected a place"]),
         ("/policies".into(), vec!["policy", "everything else"]),
         (format!("/policies/{policy}"), vec!["policy"]),
         (format!("/policies/{policy}?set.base={p}&scenario={p}&clients={p}"), vec!["policy", "is"]),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::daemon::{Daemon, TOKENS};
+use crate::daemon::{ACCEPTOR, Daemon, TOKENS};
 use crate::proxy::{Manner, Proxy};
 use crate::target::Target;
 use crate::visitor::Visitor;
@@ -18,9 +18,10 @@ const ADDRESSES: &str = "return Array.from(document.querySelectorAll('[href], [s
 #[tokio::test]
 async fn every_page_works_under_a_path() {
     let target = Target::start().await;
-    let file = format!("{TOKENS}prefix = \"{PREFIX}\"\n");
+    let file = format!("{TOKENS}prefix = \"{PREFIX}\"\n{ACCEPTOR}");
     for manner in [Manner::TakesItAway, Manner::LeavesIt] {
         let daemon = Daemon::start_with(&file);
+        daemon.found("laptop").await;
         let task = daemon.call("mail.send", "mail", &target.at("/answer/400")).await;
         daemon.post("/v1/locks/acquire", json!({ "key": "deploy", "lease": "10m", "name": "ci" })).await;
         daemon.settle(std::slice::from_ref(&task), "failed").await;
@@ -36,7 +37,7 @@ async fn every_page_works_under_a_path() {
         visitor.sees("#live-word", "live").await;
 
         let mut pages = visitor.texts("nav a").await;
-        assert_eq!(pages.len(), 12, "{pages:?}");
+        assert_eq!(pages.len(), 13, "{pages:?}");
         for name in pages.drain(..) {
             visitor.follow(&name).await;
             visitor.sees("nav a[aria-current]", &name).await;
@@ -44,9 +45,13 @@ async fn every_page_works_under_a_path() {
         }
         let more =
             [format!("/steps/{task}/0"), format!("/tasks/{task}"), "/policies/quick?set.attempts=4".into()];
-        for page in
-            more.iter().map(String::as_str).chain(["", "/", "/docs", "/steps/act?state=failed&action=retry"])
-        {
+        for page in more.iter().map(String::as_str).chain([
+            "",
+            "/",
+            "/docs",
+            "/councils?sort=letters",
+            "/steps/act?state=failed&action=retry",
+        ]) {
             visitor.open(page).await;
             checked(&visitor, page).await;
         }

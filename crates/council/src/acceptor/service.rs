@@ -12,8 +12,10 @@ use tokio::task::JoinHandle;
 
 use super::allowed::List;
 use super::protocol::ROLE;
-use super::{Allowed, BadList, Reply, Request, Settings, Stopped, Store, StoreError, Watcher, Writer};
-use crate::{Asker, Ed25519, NodeId, PublicKey, metrics, node_id};
+use super::{
+    Allowed, BadList, Limits, Lookout, Reply, Request, Settings, Stopped, Store, StoreError, Watcher, Writer,
+};
+use crate::{Asker, Ed25519, NodeId, PublicKey, node_id};
 
 /// The name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
@@ -29,6 +31,7 @@ const LAST_COMMIT: Duration = Duration::from_secs(10);
 pub struct AcceptorService {
     server: Server,
     writer: Writer<Peer>,
+    limits: Limits,
     thread: thread::JoinHandle<()>,
     _following: Option<Following>,
 }
@@ -112,7 +115,7 @@ impl AcceptorService {
         let handler = Questions { writer: writer.clone() };
         let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
         let following = list.map(|list| Following(tokio::spawn(list.follow())));
-        Ok(Self { server, writer, thread, _following: following })
+        Ok(Self { server, writer, limits: settings.limits, thread, _following: following })
     }
 
     /// Where it listens.
@@ -135,9 +138,10 @@ impl AcceptorService {
         node_id(&self.key(), self.life())
     }
 
-    /// Tells why it has stopped answering, if it has: its disk has failed.
-    pub fn health(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static + use<> {
-        self.writer.health()
+    /// What people can see of it. Whoever keeps this does not keep it running.
+    pub fn lookout(&self) -> Lookout {
+        let (key, address, life) = (self.key(), self.address(), self.life());
+        Lookout::new(key, address, life, self.limits, self.writer.look(), self.server.crowd())
     }
 
     /// Waits until it has stopped answering, and says why.
@@ -172,7 +176,7 @@ struct Questions {
 impl Questions {
     async fn answer(&self, peer: &Peer, message: &[u8]) -> Result<Reply, Fault> {
         let request = holdoff_net::decode(message).map_err(|error| {
-            metrics::refused("garbage");
+            self.writer.refused("garbage");
             Fault::permanent(error.to_string())
         })?;
         let tells = match request {

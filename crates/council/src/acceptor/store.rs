@@ -120,6 +120,11 @@ impl Store {
         self.councils.len()
     }
 
+    /// All of them, in no order.
+    pub fn all(&self) -> impl Iterator<Item = CouncilId> {
+        self.councils.iter().copied()
+    }
+
     /// Whether a council has something here.
     pub fn knows(&self, council: &CouncilId) -> bool {
         self.councils.contains(council)

@@ -11,6 +11,8 @@ use std::thread;
 use holdoff_paxos::Held;
 use tokio::sync::{mpsc, oneshot};
 
+use super::figures::{Counting, Figures};
+use super::index::{Councils, Index, Kept, Wish};
 use super::seats::Seats;
 use super::watchers::Watchers;
 use super::{Limits, Push, Store, StoreError, Watcher};
@@ -20,7 +22,14 @@ use crate::{clock, metrics};
 /// The way to the writer. When the last clone is dropped, it answers what waits and ends.
 #[derive(Debug)]
 pub struct Writer<W: Watcher> {
-    queue: mpsc::Sender<Question<W>>,
+    queue: mpsc::Sender<Errand<W>>,
+    shared: Arc<Shared<W>>,
+}
+
+/// Looks at what the writer does. Whoever keeps this does not keep it running.
+#[derive(Debug)]
+pub(super) struct Look<W: Watcher> {
+    queue: mpsc::WeakSender<Errand<W>>,
     shared: Arc<Shared<W>>,
 }
 
@@ -33,6 +42,9 @@ pub struct Stopped(pub String);
 struct Shared<W: Watcher> {
     stopped: OnceLock<String>,
     watchers: Mutex<Watchers<W>>,
+    counting: Mutex<Counting>,
+    /// One look at the councils at a time: whoever votes does not wait for more than that.
+    looking: tokio::sync::Mutex<()>,
     life: u64,
 }
 
@@ -41,10 +53,21 @@ impl<W: Watcher> Shared<W> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn counting(&self) -> MutexGuard<'_, Counting> {
+        self.counting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stopped(&self) -> Stopped {
         let ended = || "its writer has ended".to_owned();
         Stopped(self.stopped.get().cloned().unwrap_or_else(ended))
     }
+}
+
+/// What the writer is asked for.
+#[derive(Debug)]
+enum Errand<W> {
+    Answer(Question<W>),
+    Show(Wish, oneshot::Sender<Councils>),
 }
 
 /// What somebody wants to know, or to have kept.
@@ -81,11 +104,18 @@ impl<W: Watcher> Writer<W> {
     pub fn start(store: Store, limits: Limits) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
         let (queue, waiting) = mpsc::channel(limits.queue.max(1));
         let watchers = Mutex::new(Watchers::new(limits));
-        let shared = Arc::new(Shared { stopped: OnceLock::new(), watchers, life: store.life() });
+        let shared = Arc::new(Shared {
+            stopped: OnceLock::new(),
+            watchers,
+            counting: Mutex::new(Counting::new(clock::now())),
+            looking: tokio::sync::Mutex::new(()),
+            life: store.life(),
+        });
         metrics::stopped(false);
         metrics::keeps(store.councils(), 0);
         let desk = Desk {
             limits,
+            index: Index::new(store.all()),
             store,
             seats: Seats::new(limits),
             fresh: HashSet::new(),
@@ -101,10 +131,15 @@ impl<W: Watcher> Writer<W> {
         self.shared.life
     }
 
-    /// Tells why it has stopped, if it has. Whoever keeps this does not keep it running.
-    pub fn health(&self) -> impl Fn() -> Option<String> + Clone + Send + Sync + 'static + use<W> {
-        let shared = self.shared.clone();
-        move || shared.stopped.get().cloned()
+    /// What people can see of it.
+    pub(super) fn look(&self) -> Look<W> {
+        Look { queue: self.queue.downgrade(), shared: self.shared.clone() }
+    }
+
+    /// Somebody has sent what nobody can read.
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.shared.counting().refused(reason);
+        metrics::refused(reason);
     }
 
     /// Asks, and waits until whatever the answer depends on is on disk.
@@ -122,7 +157,7 @@ impl<W: Watcher> Writer<W> {
         let is_signed = ask.is_signed(council, verifier);
         let (reply, answer) = oneshot::channel();
         let question = Question { council, asker, ask, is_signed, from, reply };
-        self.queue.send(question).await.map_err(|_| self.shared.stopped())?;
+        self.queue.send(Errand::Answer(question)).await.map_err(|_| self.shared.stopped())?;
         answer.await.map_err(|_| self.shared.stopped())
     }
 
@@ -148,9 +183,29 @@ impl<W: Watcher> Writer<W> {
     }
 }
 
+impl<W: Watcher> Look<W> {
+    pub(super) fn stopped(&self) -> Option<String> {
+        self.shared.stopped.get().cloned()
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        self.shared.counting().figures(clock::now())
+    }
+
+    pub(super) async fn councils(&self, wish: Wish) -> Result<Councils, Stopped> {
+        let _alone = self.shared.looking.lock().await;
+        let queue = self.queue.upgrade().ok_or_else(|| self.shared.stopped())?;
+        let (reply, answer) = oneshot::channel();
+        queue.send(Errand::Show(wish, reply)).await.map_err(|_| self.shared.stopped())?;
+        drop(queue);
+        answer.await.map_err(|_| self.shared.stopped())
+    }
+}
+
 /// What the writer's thread has before it.
 struct Desk<W: Watcher> {
     limits: Limits,
+    index: Index,
     store: Store,
     seats: Seats,
     /// Councils that come into being with this batch.
@@ -160,19 +215,33 @@ struct Desk<W: Watcher> {
 }
 
 impl<W: Watcher> Desk<W> {
-    fn run(mut self, mut waiting: mpsc::Receiver<Question<W>>) {
+    fn run(mut self, mut waiting: mpsc::Receiver<Errand<W>>) {
         let mut batch = Vec::with_capacity(self.limits.batch);
         while waiting.blocking_recv_many(&mut batch, self.limits.batch.max(1)) > 0 {
-            if let Err(error) = self.serve(batch.drain(..)) {
+            let (mut questions, mut looks) = (Vec::with_capacity(batch.len()), Vec::new());
+            for errand in batch.drain(..) {
+                match errand {
+                    Errand::Answer(question) => questions.push(question),
+                    Errand::Show(wish, reply) => looks.push((wish, reply)),
+                }
+            }
+            if let Err(error) = self.serve(questions) {
                 self.stop(error.to_string());
                 return;
+            }
+            // After the commit: what is shown is on disk.
+            for (wish, reply) in looks {
+                drop(reply.send(self.index.page(&wish, clock::now(), self.seats.memory())));
             }
         }
         self.has_ended_well = true;
     }
 
     /// Answers all of these. After an error nothing of it was told, and nothing may be told any more.
-    fn serve(&mut self, batch: impl Iterator<Item = Question<W>>) -> Result<(), StoreError> {
+    fn serve(&mut self, batch: Vec<Question<W>>) -> Result<(), StoreError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let (mut ways, mut held) = (Vec::new(), Vec::new());
         for question in batch {
             let (way, answers) = self.answer(question)?;
@@ -180,11 +249,14 @@ impl<W: Watcher> Desk<W> {
             held.push(answers);
         }
         metrics::answered(held.len());
-        let store = &mut self.store;
+        self.shared.counting().answered(clock::now(), held.len());
+        let (store, shared) = (&mut self.store, &self.shared);
         let answers = Held::release_all(held, |records: Vec<_>| {
             let begin = clock::now();
             let written = store.write(records.into_iter().flatten());
-            metrics::committed(clock::now().saturating_sub(begin));
+            let end = clock::now();
+            metrics::committed(end.saturating_sub(begin));
+            shared.counting().committed(end, end.saturating_sub(begin));
             written
         })?;
         for (way, answers) in ways.into_iter().zip(answers) {
@@ -207,17 +279,27 @@ impl<W: Watcher> Desk<W> {
             self.shared.watchers().add(council, watcher);
         }
         let known = Known { is_signed };
-        let held = self.seats.using(council, &self.store, |seat| seat.answer(&asker, ask, &known))?;
+        let (held, kept) = self.seats.using(council, &self.store, |seat| {
+            let held = seat.answer(&asker, ask, &known);
+            (held, Kept::of(seat))
+        })?;
         if held.record().is_some() && !self.store.knows(&council) {
             self.fresh.insert(council);
+        }
+        if self.is_known(&council) {
+            self.index.note(council, kept, clock::now());
         }
         let of_council = |records: Vec<_>| records.into_iter().map(|record| (council, record)).collect();
         Ok((way, held.map_record(of_council)))
     }
 
     fn has_room_for(&self, council: CouncilId) -> bool {
-        let is_known = self.store.knows(&council) || self.fresh.contains(&council);
-        is_known || self.store.councils() + self.fresh.len() < self.limits.councils
+        self.is_known(&council) || self.store.councils() + self.fresh.len() < self.limits.councils
+    }
+
+    /// Whether it has something on disk, or will have with this batch.
+    fn is_known(&self, council: &CouncilId) -> bool {
+        self.store.knows(council) || self.fresh.contains(council)
     }
 
     fn tell(&self, way: Way<W>, answers: Vec<Answer>) {
@@ -235,6 +317,10 @@ impl<W: Watcher> Desk<W> {
         });
         metrics::asked(kind, refusal.is_some());
         refusal.into_iter().for_each(metrics::refused);
+        let mut counting = self.shared.counting();
+        counting.asked(kind);
+        refusal.into_iter().for_each(|reason| counting.refused(reason));
+        drop(counting);
         // Who asked may be gone; what it asked for is done.
         drop(reply.send(told));
     }

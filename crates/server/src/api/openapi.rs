@@ -29,13 +29,14 @@ const ABOUT: &str = "Durable work, locks and signals for any language, and the p
     Every answer carries `x-request-id`.";
 
 /// What the operations are about, in the order in which people look for it.
-const TAGS: [(&str, &str); 11] = [
+const TAGS: [(&str, &str); 12] = [
     ("tasks", "Work: graphs of steps."),
     ("steps", "Steps and their attempts; what operators do to them."),
     ("workers", "Workers that pull steps, run them elsewhere, and report."),
     ("queues", "How much waits where; pausing and resuming."),
     ("locks", "One at a time: leases with fencing tokens."),
     ("signals", "Many of the same, and one task."),
+    ("councils", "Many writers, no leader: the acceptor in this daemon."),
     ("policies", "When to try again."),
     ("lab", "See a storm before it happens."),
     ("events", "What changes, as it changes."),

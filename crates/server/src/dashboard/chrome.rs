@@ -24,7 +24,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src '
 
 /// The pages, in the order in which they stand at the side: address, name, and whether they need a token for all
 /// namespaces.
-const PLACES: [(&str, &str, bool); 12] = [
+const PLACES: [(&str, &str, bool); 13] = [
     ("/", "Overview", false),
     ("/tasks", "Tasks", false),
     ("/steps", "Steps", false),
@@ -33,6 +33,7 @@ const PLACES: [(&str, &str, bool); 12] = [
     ("/queues", "Queues", false),
     ("/signals", "Signals", false),
     ("/locks", "Locks", false),
+    ("/councils", "Councils", true),
     ("/policies", "Policies", true),
     ("/nodes", "Nodes", true),
     ("/audit", "Audit log", false),

@@ -28,6 +28,28 @@ pub(super) fn coarse(span: Duration) -> String {
     time(Duration::from_secs(span.as_secs()))
 }
 
+/// A time that may be short, to two digits or so.
+pub(super) fn fine(span: Duration) -> String {
+    match span.as_micros() {
+        us @ 0..1000 => format!("{us}\u{202f}µs"),
+        us @ 1000..10_000 => format!("{}.{}ms", us / 1000, us % 1000 / 100),
+        _ => time(span),
+    }
+}
+
+/// As many bytes in the largest unit that fits, to a tenth where that is much.
+pub(super) fn bytes(count: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let fits = |(power, unit): (u32, &&'static str)| Some((1_u64.checked_shl(10 * (power + 1))?, *unit));
+    let largest = (0..).zip(&units).filter_map(fits).take_while(|(size, _)| count >= *size).last();
+    let Some((size, unit)) = largest else { return format!("{count} B") };
+    let tenths = u128::from(count) * 10 / u128::from(size);
+    match (tenths / 10, tenths % 10) {
+        (whole @ 0..100, part @ 1..) => format!("{whole}.{part} {unit}"),
+        (whole, _) => format!("{whole} {unit}"),
+    }
+}
+
 /// How long ago, or how soon.
 pub(super) fn relative(now: Moment, then: Moment) -> String {
     let (past, future) = (now.since(then), then.since(now));
@@ -82,6 +104,17 @@ mod tests {
         assert_eq!(relative(at(100), at(100)), "now");
         assert_eq!(relative(at(100), at(40)), "1m ago");
         assert_eq!(relative(at(100), at(105)), "in 5s");
+    }
+
+    #[test]
+    fn short_times_and_bytes_read_well() {
+        let shown = [0, 135, 1250, 9999, 25_000, 1_500_000].map(|us| fine(Duration::from_micros(us)));
+        assert_eq!(shown, ["0\u{202f}µs", "135\u{202f}µs", "1.2ms", "9.9ms", "25ms", "1.5s"]);
+        let shown = [0, 1023, 1024, 1536, 64 << 20, (3 << 30) + (1 << 29), 700 << 10, u64::MAX].map(bytes);
+        assert_eq!(
+            shown,
+            ["0 B", "1023 B", "1 KiB", "1.5 KiB", "64 MiB", "3.5 GiB", "700 KiB", "16777215 TiB"]
+        );
     }
 
     #[test]

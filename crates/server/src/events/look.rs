@@ -6,6 +6,7 @@ use holdoff_work::{Filter, Page, StepId, StepRecord, StepState};
 use serde::Serialize;
 
 use super::Events;
+use crate::acceptor::Acceptor;
 use crate::api::ShownQueue;
 use crate::app::App;
 use crate::problem::Problem;
@@ -20,6 +21,7 @@ pub(super) struct Seen {
     steps: BTreeMap<StepId, ShownChange>,
     queues: BTreeMap<(String, String, String), ShownQueue>,
     locks: BTreeMap<(String, String), ChangedLock>,
+    acceptor: Option<ChangedAcceptor>,
 }
 
 /// A step that changed.
@@ -31,6 +33,14 @@ struct ShownChange {
     queue: String,
     operation: String,
     failures: u32,
+}
+
+/// An acceptor that was asked, or has stopped.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct ChangedAcceptor {
+    questions: u64,
+    connections: usize,
+    stopped: bool,
 }
 
 /// A lock that changed hands.
@@ -65,6 +75,7 @@ impl Seen {
             steps: newest.into_iter().chain(trouble).map(|step| (step.id, shown(step))).collect(),
             queues: queues.into_iter().map(Into::into).map(lane).collect(),
             locks: locks.into_iter().map(lock).collect(),
+            acceptor: app.acceptor.as_deref().map(asked),
         })
     }
 
@@ -76,12 +87,21 @@ impl Seen {
         let let_go = before.locks.iter().filter(|(key, _)| !self.locks.contains_key(*key));
         locks.extend(let_go.map(|(_, lock)| ChangedLock { held: false, ..lock.clone() }));
         events.tell("locks", &locks);
+        let acceptor = self.acceptor.iter().filter(|_| self.acceptor != before.acceptor);
+        events.tell("acceptor", &acceptor.collect::<Vec<_>>());
     }
 }
 
 /// What is new, or not as it was.
 fn changed<K: Ord, T: Clone + PartialEq>(now: &BTreeMap<K, T>, before: &BTreeMap<K, T>) -> Vec<T> {
     now.iter().filter(|(key, value)| before.get(key) != Some(value)).map(|(_, value)| value.clone()).collect()
+}
+
+fn asked(acceptor: &Acceptor) -> ChangedAcceptor {
+    let lookout = &acceptor.lookout;
+    let connections = lookout.connected().iter().map(|peer| peer.from.len()).sum();
+    let stopped = lookout.stopped().is_some();
+    ChangedAcceptor { questions: lookout.figures().questions(), connections, stopped }
 }
 
 fn shown(step: StepRecord) -> ShownChange {

@@ -43,6 +43,9 @@ pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, 
         let task = json!({ "operation": "page.somebody", "payload": data });
         daemon.post("/v1/signals", json!({ "fields": ["host", "alert"], "data": data, "task": task })).await;
     }
+    for device in ["laptop", "phone", "server-room-2"] {
+        daemon.found(device).await;
+    }
     // What is in the file stays in force; one before it was not.
     let file =
         |attempts: u32| json!({ "file": format!("{}{}", crate::daemon::POLICIES, policies(attempts)) });
@@ -87,6 +90,7 @@ pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, 
         ("queues", "/queues".to_owned()),
         ("signals", "/signals".to_owned()),
         ("locks", "/locks?free=too".to_owned()),
+        ("councils", "/councils?sort=bytes".to_owned()),
         ("policies", "/policies?done=publish".to_owned()),
         ("policy", "/policies/standard".to_owned()),
         (

@@ -5,6 +5,7 @@ use holdoff_paxos::slot::{AcceptReply, PromiseReply, Record, Vote};
 use holdoff_paxos::{Ballot, Slot};
 
 use super::*;
+use crate::acceptor::Sort;
 use crate::acceptor::disk::Disk;
 use crate::{Batch, Digest, Ed25519, Quota, Snapshot, Value, node_id};
 
@@ -185,14 +186,17 @@ async fn a_disk_that_fails_stops_the_acceptor_for_good() {
     let watch = Some(Line { id: 9, heard });
     writer.ask(COUNCIL, device.asker, Ask::Fetch { after: Slot(0) }, watch, &Ed25519).await.unwrap();
     assert!(is_promised(&ask(&writer, &device, COUNCIL, device.prepare(1, 1)).await.unwrap()));
-    let health = writer.health();
-    assert_eq!(health(), None);
+    let look = writer.look();
+    assert_eq!(look.stopped(), None);
     disk.stop_syncing();
     let accept = device.accept(COUNCIL, 1, 1, 0);
     assert!(ask(&writer, &device, COUNCIL, accept).await.is_err());
     let stopped = ask(&writer, &device, COUNCIL, Ask::Fetch { after: Slot(0) }).await.unwrap_err();
     assert!(stopped.to_string().contains("does not sync any more"), "{stopped}");
-    assert_eq!(health(), Some(stopped.0));
+    assert_eq!(look.stopped(), Some(stopped.0.clone()));
+    let wish = Wish { sort: Sort::Asked, after: None, limit: 10 };
+    assert_eq!(look.councils(wish).await, Err(stopped));
+    assert_eq!(look.figures().asked["prepare"], 1, "what was counted before can still be read");
     assert!(told.try_recv().is_err(), "a vote that is not stored is told to nobody");
 }
 

@@ -1,0 +1,248 @@
+//! What an acceptor has counted, for people to look at: since it was started, and within the last minute.
+//!
+//! The same goes to the metrics; but these cannot be read back, and belong to whoever installed their recorder.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The minute is kept in so many slices, of which the oldest is given up at once.
+const SLICES: usize = 12;
+const SLICE: Duration = Duration::from_secs(5);
+
+/// What an acceptor has counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Questions answered since the start, by kind.
+    pub asked: BTreeMap<&'static str, u64>,
+    /// Questions refused since the start, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// What happened within the last minute.
+    pub lately: Lately,
+}
+
+/// What happened within the last minute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Lately {
+    /// How long that is: less than a minute just after the start.
+    pub over: Duration,
+    /// Questions answered.
+    pub questions: u64,
+    /// How often some were answered together.
+    pub batches: u64,
+    /// The most that were.
+    pub largest_batch: u64,
+    /// How often something was written.
+    pub commits: u64,
+    /// So long, or less, took half of the writing. A few hundredths more than it was.
+    pub commit_p50: Option<Duration>,
+    /// So long, or less, took all but one in a hundred.
+    pub commit_p99: Option<Duration>,
+}
+
+impl Figures {
+    /// How many questions were answered, of whatever kind.
+    pub fn questions(&self) -> u64 {
+        self.asked.values().sum()
+    }
+}
+
+/// Counts. Times come from whoever counts, and only grow.
+#[derive(Debug)]
+pub(super) struct Counting {
+    since: Duration,
+    asked: BTreeMap<&'static str, u64>,
+    refused: BTreeMap<&'static str, u64>,
+    slices: [Slice; SLICES],
+}
+
+/// A few seconds.
+#[derive(Clone, Debug, Default)]
+struct Slice {
+    /// Which, from the beginning of time.
+    number: u64,
+    questions: u64,
+    batches: u64,
+    largest_batch: u64,
+    commits: Spread,
+}
+
+impl Counting {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { since: now, asked: BTreeMap::new(), refused: BTreeMap::new(), slices: Default::default() }
+    }
+
+    pub(super) fn asked(&mut self, kind: &'static str) {
+        *self.asked.entry(kind).or_default() += 1;
+    }
+
+    pub(super) fn refused(&mut self, reason: &'static str) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
+    /// So many were answered together.
+    pub(super) fn answered(&mut self, now: Duration, questions: usize) {
+        let questions = u64::try_from(questions).unwrap_or(u64::MAX);
+        if let Some(slice) = self.slice(now) {
+            slice.questions += questions;
+            slice.batches += 1;
+            slice.largest_batch = slice.largest_batch.max(questions);
+        }
+    }
+
+    /// Something was written.
+    pub(super) fn committed(&mut self, now: Duration, took: Duration) {
+        if let Some(slice) = self.slice(now) {
+            slice.commits.add(took);
+        }
+    }
+
+    fn slice(&mut self, now: Duration) -> Option<&mut Slice> {
+        let number = number(now);
+        let place = usize::try_from(number % SLICES as u64).unwrap_or(0);
+        let slice = self.slices.get_mut(place)?;
+        if slice.number != number {
+            *slice = Slice { number, ..Slice::default() };
+        }
+        Some(slice)
+    }
+
+    pub(super) fn figures(&self, now: Duration) -> Figures {
+        let oldest = (number(now) + 1).saturating_sub(SLICES as u64);
+        let begin = SLICE.saturating_mul(u32::try_from(oldest).unwrap_or(u32::MAX)).max(self.since);
+        let mut lately = Lately { over: now.saturating_sub(begin), ..Lately::default() };
+        let mut commits = Spread::default();
+        for slice in self.slices.iter().filter(|slice| slice.number >= oldest) {
+            lately.questions += slice.questions;
+            lately.batches += slice.batches;
+            lately.largest_batch = lately.largest_batch.max(slice.largest_batch);
+            commits.merge(&slice.commits);
+        }
+        lately.commits = commits.count;
+        lately.commit_p50 = commits.within(50);
+        lately.commit_p99 = commits.within(99);
+        Figures { asked: self.asked.clone(), refused: self.refused.clone(), lately }
+    }
+}
+
+fn number(now: Duration) -> u64 {
+    now.as_secs() / SLICE.as_secs()
+}
+
+/// How often something took how long: each bucket is an eighth of its power of two wide, in microseconds.
+#[derive(Clone, Debug, Default)]
+struct Spread {
+    count: u64,
+    /// As many buckets as were needed.
+    buckets: Vec<u64>,
+}
+
+impl Spread {
+    /// What takes longer is counted as this: about 19 hours.
+    const LONGEST_US: u64 = (1 << 36) - 1;
+
+    fn add(&mut self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).min(Self::LONGEST_US);
+        let bucket = bucket_of(us);
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        if let Some(count) = self.buckets.get_mut(bucket) {
+            *count += 1;
+            self.count += 1;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.count += other.count;
+    }
+
+    /// How long so many of a hundred took at most.
+    fn within(&self, percent: u64) -> Option<Duration> {
+        let wanted = (self.count * percent).div_ceil(100);
+        let mut passed = 0;
+        let reached = self.buckets.iter().position(|count| {
+            passed += count;
+            passed >= wanted
+        });
+        let reached = reached.filter(|_| self.count > 0)?;
+        Some(Duration::from_micros(end_of(reached)))
+    }
+}
+
+/// Which bucket counts this: eight for every power of two, and one for each number below.
+fn bucket_of(us: u64) -> usize {
+    let bucket = match us.checked_ilog2() {
+        Some(power @ 3..) => u64::from(power - 2) * 8 + ((us >> (power - 3)) & 7),
+        _ => us,
+    };
+    usize::try_from(bucket).unwrap_or(usize::MAX)
+}
+
+/// The longest that is counted in a bucket.
+fn end_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    match bucket / 8 {
+        0 => bucket,
+        power => ((8 + bucket % 8 + 1) << (power - 1)) - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn every_time_is_counted_in_the_bucket_that_ends_with_it_or_just_after() {
+        for us in (0..5000).chain([1 << 20, (1 << 20) + 1, Spread::LONGEST_US]) {
+            let bucket = bucket_of(us);
+            assert!(us <= end_of(bucket), "{us}");
+            assert!(bucket == 0 || us > end_of(bucket - 1), "{us}");
+            assert!(end_of(bucket) - us <= us / 8, "{us} is counted as {}", end_of(bucket));
+        }
+    }
+
+    #[test]
+    fn half_and_almost_all_are_told_apart() {
+        let mut counting = Counting::new(at(100));
+        for us in 1..=1000 {
+            counting.committed(at(101), Duration::from_micros(us));
+        }
+        let Lately { commits, commit_p50, commit_p99, .. } = counting.figures(at(102)).lately;
+        assert_eq!(commits, 1000);
+        let [half, almost] = [commit_p50, commit_p99].map(|time| time.unwrap().as_micros());
+        assert!((500..=563).contains(&half) && (990..=1114).contains(&almost), "{half} {almost}");
+        let nothing = Counting::new(at(100)).figures(at(160)).lately;
+        assert_eq!((nothing.commit_p50, nothing.commit_p99), (None, None));
+    }
+
+    #[test]
+    fn what_is_longer_ago_than_a_minute_counts_no_more() {
+        let mut counting = Counting::new(at(1002));
+        counting.answered(at(1003), 7);
+        counting.asked("fetch");
+        let figures = counting.figures(at(1012));
+        assert_eq!((figures.lately.questions, figures.lately.over), (7, at(10)), "since the start");
+        counting.answered(at(1031), 2);
+        counting.answered(at(1032), 4);
+        let lately = counting.figures(at(1064)).lately;
+        assert_eq!((lately.questions, lately.batches, lately.largest_batch), (6, 2, 4));
+        assert_eq!(lately.over, at(1064 - 1005), "whole slices, the last as far as it is");
+        let lately = counting.figures(at(5000)).lately;
+        assert_eq!((lately.questions, lately.largest_batch), (0, 0));
+        assert_eq!(counting.figures(at(5000)).questions(), 1, "what is counted since the start stays");
+        counting.answered(at(5000), 1);
+        assert_eq!(counting.figures(at(5001)).lately.questions, 1, "a slice is not taken for an older one");
+    }
+}

@@ -1,0 +1,64 @@
+//! The acceptor of councils in this daemon, as far as people see it.
+
+use std::time::Duration;
+
+use holdoff_council::acceptor::{Councils, Lookout, Sort, Wish};
+use holdoff_work::Moment;
+
+use crate::clock;
+use crate::problem::{Kind, Problem};
+
+/// How long its writer may take to show what it keeps.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The acceptor in this daemon.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    pub(crate) lookout: Lookout,
+    /// When it was started.
+    pub(crate) since: Moment,
+}
+
+impl Acceptor {
+    /// One that was started just now.
+    pub(crate) fn new(lookout: Lookout) -> Self {
+        Self { lookout, since: clock::wall() }
+    }
+
+    /// What others need to know of it, as one word to paste.
+    pub(crate) fn name(&self) -> String {
+        format!("{}@{}", self.lookout.key(), self.lookout.address())
+    }
+
+    pub(crate) fn node(&self) -> String {
+        format!("{:032x}", self.lookout.node().0)
+    }
+
+    pub(crate) fn life(&self) -> String {
+        format!("{:016x}", self.lookout.life())
+    }
+
+    /// A page of what it keeps.
+    pub(crate) async fn councils(&self, wish: Wish) -> Result<Councils, Problem> {
+        match tokio::time::timeout(PATIENCE, self.lookout.councils(wish)).await {
+            Ok(shown) => shown.map_err(|stopped| Problem::unavailable(stopped.to_string())),
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                Err(Problem::unavailable(format!("the acceptor's disk has kept it busy for {seconds} s")))
+            }
+        }
+    }
+}
+
+/// By what councils are sorted, if this word says so.
+pub(crate) fn sort(word: &str) -> Result<Sort, Problem> {
+    let found = Sort::ALL.into_iter().find(|sort| sort.name() == word);
+    let names = Sort::ALL.map(Sort::name).join(", ");
+    found.ok_or_else(|| Problem::new(Kind::InvalidQuery, format!("sort: expected one of {names}")))
+}
+
+/// When that was, by this daemon's clock.
+pub(crate) fn moment(ago: Duration) -> Moment {
+    let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+    Moment::from_micros(clock::wall().as_micros().saturating_sub(ago))
+}

@@ -1,0 +1,156 @@
+//! The acceptor in a daemon, as programs see it: who it is, what it keeps, what it counts.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bed::{Daemon, answer, options};
+use holdoff_council::acceptor::{ROLE, Reply, Request};
+use holdoff_council::{Ask, CouncilId, OperationId};
+use holdoff_net::{Key, Link, LinkOptions, Remote};
+use holdoff_server::Place;
+use serde_json::{Value, json};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn start(folder: &tempfile::TempDir) -> Daemon {
+    let mut options = options(Place::directory(folder.path()));
+    options.acceptor.data = Some(folder.path().join("acceptor"));
+    options.acceptor.listen.set_port(0);
+    Daemon::start_with(options).await
+}
+
+async fn get(daemon: &Daemon, path: &str) -> Value {
+    answer(daemon.get(path).await, 200).await
+}
+
+/// Posts so many letters in each of these councils, one council after the other.
+async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
+    let key = Key::from_secret(&[7; 32]);
+    let (peer, address) = acceptor.split_once('@').unwrap();
+    let remote = Remote { key: peer.parse().unwrap(), address: address.to_owned() };
+    let (link, _hearing) =
+        Link::new(&key, remote, LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() }).unwrap();
+    for (number, letters) in councils {
+        for letter in 0..*letters {
+            let (id, to) = (OperationId([letter; 16]), key.public());
+            let ask = Ask::Post { id, to, message: "come".into() };
+            let request = Request::Ask { life: 1, council: CouncilId([*number; 16]), ask };
+            let reply: Reply = link.ask(&request).await.unwrap();
+            assert_eq!(reply.tells.len(), 1);
+        }
+    }
+    link
+}
+
+fn mark(number: u8) -> String {
+    CouncilId([number; 16]).mark().to_string()
+}
+
+#[tokio::test]
+async fn a_daemon_without_one_says_how_to_have_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    for path in ["/v1/acceptor", "/v1/acceptor/councils"] {
+        let said = answer(daemon.get(path).await, 404).await;
+        assert_eq!(said["type"], "/problems/no-acceptor");
+        assert!(said["detail"].as_str().unwrap().contains("[acceptor] data"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_it_is_and_what_it_keeps_is_told_by_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder).await;
+    let shown = get(&daemon, "/v1/acceptor").await;
+    let name = shown["acceptor"].as_str().unwrap().to_owned();
+    assert_eq!(name, format!("{}@{}", shown["key"].as_str().unwrap(), shown["address"].as_str().unwrap()));
+    assert_eq!(
+        (&shown["stopped"], &shown["asked"], &shown["connections"]),
+        (&json!(null), &json!({}), &json!(0))
+    );
+
+    let link = post(&name, &[(1, 3), (2, 1), (3, 2)]).await;
+    let shown = get(&daemon, "/v1/acceptor").await;
+    assert_eq!((&shown["asked"], &shown["lately"]["questions"]), (&json!({ "post": 6 }), &json!(6)));
+    assert!(
+        shown["lately"]["commit_p99_us"].as_u64() >= shown["lately"]["commit_p50_us"].as_u64(),
+        "{shown}"
+    );
+    assert!(shown["lately"]["commit_p50_us"].as_u64() > Some(0), "{shown}");
+    assert_eq!((&shown["connections"], shown["peers"].as_array().unwrap().len()), (&json!(1), 1));
+    let marks = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().unwrap().iter();
+        items.map(|council| council["mark"].as_str().unwrap().to_owned()).collect()
+    };
+    let page = get(&daemon, "/v1/acceptor/councils").await;
+    assert_eq!(marks(&page), [mark(3), mark(2), mark(1)], "who was asked last is first");
+    assert_eq!((&page["items"][2]["letters"], &page["items"][2]["bytes"]), (&json!(3), &json!(12)));
+    let page = get(&daemon, "/v1/acceptor/councils?sort=letters&limit=2").await;
+    assert_eq!(marks(&page), [mark(1), mark(3)]);
+    let next = page["next"].as_str().unwrap();
+    let page = get(&daemon, &format!("/v1/acceptor/councils?sort=letters&limit=2&cursor={next}")).await;
+    assert_eq!((marks(&page), &page["next"]), (vec![mark(2)], &Value::Null));
+    for wrong in ["sort=size", "cursor=1", "limit=0", "limit=1001", "order=asc"] {
+        let said = answer(daemon.get(&format!("/v1/acceptor/councils?{wrong}")).await, 400).await;
+        assert_eq!(said["type"], "/problems/invalid-query", "{wrong}: {said}");
+    }
+    drop(link);
+    daemon.server.shutdown().await;
+}
+
+/// Pages look again when they hear of it.
+#[tokio::test]
+async fn whoever_listens_is_told_that_it_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder).await;
+    let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
+    let mut heard = daemon.get("/v1/events").await;
+    let mut text = String::new();
+    let mut until = async |what: &str| {
+        while !text.contains(what) {
+            let chunk = tokio::time::timeout(PATIENCE, heard.chunk()).await.unwrap().unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    };
+    until("event: ready").await;
+    let _link = post(&name, &[(1, 2)]).await;
+    until("event: acceptor\ndata: [{\"questions\":2,\"connections\":1,\"stopped\":false}]\n").await;
+}
+
+/// Every metric that there is has a help text, and promtool has no complaint of those of links and acceptors.
+#[tokio::test]
+async fn what_it_counts_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder).await;
+    let name = get(&daemon, "/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
+    let _link = post(&name, &[(1, 1)]).await;
+    let metrics = daemon.get("/metrics").await.text().await.unwrap();
+    let told = |what: &str| -> BTreeSet<String> {
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix(what));
+        lines.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let (helped, typed) = (told("# HELP "), told("# TYPE "));
+    for expected in ["holdoff_net_connections", "holdoff_net_frames_total", "holdoff_acceptor_asks_total"] {
+        assert!(typed.contains(expected), "no {expected} in {typed:?}");
+    }
+    assert_eq!(typed.difference(&helped).collect::<Vec<_>>(), Vec::<&String>::new(), "without a help text");
+
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("promtool is needed: {error}"));
+    promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+}
