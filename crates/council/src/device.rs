@@ -16,6 +16,7 @@ mod round;
 mod round_trip;
 #[cfg(test)]
 mod tests;
+mod vouching;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -175,6 +176,11 @@ impl<M: Machine> Device<M> {
     /// Which operations are under way.
     pub fn pending(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.pending.keys().copied()
+    }
+
+    /// The same with what each of them wants.
+    pub fn wishes(&self) -> impl Iterator<Item = (OperationId, &M::Wish)> {
+        self.pending.iter().map(|(id, pending)| (*id, &pending.wish))
     }
 
     /// Whether it has something to hand in beside its operations: a letter, or a snapshot.

@@ -1,6 +1,7 @@
 //! One device, told by hand what acceptors say.
 
 mod bench;
+mod vouching;
 
 use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;
