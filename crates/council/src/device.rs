@@ -17,6 +17,7 @@ mod round_trip;
 mod step;
 #[cfg(test)]
 mod tests;
+mod vouching;
 
 use std::collections::BTreeMap;
 
@@ -155,6 +156,11 @@ impl<M: Machine> Device<M> {
     /// Which operations are under way.
     pub fn pending(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.pending.keys().copied()
+    }
+
+    /// The same with what each of them wants.
+    pub fn wishes(&self) -> impl Iterator<Item = (OperationId, &M::Wish)> {
+        self.pending.iter().map(|(id, pending)| (*id, &pending.wish))
     }
 
     /// Whether it has something to hand in beside its operations: a letter, or a snapshot.

@@ -2,6 +2,7 @@
 
 pub mod acceptor;
 mod clock;
+mod database;
 mod device;
 #[cfg(any(test, feature = "flaws"))]
 pub mod flaw;

@@ -31,6 +31,11 @@ pub trait Machine: Clone {
     /// Whether others may have it decided as it was built; else only its author can, by building it anew.
     fn is_shareable(&self, wish: &Self::Wish) -> bool;
 
+    /// The key that a wish's author goes by once it has come true, if that is what it wants.
+    fn successor(&self, _: &Self::Wish) -> Option<PublicKey> {
+        None
+    }
+
     /// Carries out what was decided. Where it is invalid it must change nothing: everybody skips it alike.
     fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid>;
 

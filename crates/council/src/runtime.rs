@@ -32,8 +32,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdoff_net::{Key, LinkOptions};
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use holdoff_net::LinkOptions;
+use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use error::Error;
 pub use founding::{AcceptorAddress, BadAddress, meet};
@@ -41,7 +41,7 @@ pub use joining::{Joined, Joining};
 pub use line::Health;
 pub use news::{News, Subscription};
 
-use crate::machine::{Acceptor, Change, Machine, Members, Standing};
+use crate::machine::{Acceptor, Change, Invalid, Machine, Members, Standing};
 use crate::{
     CouncilId, Counts, Decided, Digest, Letter, NodeId, NotCommitted, OperationId, Options, Outcome,
     PublicKey, Slot,
@@ -49,24 +49,36 @@ use crate::{
 use folder::Folder;
 use invitation::Invitation;
 use store::Store;
-use task::{Command, Doors, Submission, Task};
+use task::{Command, Doors, Submission, Task, Views};
 
 /// How long an operation may take, unless somebody says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// As many things may be asked of a device at once; further ones wait for a place.
 const ASKED: usize = 256;
+/// No subscriber gets a longer queue than this, whatever the settings say.
+const MOST_NEWS: usize = 1 << 20;
+/// So often it is looked whether the key and the state fit.
+const LOOKS: usize = 3;
 /// The core ends an operation at its deadline; whoever hears nothing this long after it does not know.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How a device runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How it goes about deciding.
     pub device: Options,
     /// How it is linked to acceptors.
     pub link: LinkOptions,
+    /// As many news wait for a subscriber; one that is slower is told how many it has missed. 1024.
+    pub news: usize,
     /// What all chance follows from; drawn unless set, for tests.
     pub seed: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { device: Options::default(), link: LinkOptions::default(), news: 1024, seed: None }
+    }
 }
 
 /// How a device is doing.
@@ -113,14 +125,14 @@ pub struct Watched {
 pub struct Council<M: Machine> {
     commands: mpsc::Sender<Command<M>>,
     news: broadcast::WeakSender<News>,
-    key: watch::Receiver<Key>,
+    views: Views,
     folder: Arc<Folder>,
 }
 
 impl<M: Machine> Clone for Council<M> {
     fn clone(&self) -> Self {
-        let Self { commands, news, key, folder } = self;
-        Self { commands: commands.clone(), news: news.clone(), key: key.clone(), folder: folder.clone() }
+        let Self { commands, news, views, folder } = self;
+        Self { commands: commands.clone(), news: news.clone(), views: views.clone(), folder: folder.clone() }
     }
 }
 
@@ -144,11 +156,11 @@ where
         let store = Store::open(&folder.store_path())?;
         let about = store.about()?.ok_or_else(|| Error::NotADevice(folder.path().to_owned()))?;
         let (commands, asked) = mpsc::channel(ASKED);
-        let (news, _) = broadcast::channel(news::KEPT);
+        let (news, _) = broadcast::channel(settings.news.clamp(1, MOST_NEWS));
         let doors = Doors { commands: asked, news: news.clone() };
-        let (task, key) = Task::new(folder.clone(), store, &about, settings, doors)?;
+        let (task, views) = Task::new(folder.clone(), store, &about, settings, doors)?;
         tokio::spawn(task.run());
-        Ok(Self { commands, news: news.downgrade(), key, folder: Arc::new(folder) })
+        Ok(Self { commands, news: news.downgrade(), views, folder: Arc::new(folder) })
     }
 
     /// Has something decided, and says what became of it, at the latest when the deadline is over.
@@ -181,7 +193,7 @@ where
         let until = clock::now() + deadline;
         loop {
             let left = until.saturating_duration_since(clock::now());
-            let outcome = self.submitted(id, wish.clone(), letter.clone(), left, false).await?;
+            let outcome = self.submitted(id, wish.clone(), letter.clone(), left).await?;
             if !matches!(outcome, Outcome::NotCommitted(NotCommitted::AlreadySo) | Outcome::Invalid(_)) {
                 return Ok(outcome);
             }
@@ -226,12 +238,9 @@ where
         let made = tokio::task::spawn_blocking(move || folder.new_key()).await;
         let made = made.map_err(|error| Error::Stopped(error.to_string()))??;
         let new = made.public();
-        let outcome = self.submitted(new_id()?, wish(new), None, deadline, true).await;
-        let is_over = matches!(
-            outcome,
-            Ok(Outcome::NotCommitted(_) | Outcome::Invalid(_)) | Err(Error::Rotating | Error::UnderWay(_))
-        );
-        if is_over {
+        let outcome = self.submitted(new_id()?, wish(new), None, deadline).await;
+        // What was submitted is the task's to end, and its key to forget.
+        if matches!(outcome, Err(Error::Rotating | Error::UnderWay(_))) {
             self.folder.forget_key(&new);
         }
         Ok((new, outcome?))
@@ -243,10 +252,33 @@ where
         wish: M::Wish,
         letter: Option<Letter>,
         deadline: Duration,
-        rotates: bool,
+    ) -> Result<Outcome, Error> {
+        let until = clock::now() + deadline;
+        loop {
+            let left = until.saturating_duration_since(clock::now());
+            match self.submitted_once(id, wish.clone(), letter.clone(), left).await {
+                // What is signed by a key that is about to go would not count: wait until it is known which one stays.
+                Err(Error::Rotating) if self.has_rotated(until).await => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn has_rotated(&self, until: clock::Instant) -> bool {
+        let left = until.saturating_duration_since(clock::now());
+        let mut rotating = self.views.rotating.clone();
+        matches!(clock::within(left, rotating.wait_for(Option::is_none)).await, Ok(Ok(_)))
+    }
+
+    async fn submitted_once(
+        &self,
+        id: OperationId,
+        wish: M::Wish,
+        letter: Option<Letter>,
+        deadline: Duration,
     ) -> Result<Outcome, Error> {
         let (reply, outcome) = oneshot::channel();
-        let submission = Submission { id, wish, letter, deadline, rotates, reply };
+        let submission = Submission { id, wish, letter, deadline, reply };
         let ended = async {
             self.ask(Command::Submit(submission)).await?;
             outcome.await.map_err(|_| stopped())?
@@ -273,7 +305,7 @@ where
     /// Waits until everything is carried out here that was decided before this was called; whether it was in time.
     pub async fn catch_up(&self, within: Duration) -> Result<bool, Error> {
         match clock::within(within, self.answered(Command::CatchUp)).await {
-            Ok(answer) => answer.map(|_| true),
+            Ok(answer) => answer?.map(|_| true),
             Err(_) => Ok(false),
         }
     }
@@ -281,7 +313,7 @@ where
     /// Waits until nothing is under way, and letters and snapshots are handed in; whether it was in time.
     pub async fn settle(&self, within: Duration) -> Result<bool, Error> {
         match clock::within(within, self.answered(Command::Settle)).await {
-            Ok(answer) => answer.map(|()| true),
+            Ok(answer) => answer?.map(|()| true),
             Err(_) => Ok(false),
         }
     }
@@ -296,16 +328,23 @@ where
 
     /// The key the device goes by.
     pub fn key(&self) -> PublicKey {
-        self.key.borrow().public()
+        self.views.key.borrow().public()
     }
 
     /// An invitation for whoever is to be a member: the letter of the operation that adds it.
     ///
     /// Of a state that is too large for a letter the acceptors must have a snapshot: have it compacted at least once.
     pub async fn invitation(&self, to: PublicKey) -> Result<Letter, Error> {
-        let state = self.state().await?;
-        let signing = self.key.borrow().clone();
-        Invitation::letter(&state, to, &signing).map_err(|error| Error::Disk(error.to_string()))
+        // A state and the key that belongs to it: while the device goes over to another one, they may not fit.
+        for _ in 0..LOOKS {
+            let signing = self.views.key.borrow().clone();
+            let state = self.state().await?;
+            if state.machine().may_propose(&signing.public()) {
+                let letter = Invitation::letter(&state, to, &signing);
+                return letter.map_err(|error| Error::Disk(error.to_string()));
+            }
+        }
+        Err(Invalid::because("you are not a member of this council").into())
     }
 
     async fn answered<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command<M>) -> Result<T, Error> {
@@ -346,7 +385,7 @@ impl Council<Members> {
 
     /// Asks an acceptor who it is, as this device: it need not decide here yet.
     pub async fn meet(&self, address: &AcceptorAddress, within: Duration) -> Result<Acceptor, Error> {
-        let (key, options) = (self.key.borrow().clone(), LinkOptions::default());
+        let (key, options) = (self.views.key.borrow().clone(), LinkOptions::default());
         let late = |_| holdoff_net::Error::Deadline { waited: within, sent: false };
         clock::within(within, meet(&key, address, &options)).await.map_err(late)?
     }

@@ -88,6 +88,11 @@ impl<M: Machine> Decided<M> {
         self.chain
     }
 
+    /// What it hashes to once this is decided in the next slot.
+    pub fn chain_after(&self, value: &Value) -> Digest {
+        Digest::of(&[b"holdoff chain", &self.chain.0, &value.digest().0])
+    }
+
     /// What became of an operation, if it has ended and is remembered.
     pub fn fate(&self, id: &OperationId) -> Option<Ended> {
         self.fates.get(id).copied()
@@ -151,7 +156,7 @@ impl<M: Machine> Decided<M> {
                 }
             }
         }
-        self.chain = Digest::of(&[b"holdoff chain", &self.chain.0, &value.digest().0]);
+        self.chain = self.chain_after(value);
         self.applied = slot;
         if applied.compacts {
             self.compacted = slot;

@@ -14,16 +14,20 @@
 //!
 //! Promises and votes lie apart, so that a promise does not write a large value again.
 
-use std::collections::HashSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::{Record, Vote};
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
+use redb::{
+    Database, ReadableDatabase, ReadableTable, StorageBackend, Table, TableDefinition, TableHandle,
+    WriteTransaction,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value};
+use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value, database};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -84,13 +88,8 @@ impl Store {
     /// Opens the store in this file, or makes it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let life = getrandom::u64().map_err(|error| StoreError::Disk(error.to_string()))?;
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let in_file = |error: std::io::Error| StoreError::Disk(format!("{}: {error}", path.display()));
-        let file = options.open(path).map_err(in_file)?;
-        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_file(file);
+        let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
         let store = Self::take_up(opened.map_err(StoreError::disk)?, life)?;
         sync_directory(path).map_err(in_file)?;
         Ok(store)
@@ -98,8 +97,7 @@ impl Store {
 
     /// Opens the store on something like a file. If it is empty, this is the life it begins.
     pub fn open_with(backend: impl StorageBackend, life: u64) -> Result<Self, StoreError> {
-        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend);
-        Self::take_up(opened.map_err(StoreError::disk)?, life)
+        Self::take_up(database::on(backend, CACHE_BYTES).map_err(StoreError::disk)?, life)
     }
 
     fn take_up(database: Database, fresh: u64) -> Result<Self, StoreError> {
@@ -145,12 +143,14 @@ impl Store {
         new: &mut HashSet<CouncilId>,
     ) -> Result<(), StoreError> {
         let transaction = self.database.begin_write().map_err(StoreError::disk)?;
+        let mut tables = Tables::of(&transaction);
         for (council, stored) in batch {
             if !self.knows(&council) && new.insert(council) {
-                insert(&transaction, COUNCILS, &council.0, &[])?;
+                insert(&mut tables, COUNCILS, &council.0, &[])?;
             }
-            put(&transaction, council, stored)?;
+            put(&mut tables, council, stored)?;
         }
+        drop(tables);
         transaction.commit().map_err(StoreError::disk)
     }
 
@@ -252,38 +252,54 @@ fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> 
     Ok(councils)
 }
 
-fn put(transaction: &WriteTransaction, council: CouncilId, stored: Stored) -> Result<(), StoreError> {
+fn put(tables: &mut Tables<'_>, council: CouncilId, stored: Stored) -> Result<(), StoreError> {
     match stored {
         Stored::Slot(slot, Record::Promised(ballot)) => {
-            insert(transaction, PROMISES, &slot_key(council, slot), &encode(&ballot)?)
+            insert(tables, PROMISES, &slot_key(council, slot), &encode(&ballot)?)
         }
         Stored::Slot(slot, Record::Accepted(vote)) => {
-            insert(transaction, VOTES, &slot_key(council, slot), &encode(&vote)?)
+            insert(tables, VOTES, &slot_key(council, slot), &encode(&vote)?)
         }
-        Stored::Snapshot(snapshot) => compact(transaction, council, &snapshot),
+        Stored::Snapshot(snapshot) => compact(tables, council, &snapshot),
         Stored::Letter(to, id, message) => {
-            insert(transaction, LETTERS, &[&council.0[..], to.as_bytes(), &id.0].concat(), &message)
+            insert(tables, LETTERS, &[&council.0[..], to.as_bytes(), &id.0].concat(), &message)
         }
     }
 }
 
 /// Keeps a snapshot, and forgets what it stands for.
-fn compact(
-    transaction: &WriteTransaction,
-    council: CouncilId,
-    snapshot: &Snapshot,
-) -> Result<(), StoreError> {
+fn compact(tables: &mut Tables<'_>, council: CouncilId, snapshot: &Snapshot) -> Result<(), StoreError> {
     let (first, last) = (slot_key(council, Slot(0)), slot_key(council, snapshot.slot));
     for rows in [PROMISES, VOTES] {
-        let mut table = transaction.open_table(rows).map_err(StoreError::disk)?;
+        let table = tables.table(rows)?;
         table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
     }
-    insert(transaction, SNAPSHOTS, &council.0, &encode(snapshot)?)
+    insert(tables, SNAPSHOTS, &council.0, &encode(snapshot)?)
 }
 
-fn insert(transaction: &WriteTransaction, rows: Rows, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-    let mut table = transaction.open_table(rows).map_err(StoreError::disk)?;
-    table.insert(key, value).map(drop).map_err(StoreError::disk)
+fn insert(tables: &mut Tables<'_>, rows: Rows, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    tables.table(rows)?.insert(key, value).map(drop).map_err(StoreError::disk)
+}
+
+/// The tables of one transaction, each opened when it is needed, and once: that takes longer than to put a row in.
+struct Tables<'t> {
+    transaction: &'t WriteTransaction,
+    open: BTreeMap<String, Table<'t, &'static [u8], &'static [u8]>>,
+}
+
+impl<'t> Tables<'t> {
+    fn of(transaction: &'t WriteTransaction) -> Self {
+        Self { transaction, open: BTreeMap::new() }
+    }
+
+    fn table(&mut self, rows: Rows) -> Result<&mut Table<'t, &'static [u8], &'static [u8]>, StoreError> {
+        Ok(match self.open.entry(rows.name().to_owned()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(self.transaction.open_table(rows).map_err(StoreError::disk)?)
+            }
+        })
+    }
 }
 
 fn slot_key(council: CouncilId, slot: Slot) -> Vec<u8> {

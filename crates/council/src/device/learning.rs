@@ -55,6 +55,12 @@ impl Learning {
         self.was_mine
     }
 
+    /// What somebody has accepted in this slot, as far as it was told here.
+    pub(super) fn accepted_in(&self, slot: Slot) -> impl Iterator<Item = &Value> {
+        let votes = self.votes.get(&slot).into_iter().flat_map(BTreeMap::values).flatten();
+        votes.map(|vote| &vote.value)
+    }
+
     fn keep(&mut self, from: NodeId, slot: Slot, vote: Vote<Value>, applied: Slot) {
         if slot <= applied || slot.0 > applied.0 + AHEAD {
             return;
@@ -100,7 +106,7 @@ impl<M: Machine> Device<M> {
         for (from, vote) in votes {
             chosen = chosen.or_else(|| learner.accepted(from, vote.ballot, vote.value.clone()));
         }
-        let value = chosen?.value;
+        let value = chosen.map(|vote| vote.value).or_else(|| self.vouched_for(slot))?;
         if !self.is_genuine(slot, &value) {
             self.learning.votes.remove(&slot);
             return None;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod disk;
+mod vouching;
 
 use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;

@@ -210,6 +210,13 @@ impl Machine for Members {
         true
     }
 
+    fn successor(&self, wish: &Change) -> Option<PublicKey> {
+        match wish {
+            Change::Rotate { to } => Some(*to),
+            _ => None,
+        }
+    }
+
     fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid> {
         // Whoever was removed and added again is another member: what it wanted before never happens.
         if self.members.get(author).is_none_or(|member| member.since > around.born) {

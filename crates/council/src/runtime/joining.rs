@@ -15,7 +15,9 @@ use super::store::{About, Store};
 use super::{Error, clock};
 use crate::acceptor::{Reply, Request};
 use crate::machine::{Acceptor, Machine};
-use crate::{Ask, CouncilId, Decided, Digest, Ed25519, PublicKey, Snapshot, Tell};
+use crate::{
+    Ask, CouncilId, Decided, Device, Digest, Ed25519, Input, Options, PublicKey, Snapshot, Tell, node_id,
+};
 
 /// It is looked this often whether an invitation has come.
 const LOOK: Duration = Duration::from_millis(500);
@@ -65,7 +67,7 @@ impl Joining {
     /// Waits for an invitation at these acceptors, and takes the state of the council over.
     ///
     /// Whoever knows a council's id can post a letter. Only what `by` has signed is taken, if that is given; else
-    /// whatever a member of the council that it describes has signed.
+    /// whatever a member of the council that it describes has signed, or anybody if that council has added this device.
     pub async fn wait<M: Machine>(
         &self,
         council: CouncilId,
@@ -114,18 +116,52 @@ impl Joining {
                 continue;
             }
             let snapshot = match start {
-                Start::Here(snapshot) => snapshot,
-                Start::There(acceptors) => match self.agreed(&acceptors, council, options).await {
-                    Some(snapshot) => snapshot,
-                    None => continue,
-                },
+                Start::Here(snapshot) => Some(snapshot),
+                Start::There(acceptors) => self.agreed(&acceptors, council, options).await,
             };
-            let state: Option<Decided<M>> = Decided::restore(council, &snapshot);
-            if state.is_some_and(|state| state.machine().may_propose(&sender)) {
+            let state = snapshot.and_then(|snapshot| Decided::<M>::restore(council, &snapshot));
+            let Some(state) = state else { continue };
+            if let Some(snapshot) = self.vouched(state, sender, options).await {
                 return Some((sender, snapshot));
             }
         }
         None
+    }
+
+    /// The state as soon as it knows whoever sent the invitation, or whoever is invited.
+    ///
+    /// The acceptors' snapshot is of another moment than the letter: the sender may have come after it, or go by
+    /// another key since. So what was decided after it is carried out, as far as need be.
+    async fn vouched<M: Machine>(
+        &self,
+        state: Decided<M>,
+        sender: PublicKey,
+        options: &LinkOptions,
+    ) -> Option<Snapshot> {
+        let me = node_id(&self.public, self.store.life());
+        let signer = Box::new(self.key.clone());
+        let mut device = Device::new(me, signer, Box::new(Ed25519), state, Options::default());
+        loop {
+            let (machine, after) = (device.state().machine(), device.state().applied());
+            if machine.may_propose(&sender) || machine.may_propose(&self.public) {
+                return Some(device.state().snapshot());
+            }
+            let (council, acceptors) = (device.state().council(), machine.acceptors().clone());
+            for (id, acceptor) in acceptors {
+                let Ok((link, _)) = link(&self.key, acceptor.key, &acceptor.address, options) else {
+                    continue;
+                };
+                let reply = self.asked(&link, council, Ask::Fetch { after }).await;
+                let reply = reply.filter(|reply| reply.life == acceptor.life);
+                for tell in reply.into_iter().flat_map(|reply| reply.tells) {
+                    // It listens only: nothing of what it would do is done.
+                    drop(device.step(0, &mut || 0, Input::Told { from: id, tell }));
+                }
+            }
+            if device.state().applied() == after {
+                return None;
+            }
+        }
     }
 
     async fn asked(&self, link: &Link, council: CouncilId, ask: Ask) -> Option<Reply> {

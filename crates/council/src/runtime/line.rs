@@ -64,6 +64,7 @@ pub(super) struct Common {
 
 /// The line to one acceptor. When it is dropped what was asked still goes out, if it can at once.
 pub(super) struct Line {
+    to: Acceptor,
     asks: mpsc::Sender<(Ask, u64)>,
     health: Arc<Mutex<Health>>,
 }
@@ -83,7 +84,12 @@ impl Line {
             health: health.clone(),
         };
         tokio::spawn(ends.run());
-        Ok(Self { asks, health })
+        Ok(Self { to: acceptor.clone(), asks, health })
+    }
+
+    /// Whether it leads to this acceptor, where it is now.
+    pub(super) fn leads_to(&self, acceptor: &Acceptor) -> bool {
+        self.to == *acceptor
     }
 
     /// Asks, if there is room. What matters is asked again.

@@ -23,9 +23,6 @@ pub enum News {
 #[derive(Debug)]
 pub struct Subscription(pub(super) broadcast::Receiver<News>);
 
-/// So many wait for a reader before it lags.
-pub(super) const KEPT: usize = 1024;
-
 impl Subscription {
     /// The next; none when the device has stopped.
     pub async fn next(&mut self) -> Option<News> {

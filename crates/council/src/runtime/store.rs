@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value};
+use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value, database};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
@@ -60,22 +60,28 @@ impl Store {
     /// Opens the store in this file, or makes an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let fresh = getrandom::u64().map_err(|error| Error::Disk(error.to_string()))?;
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let in_file = |error: std::io::Error| Error::Disk(format!("{}: {error}", path.display()));
-        let file = options.open(path).map_err(in_file)?;
-        let opened = Database::builder().set_cache_size(CACHE_BYTES).create_file(file);
+        let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
         let database = opened.map_err(|error| match error {
             redb::DatabaseError::DatabaseAlreadyOpen => Error::InUse(path.to_owned()),
             error => disk(error),
         })?;
+        let store = Self::take_up(database, fresh)?;
+        super::folder::sync_parent(path).map_err(in_file)?;
+        Ok(store)
+    }
+
+    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    #[cfg(test)]
+    fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
+        Self::take_up(database::on(backend, CACHE_BYTES).map_err(disk)?, fresh)
+    }
+
+    fn take_up(database: Database, fresh: u64) -> Result<Self, Error> {
         let life = match read_life(&database)? {
             Some(life) => life,
             None => begin(&database, fresh).map_err(disk)?,
         };
-        super::folder::sync_parent(path).map_err(in_file)?;
         Ok(Self { database, life })
     }
 
@@ -277,3 +283,6 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 fn disk(error: impl Into<redb::Error>) -> Error {
     Error::Disk(error.into().to_string())
 }
+
+#[cfg(test)]
+mod tests;

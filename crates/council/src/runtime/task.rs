@@ -24,6 +24,8 @@ use crate::{
 
 /// As many inputs are taken at once, to be stored together.
 const BATCH: usize = 64;
+/// As many wait at once until nothing is under way.
+const SETTLING: usize = 256;
 
 /// What is asked of the task.
 pub(super) enum Command<M: Machine> {
@@ -31,9 +33,9 @@ pub(super) enum Command<M: Machine> {
     State(oneshot::Sender<Arc<Decided<M>>>),
     Status(oneshot::Sender<Status>),
     /// Answered once everything is carried out that was decided before this was asked.
-    CatchUp(oneshot::Sender<Slot>),
+    CatchUp(oneshot::Sender<Result<Slot, Error>>),
     /// Answered once nothing is under way any more, nor to be handed in.
-    Settle(oneshot::Sender<()>),
+    Settle(oneshot::Sender<Result<(), Error>>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -42,8 +44,6 @@ pub(super) struct Submission<M: Machine> {
     pub(super) wish: M::Wish,
     pub(super) letter: Option<Letter>,
     pub(super) deadline: Duration,
-    /// Whether the device goes by another key when it is committed.
-    pub(super) rotates: bool,
     pub(super) reply: oneshot::Sender<Result<Outcome, Error>>,
 }
 
@@ -73,12 +73,12 @@ pub(super) struct Task<M: Machine> {
     inbox: mpsc::Receiver<Heeded>,
     commands: mpsc::Receiver<Command<M>>,
     waiting: HashMap<OperationId, Vec<oneshot::Sender<Result<Outcome, Error>>>>,
-    rotating: Option<OperationId>,
+    rotating: watch::Sender<Option<Rotation>>,
     /// What became of the new key: to be told once the device goes by it.
     rotated: Option<(OperationId, Outcome)>,
     readers: Readers,
     read_again: Instant,
-    settling: Vec<oneshot::Sender<()>>,
+    settling: Vec<oneshot::Sender<Result<(), Error>>>,
     stopping: Option<oneshot::Sender<()>>,
     news: broadcast::Sender<News>,
     key: watch::Sender<holdoff_net::Key>,
@@ -86,6 +86,20 @@ pub(super) struct Task<M: Machine> {
     started: Instant,
     rolls: Rng,
     measure: Measure,
+}
+
+/// An operation that gives the device another key, until it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rotation {
+    id: OperationId,
+    to: PublicKey,
+}
+
+/// What anybody who has the handle may look at.
+#[derive(Clone)]
+pub(super) struct Views {
+    pub(super) key: watch::Receiver<holdoff_net::Key>,
+    pub(super) rotating: watch::Receiver<Option<Rotation>>,
 }
 
 /// What the handle keeps of a task.
@@ -104,7 +118,7 @@ where
         about: &About,
         settings: Settings,
         doors: Doors<M>,
-    ) -> Result<(Self, watch::Receiver<holdoff_net::Key>), Error> {
+    ) -> Result<(Self, Views), Error> {
         let (device, key) = take_up::<M>(&folder, &store, about, &settings)?;
         let (heard, inbox) = mpsc::channel(1024);
         let common = Common {
@@ -116,6 +130,7 @@ where
             applied: Arc::new(device.state().applied().0.into()),
         };
         let (key, current) = watch::channel(key);
+        let (rotating, under_way) = watch::channel(rotation(&device));
         let started = clock::now();
         let mut task = Self {
             device,
@@ -128,7 +143,7 @@ where
             inbox,
             commands: doors.commands,
             waiting: HashMap::new(),
-            rotating: None,
+            rotating,
             rotated: None,
             readers: Readers::default(),
             read_again: started,
@@ -143,7 +158,7 @@ where
             measure: Measure::default(),
         };
         task.keep_lines()?;
-        Ok((task, current))
+        Ok((task, Views { key: current, rotating: under_way }))
     }
 
     /// Goes on until it is told to stop, nobody is left who could ask, or the disk fails.
@@ -205,6 +220,7 @@ where
         if self.device.state().applied() != before {
             self.keep_key().await?;
         }
+        self.end_rotation();
         if let Some((id, outcome)) = self.rotated.take() {
             self.answer(id, &outcome);
         }
@@ -227,7 +243,7 @@ where
                 self.readers.take(reply);
                 self.read_again = clock::now();
             }
-            Happened::Asked(Command::Settle(reply)) => self.settling.push(reply),
+            Happened::Asked(Command::Settle(reply)) => self.settle(reply),
             Happened::Asked(Command::Stop(reply)) => self.stopping = Some(reply),
         }
         Ok(())
@@ -254,19 +270,20 @@ where
     }
 
     fn submit(&mut self, submission: Submission<M>) -> Result<(), Error> {
-        let Submission { id, wish, letter, deadline, rotates, reply } = submission;
+        let Submission { id, wish, letter, deadline, reply } = submission;
+        let successor = self.device.state().machine().successor(&wish);
         let under_way = self.device.pending().filter(|pending| *pending != id).count();
-        let refused = match &self.rotating {
-            Some(rotating) if *rotating != id => Some(Error::Rotating),
-            _ if rotates && under_way > 0 => Some(Error::UnderWay(under_way)),
+        let refused = match *self.rotating.borrow() {
+            Some(rotation) if rotation.id != id => Some(Error::Rotating),
+            _ if successor.is_some() && under_way > 0 => Some(Error::UnderWay(under_way)),
             _ => None,
         };
         if let Some(error) = refused {
             drop(reply.send(Err(error)));
             return Ok(());
         }
-        if rotates {
-            self.rotating = Some(id);
+        if let Some(to) = successor {
+            self.rotating.send_replace(Some(Rotation { id, to }));
         }
         self.waiting.entry(id).or_default().push(reply);
         let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
@@ -308,8 +325,8 @@ where
             }
             Output::Ended { id, outcome } => {
                 self.measure.ended(id, &outcome);
-                if self.rotating == Some(id) && outcome != Outcome::Unknown {
-                    self.rotating = None;
+                let rotates = self.rotating.borrow().is_some_and(|rotation| rotation.id == id);
+                if rotates && outcome != Outcome::Unknown {
                     self.rotated = Some((id, outcome));
                 } else {
                     self.answer(id, &outcome);
@@ -333,7 +350,8 @@ where
     /// There is a line to everybody who decides, and to nobody else.
     fn keep_lines(&mut self) -> Result<(), Error> {
         let acceptors = self.device.state().machine().acceptors();
-        self.lines.retain(|id, _| acceptors.contains_key(id));
+        // Who was removed and added at another address is the same one, and not where the line leads.
+        self.lines.retain(|id, line| acceptors.get(id).is_some_and(|acceptor| line.leads_to(acceptor)));
         for (id, acceptor) in acceptors {
             if !self.lines.contains_key(id) {
                 self.lines.insert(*id, Line::open(&self.common, acceptor)?);
@@ -360,6 +378,30 @@ where
         Ok(())
     }
 
+    /// Once it is known whether there is another key, operations are taken in again. One that nobody will ever know
+    /// is forgotten.
+    fn end_rotation(&mut self) {
+        let Some(rotation) = *self.rotating.borrow() else { return };
+        if self.device.pending().any(|id| id == rotation.id) {
+            return;
+        }
+        let is_used =
+            self.device.key() == rotation.to || self.device.state().machine().may_propose(&rotation.to);
+        if !is_used {
+            self.folder.forget_key(&rotation.to);
+        }
+        self.rotating.send_replace(None);
+    }
+
+    fn settle(&mut self, reply: oneshot::Sender<Result<(), Error>>) {
+        self.settling.retain(|reply| !reply.is_closed());
+        if self.settling.len() < SETTLING {
+            self.settling.push(reply);
+        } else {
+            drop(reply.send(Err(Error::Busy)));
+        }
+    }
+
     fn look_after_readers(&mut self) {
         if self.readers.is_empty() {
             return;
@@ -381,7 +423,7 @@ where
     fn look_after_the_settled(&mut self) {
         if !self.settling.is_empty() && !self.device.has_errands() && self.device.pending().next().is_none() {
             for reply in self.settling.drain(..) {
-                let _ = reply.send(());
+                let _ = reply.send(Ok(()));
             }
         }
     }
@@ -439,6 +481,12 @@ fn take_up<M: Machine>(
     store.go_by(&new)?;
     let about = About { key: new, ..about.clone() };
     take_up(folder, store, &about, settings)
+}
+
+/// What an earlier life has begun to give this device another key.
+fn rotation<M: Machine>(device: &Device<M>) -> Option<Rotation> {
+    let machine = device.state().machine();
+    device.wishes().find_map(|(id, wish)| Some(Rotation { id, to: machine.successor(wish)? }))
 }
 
 /// The key of this device's that is a member's in place of the one it goes by.

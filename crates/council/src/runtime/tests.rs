@@ -1,9 +1,15 @@
 //! Devices as they run, against acceptors that stop, come back and lose their disks.
 
 mod acceptor;
+mod crowd;
+mod inviting;
+mod moving;
+mod rotating;
 
 use std::path::Path;
 use std::time::Duration;
+
+use holdoff_net::Key;
 
 use super::*;
 use crate::{NotCommitted, Outcome};
@@ -41,6 +47,27 @@ async fn join(
     let device = open(folder);
     assert!(device.catch_up(SOON).await.unwrap());
     device
+}
+
+/// Adds so many that the state is too large for a letter.
+async fn fill(one: &Council<Members>) {
+    let add = |_| {
+        let (one, name) = (one.clone(), "n".repeat(200));
+        tokio::spawn(async move { one.submit(Change::Add { key: a_key(), name }, None, SOON).await })
+    };
+    let adding: Vec<_> = (0..240).map(add).collect();
+    for added in adding {
+        assert_committed(&added.await.unwrap().unwrap());
+    }
+}
+
+fn a_guest() -> Change {
+    Change::Add { key: a_key(), name: "guest".into() }
+}
+
+#[track_caller]
+fn assert_committed(outcome: &Outcome) {
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
 }
 
 fn a_key() -> PublicKey {
@@ -236,14 +263,7 @@ async fn whoever_comes_after_a_compaction_begins_with_its_snapshot() {
 async fn a_council_too_large_for_a_letter_is_joined_by_its_snapshot() {
     let (folders, acceptors) = (tempfile::tempdir().unwrap(), three().await);
     let one = council(&folders.path().join("one"), &acceptors).await;
-    let add = |_| {
-        let (one, name) = (one.clone(), "n".repeat(200));
-        tokio::spawn(async move { one.submit(Change::Add { key: a_key(), name }, None, SOON).await })
-    };
-    let adding: Vec<_> = (0..240).map(add).collect();
-    for added in adding {
-        assert!(matches!(added.await.unwrap().unwrap(), Outcome::Committed(_)));
-    }
+    fill(&one).await;
     assert!(Invitation::needs_snapshot(&*one.state().await.unwrap()));
     let two = join(&folders.path().join("two"), &one, "second", &acceptors).await;
     let (mine, theirs) = (one.state().await.unwrap(), two.state().await.unwrap());

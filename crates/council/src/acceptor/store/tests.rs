@@ -178,7 +178,13 @@ fn after_a_crash_everything_is_there_that_was_said_to_be_and_nothing_by_half() {
                     break;
                 }
             } else {
+                // Also when the power went while it was being made or opened, it can be opened then.
                 disk.crash(|| rng.u32(..));
+                let store = Store::open_with(disk.handle(), rng.u64(..)).unwrap_or_else(|error| {
+                    panic!("seed {seed}, boot {boot}: {error}");
+                });
+                assert_eq!(*life.get_or_insert(store.life()), store.life(), "seed {seed}");
+                assert!(holds(&store, &model), "seed {seed}, boot {boot}");
             }
         }
     }

@@ -213,6 +213,16 @@ impl Bench {
         self.tell(acceptor, Tell::History { votes: vec![(slot, vote)], latest: slot });
     }
 
+    /// An acceptor says that these are what it has accepted, in one slot after the other.
+    pub(super) fn histories(&mut self, acceptor: usize, values: &[Value]) -> Vec<Output> {
+        let vote =
+            |slot, value: &Value| Vote { ballot: Ballot::new(slot, 1, NodeId(5)), value: value.clone() };
+        let slots = (self.slot().0..).map(Slot);
+        let votes: Vec<_> = slots.zip(values).map(|(slot, value)| (slot, vote(slot, value))).collect();
+        let latest = votes.last().map_or(Slot(0), |(slot, _)| *slot);
+        self.tell(acceptor, Tell::History { votes, latest })
+    }
+
     pub(super) fn pen(&self) -> Pen {
         Pen(self.device.key())
     }
@@ -224,17 +234,25 @@ impl Bench {
 
     /// What the other member would propose for the next slot.
     pub(super) fn value_of_another(&self, number: u64) -> Value {
-        let other = Pen(PublicKey::from_bytes([102; 32]));
+        self.value_after(&[], Self::other(), number)
+    }
+
+    /// The other member.
+    pub(super) fn other() -> Pen {
+        Pen(PublicKey::from_bytes([102; 32]))
+    }
+
+    /// What somebody would propose who knows that these were decided.
+    pub(super) fn value_after(&self, decided: &[Value], by: Pen, number: u64) -> Value {
+        let mut state = self.device.state().clone();
+        for value in decided {
+            state.apply(value, &by);
+        }
         let body = postcard::to_allocvec(&add(number)).unwrap().into();
-        let born = self.device.state().applied();
-        let operation = Operation::sign(COUNCIL, id(number), born, body, &other);
-        let batch = Batch {
-            previous: self.device.state().chain(),
-            operations: vec![operation],
-            withdrawn: Vec::new(),
-            nonce: 1,
-        };
-        Value::sign(COUNCIL, self.slot(), &batch, &other as &dyn Signer).unwrap()
+        let operation = Operation::sign(COUNCIL, id(number), state.applied(), body, &by);
+        let batch =
+            Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };
+        Value::sign(COUNCIL, state.applied().next(), &batch, &by as &dyn Signer).unwrap()
     }
 }
 

@@ -61,6 +61,14 @@ impl Acceptor {
         }
     }
 
+    /// Stops, and starts again at another address: the same one, in the same life.
+    pub(super) async fn move_elsewhere(&mut self) {
+        self.stop().await;
+        self.address = "127.0.0.1:0".to_owned();
+        self.start().await;
+        self.address = self.service.as_ref().unwrap().address().to_string();
+    }
+
     pub(super) async fn stop(&mut self) {
         if let Some(service) = self.service.take() {
             service.stop(Duration::ZERO).await;

@@ -1,0 +1,71 @@
+//! What one acceptor knows, and a member has gone on from, is decided; what nobody has gone on from may not be.
+
+use super::bench::Bench;
+use super::*;
+use crate::Value;
+use crate::simulation::Pen;
+
+/// What the other member, or whoever else, would propose one after the other.
+fn one_after_the_other(bench: &Bench, by: Pen) -> Vec<Value> {
+    let mut values = Vec::new();
+    for number in 1..=3 {
+        values.push(bench.value_after(&values, by, number));
+    }
+    values
+}
+
+#[test]
+fn one_acceptor_is_enough_for_what_a_member_has_gone_on_from() {
+    let mut bench = Bench::new();
+    let values = one_after_the_other(&bench, Bench::other());
+    bench.histories(2, &values);
+    assert_eq!(bench.device.state().applied(), Slot(2), "nobody has gone on from the third yet");
+    let fourth = bench.value_after(&values[2..], Bench::other(), 4);
+    bench.histories(2, &[values[2].clone(), fourth]);
+    assert_eq!(bench.device.state().applied(), Slot(3));
+}
+
+#[test]
+fn whoever_is_no_member_vouches_for_nothing() {
+    let mut bench = Bench::new();
+    let stranger = Pen(PublicKey::from_bytes([104; 32]));
+    bench.histories(2, &one_after_the_other(&bench, stranger));
+    assert_eq!(bench.device.state().applied(), Slot(0));
+}
+
+#[test]
+fn nor_does_a_signature_that_is_not_the_members() {
+    let mut bench = Bench::new();
+    let stranger = Pen(PublicKey::from_bytes([104; 32]));
+    let first = bench.value_of_another(1);
+    let forged = bench.value_after(std::slice::from_ref(&first), stranger, 2).of_somebody_else();
+    bench.histories(2, &[first, forged]);
+    assert_eq!(bench.device.state().applied(), Slot(0));
+}
+
+#[test]
+fn what_went_on_from_something_else_shows_nothing() {
+    let mut bench = Bench::new();
+    let (first, rival) = (bench.value_of_another(1), bench.value_of_another(2));
+    let second = bench.value_after(&[rival], Bench::other(), 3);
+    bench.histories(2, &[first, second]);
+    assert_eq!(bench.device.state().applied(), Slot(0));
+}
+
+/// What nobody vouches for is decided again, and what was accepted beyond without another wait.
+#[test]
+fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
+    let mut bench = Bench::new();
+    let stranger = Pen(PublicKey::from_bytes([104; 32]));
+    let values = one_after_the_other(&bench, stranger);
+    bench.histories(2, &values);
+    bench.wait_out();
+    bench.promise_with(2, 1, &values[0]);
+    bench.promise(0);
+    assert_eq!(bench.accepted_value().as_ref(), Some(&values[0]));
+    let outputs = bench.accept_all();
+    assert_eq!(bench.device.state().applied(), Slot(1));
+    let goes_on =
+        |output: &Output| matches!(output, Output::Ask { ask: Ask::Prepare { slot: Slot(2), .. }, .. });
+    assert!(outputs.iter().any(goes_on), "it does not wait before the next one");
+}

@@ -1,0 +1,169 @@
+//! Through the writer, as they come from the network: many at once, behind one commit, for councils that come and go
+//! in memory, by processes that are killed. What it answers is what the seats alone would have answered.
+
+use std::collections::BTreeMap;
+use std::thread::JoinHandle;
+
+use fastrand::Rng;
+use futures_util::future::join_all;
+use holdoff_council::acceptor::disk::Disk;
+use holdoff_council::acceptor::{Limits, Request, Store, Watcher, Writer};
+use holdoff_council::{Ask, Asker, CouncilId, Refusal, Seat, Tell, To, node_id};
+
+use super::{Cheap, QUOTA, asker, number, question};
+
+/// So many questions wait for the disk at once.
+const AT_ONCE: u64 = 64;
+/// So many such crowds come before the process is killed.
+const CROWDS: u64 = 16;
+/// Councils that it is asked about, and as many as it takes.
+const COUNCILS: u8 = 6;
+const TAKEN: usize = 4;
+
+fn limits() -> Limits {
+    // Two of the four fit in memory.
+    Limits { councils: TAKEN, council: QUOTA, memory_bytes: 16_000, ..Limits::default() }
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Watcher for Nobody {
+    type Id = u8;
+
+    fn id(&self) -> u8 {
+        1
+    }
+
+    fn push(&self, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// What the acceptor should know.
+#[derive(Default)]
+struct Mirror {
+    seats: BTreeMap<CouncilId, Seat>,
+    counts: Counts,
+}
+
+#[derive(Default, Debug)]
+struct Counts {
+    asked: u64,
+    read: u64,
+    refused: BTreeMap<&'static str, u64>,
+    stored: u64,
+    kills: u64,
+}
+
+impl Mirror {
+    fn answer(&mut self, council: CouncilId, asker: &Asker, ask: Ask) -> Vec<Tell> {
+        let is_known = self.seats.contains_key(&council);
+        if !ask.only_reads() && !is_known && self.seats.len() >= TAKEN {
+            *self.counts.refused.entry(Refusal::TooManyCouncils.name()).or_default() += 1;
+            return vec![Tell::Refused { slot: None, why: Refusal::TooManyCouncils }];
+        }
+        let mut seat = self.seats.remove(&council).unwrap_or_else(|| Seat::new(council, QUOTA));
+        let held = seat.answer(asker, ask, &Cheap);
+        let is_stored = held.record().is_some();
+        self.counts.stored += u64::from(is_stored);
+        if is_known || is_stored {
+            self.seats.insert(council, seat);
+        }
+        let answers = held.release(|_| Ok::<_, ()>(())).unwrap();
+        let told = answers.into_iter().filter(|answer| answer.to == To::Asker).map(|answer| answer.tell);
+        let told: Vec<_> = told.collect();
+        if let Some(Tell::Refused { why, .. }) = told.first() {
+            *self.counts.refused.entry(why.name()).or_default() += 1;
+        }
+        told
+    }
+}
+
+/// What was announced is kept in memory only, and goes with it.
+fn without_announcements(mut tells: Vec<Tell>) -> Vec<Tell> {
+    for tell in &mut tells {
+        if let Tell::Promise { announced, .. } | Tell::Accepted { announced, .. } = tell {
+            announced.clear();
+        }
+    }
+    tells
+}
+
+fn looks(seat: &Seat) -> impl PartialEq + std::fmt::Debug + use<> {
+    (seat.bytes(), seat.slots(), seat.latest(), seat.floor())
+}
+
+fn start(disk: &Disk) -> (Writer<Nobody>, JoinHandle<()>) {
+    Writer::start(Store::open_with(disk.handle(), 7).unwrap(), limits()).unwrap()
+}
+
+/// Asks all of these at once, and compares.
+async fn ask(writer: &Writer<Nobody>, mirror: &mut Mirror, seeds: std::ops::Range<u64>) {
+    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+    for seed in seeds.clone() {
+        let mut rng = Rng::with_seed(seed);
+        let council = CouncilId([rng.u8(0..COUNCILS); 16]);
+        let bytes = question(&mut rng, council);
+        mirror.counts.asked += 1;
+        let Ok(Request::Ask { life, council, ask }) = holdoff_net::decode(&bytes) else { continue };
+        mirror.counts.read += 1;
+        let asker = Asker { node: node_id(&asker().key, life), ..asker() };
+        expected.push(mirror.answer(council, &asker, ask.clone()));
+        asked.push(writer.ask(council, asker, ask, rng.bool().then_some(Nobody), &Cheap));
+    }
+    // They are put in the queue in this order, and answered in it.
+    let told = join_all(asked).await;
+    for (told, expected) in told.into_iter().zip(expected) {
+        let told = told.unwrap_or_else(|stopped| panic!("{}: {stopped}", replay(&seeds)));
+        assert_eq!(without_announcements(told), without_announcements(expected), "{}", replay(&seeds));
+    }
+}
+
+fn replay(seeds: &std::ops::Range<u64>) -> String {
+    let cases = AT_ONCE * CROWDS;
+    let first = seeds.start - seeds.start % cases;
+    format!(
+        "replay with HOLDOFF_FUZZ_SEED={first} HOLDOFF_FUZZ_CASES={cases} cargo test -p holdoff-council \
+         --all-features --test fuzz writer"
+    )
+}
+
+/// Another process finds what this one has answered.
+fn check_stored(disk: &Disk, mirror: &Mirror) {
+    let store = Store::open_with(disk.handle(), 0).unwrap();
+    assert_eq!((store.life(), store.councils()), (7, mirror.seats.len()));
+    for (council, seat) in &mirror.seats {
+        let mut again = Seat::new(*council, QUOTA);
+        store.load(*council).unwrap().into_iter().for_each(|record| again.restore(record));
+        assert_eq!(looks(&again), looks(seat));
+    }
+}
+
+#[tokio::test]
+async fn a_writer_is_asked_anything() {
+    let (start_at, cases) = (number("HOLDOFF_FUZZ_SEED", 0), number("HOLDOFF_FUZZ_CASES", 300_000));
+    let mut mirror = Mirror::default();
+    for life in (start_at..start_at + cases).step_by(usize::try_from(AT_ONCE * CROWDS).unwrap()) {
+        mirror.seats.clear();
+        let (disk, mut rng) = (Disk::default(), Rng::with_seed(life));
+        let (writer, thread) = start(&disk);
+        writer.joined(1);
+        for crowd in 0..CROWDS {
+            let first = life + crowd * AT_ONCE;
+            ask(&writer, &mut mirror, first..(first + AT_ONCE).min(start_at + cases)).await;
+        }
+        drop(writer);
+        thread.join().unwrap();
+        disk.crash(|| rng.u32(..));
+        mirror.counts.kills += 1;
+        check_stored(&disk, &mirror);
+    }
+    let counts = &mirror.counts;
+    println!("{counts:?}");
+    assert_eq!(counts.asked, cases, "every case was put");
+    let refusals = ["foreign_ballot", "unsigned", "full", "too_many_councils"];
+    let is_hit = |refusal: &&str| counts.refused.get(*refusal).is_some_and(|times| times * 1000 > cases);
+    assert!(cases < 10_000 || refusals.iter().all(is_hit), "the mutations miss the point: {counts:?}");
+    assert!(cases < 10_000 || counts.stored * 10 > cases, "{counts:?}");
+}
