@@ -173,6 +173,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// The largest snapshot.
     pub const MAX_BYTES: usize = 512 * 1024;
+    /// As much of it is the machine's; the rest is for the ends of operations, of which so many are remembered.
+    pub const MACHINE_BYTES: usize = Self::MAX_BYTES - 256 - crate::state::REMEMBERED * 28;
 
     /// What it hashes to.
     pub fn digest(&self) -> Digest {
