@@ -257,8 +257,9 @@ fn put(transaction: &WriteTransaction, council: CouncilId, stored: Stored) -> Re
         }
         Stored::Snapshot(snapshot) => compact(transaction, council, &snapshot),
         Stored::Letter(to, id, message) => {
-            insert(transaction, LETTERS, &[&council.0[..], to.as_bytes(), &id.0].concat(), &message)
+            insert(transaction, LETTERS, &letter_key(council, &to, id), &message)
         }
+        Stored::Came(who) => forget_letters(transaction, council, &who),
     }
 }
 
@@ -274,6 +275,20 @@ fn compact(
         table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
     }
     insert(transaction, SNAPSHOTS, &council.0, &encode(snapshot)?)
+}
+
+fn forget_letters(
+    transaction: &WriteTransaction,
+    council: CouncilId,
+    to: &PublicKey,
+) -> Result<(), StoreError> {
+    let [first, last] = [0, u8::MAX].map(|byte| letter_key(council, to, OperationId([byte; 16])));
+    let mut table = transaction.open_table(LETTERS).map_err(StoreError::disk)?;
+    table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)
+}
+
+fn letter_key(council: CouncilId, to: &PublicKey, id: OperationId) -> Vec<u8> {
+    [&council.0[..], to.as_bytes(), &id.0].concat()
 }
 
 fn insert(transaction: &WriteTransaction, rows: Rows, key: &[u8], value: &[u8]) -> Result<(), StoreError> {

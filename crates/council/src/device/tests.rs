@@ -1,6 +1,8 @@
 //! One device, told by hand what acceptors say.
 
 mod bench;
+mod forgetting;
+mod upkeep;
 
 use bench::{Bench, add, id};
 use holdoff_paxos::Ballot;

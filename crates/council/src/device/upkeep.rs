@@ -113,15 +113,17 @@ impl<M: Machine> Device<M> {
         if self.upkeep.wanted.is_some_and(|id| self.pending.contains_key(&id)) {
             return;
         }
+        let is_busy = self.has_wishes();
         let turn = &mut self.upkeep.compact;
-        if turn.at_us.is_none() || (!self.pending.is_empty() && turn.times == 0) || turn.has_come(out.now_us) {
-            let is_now = turn.at_us.is_some() || !self.pending.is_empty();
-            turn.times = turn.times.saturating_add(1);
-            turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
-            if is_now && let Some(wish) = self.state.machine().compaction(self.state.applied()) {
-                self.counts.compactions += 1;
-                self.upkeep.wanted = self.want_quietly(wish, out);
-            }
+        let is_now = turn.has_come(out.now_us) || (is_busy && turn.times <= 1);
+        if !is_now && turn.at_us.is_some() {
+            return;
+        }
+        turn.times = turn.times.saturating_add(1);
+        turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
+        if is_now && let Some(wish) = self.state.machine().compaction(self.state.applied()) {
+            self.counts.compactions += 1;
+            self.upkeep.wanted = self.want_quietly(wish, out);
         }
     }
 
@@ -143,11 +145,14 @@ impl<M: Machine> Device<M> {
 
     /// Whether this device had a compaction decided, and no majority is known to have its snapshot yet.
     pub(super) fn has_snapshot_to_hand_in(&self) -> bool {
+        if !self.upkeep.is_mine {
+            return false;
+        }
         let compacted = self.state.compacted();
         let has_it = self.upkeep.floors.iter().filter(|(_, floor)| **floor >= compacted);
         let has_it: BTreeSet<_> = has_it.map(|(id, _)| *id).collect();
         let is_kept = self.state.configuration().is_some_and(|these| is_majority(&has_it, &these));
-        self.upkeep.is_mine && !is_kept
+        !is_kept
     }
 
     /// Hands in the snapshot of the last compaction where it is missing, for as long as it is.
@@ -167,8 +172,11 @@ impl<M: Machine> Device<M> {
         }
         turn.times = turn.times.saturating_add(1);
         let times = turn.times;
-        let again_us =
-            if is_urgent { self.ask_again_at(times, out) } else { out.later(&self.options.upkeep, times, Duration::ZERO) };
+        let again_us = if is_urgent {
+            self.ask_again_at(times, out)
+        } else {
+            out.later(&self.options.upkeep, times, Duration::ZERO)
+        };
         self.upkeep.hand_in.at_us = Some(again_us);
         if !is_now {
             return;

@@ -13,8 +13,11 @@ fn founded() -> Decided<Members> {
 
 /// As many members as may be, with the longest names, and as many acceptors.
 fn crowded() -> Decided<Members> {
-    let acceptor =
-        |number: u8| Acceptor { key: PublicKey::from_bytes([number; 32]), life: u64::MAX, address: "a".repeat(200) };
+    let acceptor = |number: u8| Acceptor {
+        key: PublicKey::from_bytes([number; 32]),
+        life: u64::MAX,
+        address: "a".repeat(200),
+    };
     let mut members = Members::found(ME.public(), "m".repeat(200), (1..=15).map(acceptor)).unwrap();
     for number in 1..1000_u64 {
         let mut key = [9; 32];
@@ -109,7 +112,9 @@ fn a_snapshot_that_remembers_more_is_taken_up_and_remembers_as_much_as_others() 
     fill(&mut state, 0, 64);
     let snapshot = state.snapshot();
     let mut kept: Kept = postcard::from_bytes(&snapshot.bytes).unwrap();
-    kept.ended = (0..3 * REMEMBERED as u64).map(|number| (id(number), Ended::Applied(Slot(1 + number / 30_000)))).collect();
+    kept.ended = (0..3 * REMEMBERED as u64)
+        .map(|number| (id(number), Ended::Applied(Slot(1 + number / 30_000))))
+        .collect();
     let bytes = postcard::to_allocvec(&kept).unwrap().into();
     let restored: Decided<Members> = Decided::restore(COUNCIL, &Snapshot { bytes, ..snapshot }).unwrap();
     assert_eq!((restored.ended.len(), restored.fates.len()), (REMEMBERED, REMEMBERED));
