@@ -17,7 +17,9 @@ mod round_trip;
 mod step;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod vouching;
+mod waiting;
 
 use std::collections::BTreeMap;
 
@@ -35,9 +37,10 @@ use round::{Round, Used};
 use round_trip::RoundTrip;
 use step::Out;
 pub use step::{Roll, Step};
+use upkeep::Upkeep;
 
 use crate::machine::Machine;
-use crate::{Ask, Decided, OperationId, PublicKey, Signer, Snapshot, Tell, Verifier, planted};
+use crate::{Decided, OperationId, PublicKey, Signer, Tell, Verifier, planted};
 
 /// A member's device, in one council.
 pub struct Device<M: Machine> {
@@ -55,23 +58,11 @@ pub struct Device<M: Machine> {
     used: Used,
     learning: Learning,
     round_trip: RoundTrip,
-    /// A snapshot to hand in, and to whom.
-    hand_in: Option<HandIn>,
+    upkeep: Upkeep,
     counts: Counts,
     /// Nothing has happened in this life yet.
     is_new: bool,
 }
-
-/// A snapshot that acceptors shall keep instead of slots.
-struct HandIn {
-    snapshot: Snapshot,
-    to: Vec<NodeId>,
-    again_us: u64,
-    times: u32,
-}
-
-/// So often a snapshot is offered to an acceptor that does not answer.
-const HAND_IN_TIMES: u32 = 8;
 
 impl<M: Machine> Device<M> {
     /// A device that starts from here, or from what it [restores](Device::restore) then.
@@ -97,7 +88,7 @@ impl<M: Machine> Device<M> {
             round,
             used: Used::default(),
             learning: Learning::default(),
-            hand_in: None,
+            upkeep: Upkeep::default(),
             counts: Counts::default(),
             is_new: true,
         }
@@ -110,14 +101,13 @@ impl<M: Machine> Device<M> {
                 if let Some(state) = Decided::restore(self.state.council(), &snapshot) {
                     self.stored = snapshot.slot;
                     self.state = state;
-                    if self.state.compacted() == snapshot.slot {
-                        self.hand_in = Some(self.handing_in(snapshot));
-                    }
+                    self.upkeep.installed(&snapshot, self.state.compacted());
                 }
             }
             Record::Applied { slot, value } => {
                 if slot == self.state.applied().next() {
-                    self.state.apply(&value, &*self.verifier);
+                    let applied = self.state.apply(&value, &*self.verifier);
+                    self.upkeep.applied(&value, &applied);
                 }
             }
             Record::Attempt(_) | Record::Reserved(_) if planted!(ForgetAttempts) => {}
@@ -165,7 +155,7 @@ impl<M: Machine> Device<M> {
 
     /// Whether it has something to hand in beside its operations: a letter, or a snapshot.
     pub fn has_errands(&self) -> bool {
-        self.hand_in.is_some() || self.letters().next().is_some()
+        self.has_snapshot_to_hand_in() || self.letters().next().is_some()
     }
 
     /// How long a question and its answer take, as measured.
@@ -203,8 +193,7 @@ impl<M: Machine> Device<M> {
     pub fn wake_at(&self) -> u64 {
         let deadlines = self.pending.values().filter_map(Pending::wakes_at_us);
         let round = self.round.wakes_at_us();
-        let hand_in = self.hand_in.as_ref().map(|hand_in| hand_in.again_us);
-        let others = [round, hand_in, self.letters.wakes_at_us()].into_iter().flatten();
+        let others = [round, self.upkeep.wakes_at_us(), self.letters.wakes_at_us()].into_iter().flatten();
         deadlines.chain(others).chain([self.learning.poll_us()]).min().unwrap_or(u64::MAX)
     }
 
@@ -236,28 +225,7 @@ impl<M: Machine> Device<M> {
         self.ask_again(out);
         self.poll(out);
         self.post_again(out);
-        self.offer_snapshot(out);
-    }
-
-    fn offer_snapshot(&mut self, out: &mut Out<'_, M::Wish>) {
-        let Some(hand_in) = self.hand_in.as_mut().filter(|hand_in| hand_in.again_us <= out.now_us) else {
-            return;
-        };
-        if hand_in.to.is_empty() || hand_in.times >= HAND_IN_TIMES {
-            self.hand_in = None;
-            return;
-        }
-        // Who keeps it forgets the slots; so this device must not forget what they have led to.
-        for to in &hand_in.to {
-            out.ask_when_stored(*to, Ask::Compact { snapshot: hand_in.snapshot.clone() });
-        }
-        hand_in.times += 1;
-        hand_in.again_us = out.now_us + (self.round_trip.patience_us() << hand_in.times.min(6));
-    }
-
-    fn handing_in(&self, snapshot: Snapshot) -> HandIn {
-        let to = self.state.machine().acceptors().keys().copied().collect();
-        HandIn { snapshot, to, again_us: 0, times: 0 }
+        self.keep_up(out);
     }
 
     /// One of the known defects: it sleeps, and hears nothing meanwhile.

@@ -45,7 +45,15 @@ pub trait Machine: Clone {
     /// Who decides the next slot.
     fn acceptors(&self) -> &BTreeMap<NodeId, Acceptor>;
 
-    /// The whole state, the same bytes for the same state.
+    /// What to wish for after this slot, so that a snapshot stands for everything up to it; `None` if this machine is
+    /// not compacted by itself.
+    fn compaction(&self, since: Slot) -> Option<Self::Wish> {
+        let _ = since;
+        None
+    }
+
+    /// The whole state, the same bytes for the same state: at most
+    /// [`MACHINE_BYTES`](crate::Snapshot::MACHINE_BYTES), or acceptors do not take it.
     fn snapshot(&self) -> Vec<u8>;
 
     /// The state of these bytes.

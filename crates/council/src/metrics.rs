@@ -22,6 +22,8 @@ const OPERATIONS: &str = "holdoff_council_operations_total";
 const OPERATION_SECONDS: &str = "holdoff_council_operation_seconds";
 const FORGED: &str = "holdoff_council_forged_total";
 const REFUSED: &str = "holdoff_council_refused_total";
+const COMPACTIONS: &str = "holdoff_council_compactions_total";
+const HANDED_IN: &str = "holdoff_council_snapshots_handed_in_total";
 const ASKS: &str = "holdoff_acceptor_asks_total";
 const REFUSALS: &str = "holdoff_acceptor_refusals_total";
 const COMMIT_SECONDS: &str = "holdoff_acceptor_commit_seconds";
@@ -52,6 +54,8 @@ pub fn describe() {
     describe_histogram!(OPERATION_SECONDS, Unit::Seconds, "how long operations took, by outcome");
     describe_counter!(FORGED, "values and snapshots reported that nobody has signed or agreed to");
     describe_counter!(REFUSED, "questions that acceptors refused");
+    describe_counter!(COMPACTIONS, "compactions that devices wanted of their own accord");
+    describe_counter!(HANDED_IN, "times that a device handed in a snapshot");
     describe_counter!(ASKS, "questions answered, by kind and result");
     describe_counter!(REFUSALS, "questions refused, by reason");
     describe_histogram!(COMMIT_SECONDS, Unit::Seconds, "how long it took until a batch was on disk");
@@ -113,6 +117,8 @@ pub(crate) fn counted(before: &Counts, now: &Counts) {
     counter!(SLOTS, "author" => "other").increment(slots.saturating_sub(own));
     counter!(FORGED).increment(grown(|counts| counts.forged));
     counter!(REFUSED).increment(grown(|counts| counts.refused));
+    counter!(COMPACTIONS).increment(grown(|counts| counts.compactions));
+    counter!(HANDED_IN).increment(grown(|counts| counts.handed_in));
 }
 
 pub(crate) fn slot_took(took: Duration) {

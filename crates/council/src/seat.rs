@@ -67,6 +67,8 @@ pub enum Stored {
     Snapshot(Snapshot),
     /// A letter.
     Letter(PublicKey, OperationId, Bytes),
+    /// Whoever these letters were for has come: they may be forgotten.
+    Came(PublicKey),
 }
 
 /// What to tell, and whom.
@@ -99,6 +101,8 @@ const MAIL_LETTERS: usize = 16;
 const MAIL_BYTES: usize = 512 * 1024;
 /// The largest letter.
 const LETTER_BYTES: usize = 64 * 1024;
+/// Letters may have this part of a council's bytes: no number of them keeps it from deciding.
+const LETTERS_SHARE: usize = 4;
 
 impl Seat {
     /// Of a council that nothing is known of yet.
@@ -124,6 +128,7 @@ impl Seat {
                 self.bytes += message.len();
                 self.letters.insert((to, id), message);
             }
+            Stored::Came(who) => drop(self.forget_letters(&who)),
         }
     }
 
@@ -175,7 +180,7 @@ impl Seat {
                 self.accept(asker, slot, Vote { ballot, value }, next, verifier)
             }
             Ask::Decided { slot, vote } => self.decided(slot, vote, verifier),
-            Ask::Fetch { after } => Ok(Held::free(to_asker(self.history(after)))),
+            Ask::Fetch { after } => Ok(self.fetch(asker, after)),
             Ask::Snapshot => Ok(Held::free(to_asker(self.own_snapshot()))),
             Ask::Compact { snapshot } => self.take_snapshot(snapshot),
             Ask::Post { id, to, message } => self.post(id, to, message),
@@ -274,10 +279,22 @@ impl Seat {
         Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|_| answers))
     }
 
-    fn history(&self, after: Slot) -> Tell {
-        if after < self.floor() {
-            return self.compacted();
+    /// Whoever fetches is a device, which has on its own disk what a letter was to bring it. So nobody but the
+    /// addressee, proven by its link, has a letter dropped, and not before it could do without: wherever it is killed
+    /// before, it finds the letter again. Every device fetches from every acceptor, again and again, and so the letter
+    /// is dropped also where it was kept late, or by who was away.
+    fn fetch(&mut self, asker: &Asker, after: Slot) -> Answers {
+        let mut told = to_asker(self.compacted());
+        if after >= self.floor() {
+            told.extend(to_asker(self.history(after)));
         }
+        if self.forget_letters(&asker.key) {
+            return Held::behind(vec![Stored::Came(asker.key)], told);
+        }
+        Held::free(told)
+    }
+
+    fn history(&self, after: Slot) -> Tell {
         let (mut votes, mut bytes) = (Vec::new(), 0);
         let accepted =
             |(slot, acceptor): (&Slot, &Acceptor<Value>)| Some((*slot, acceptor.accepted()?.clone()));
@@ -336,12 +353,26 @@ impl Seat {
         if message.len() > LETTER_BYTES {
             return Err(Refusal::TooLarge);
         }
-        if self.letters.len() >= self.quota.letters || self.bytes + message.len() > self.quota.bytes {
+        let letters: usize = self.letters.values().map(Bytes::len).sum();
+        let has_room = letters + message.len() <= self.quota.bytes / LETTERS_SHARE;
+        let fits = self.bytes + message.len() <= self.quota.bytes;
+        if self.letters.len() >= self.quota.letters || !has_room || !fits {
             return Err(Refusal::Full);
         }
         self.bytes += message.len();
         self.letters.insert((to, id), message.clone());
         Ok(Held::behind(vec![Stored::Letter(to, id, message)], told))
+    }
+
+    /// Forgets the letters to somebody; whether there were any.
+    fn forget_letters(&mut self, to: &PublicKey) -> bool {
+        let (first, last) = (OperationId([0; 16]), OperationId([u8::MAX; 16]));
+        let theirs: Vec<_> = self.letters.range((*to, first)..=(*to, last)).map(|(key, _)| *key).collect();
+        for key in &theirs {
+            let message = self.letters.remove(key).unwrap_or_default();
+            self.bytes = self.bytes.saturating_sub(message.len());
+        }
+        !theirs.is_empty()
     }
 
     fn mail(&self, to: &PublicKey) -> Tell {
@@ -440,3 +471,6 @@ fn slot_of(ask: &Ask) -> Option<Slot> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

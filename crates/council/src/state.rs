@@ -19,7 +19,12 @@ pub struct Decided<M> {
     /// What became of operations, in the order of the slots: so long as they could still happen again.
     ended: VecDeque<(Slot, OperationId)>,
     fates: BTreeMap<OperationId, Ended>,
+    /// What was born before this slot may have ended without anybody remembering: it never happens.
+    remembered: Slot,
 }
+
+/// As many ends of operations are remembered: so many fit into a snapshot, whatever the machine adds to them.
+pub(crate) const REMEMBERED: usize = 8192;
 
 /// What became of an operation, once and for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -60,7 +65,8 @@ impl<M: Machine> Decided<M> {
     pub fn new(council: CouncilId, machine: M) -> Self {
         let chain = Digest::of(&[b"holdoff council", &council.0, &machine.snapshot()]);
         let [applied, compacted] = [Slot(0); 2];
-        Self { council, machine, applied, compacted, chain, ended: VecDeque::new(), fates: BTreeMap::new() }
+        let (ended, fates, remembered) = (VecDeque::new(), BTreeMap::new(), Slot(0));
+        Self { council, machine, applied, compacted, chain, ended, fates, remembered }
     }
 
     /// The machine.
@@ -98,6 +104,11 @@ impl<M: Machine> Decided<M> {
         self.fates.get(id).copied()
     }
 
+    /// Whether what was born after this slot can still happen, and would be remembered if it had.
+    pub fn remembers(&self, born: Slot) -> bool {
+        born >= self.remembered && self.applied.0 < born.0.saturating_add(Operation::LIFETIME)
+    }
+
     /// Who decides the next slot.
     pub fn configuration(&self) -> Option<Configuration> {
         Configuration::new(self.machine.acceptors().keys().copied()).ok()
@@ -122,7 +133,7 @@ impl<M: Machine> Decided<M> {
                 Ended::Withdrawn(slot) => format!("it was taken back in slot {slot}"),
             }));
         }
-        if !operation.may_happen_in(around.slot) {
+        if !operation.may_happen_in(around.slot) || !self.remembers(operation.born) {
             return Err(Invalid::because("it is too old"));
         }
         if !operation.is_signed(self.council, verifier) {
@@ -185,14 +196,19 @@ impl<M: Machine> Decided<M> {
         self.fates.insert(id, ended);
     }
 
-    /// Forgets what cannot happen again, since it would be too old.
+    /// Forgets what is too old, and what is too much. Neither can happen again: whatever has ended in a slot was born
+    /// before it, and what was born before the oldest end that is remembered is refused. That follows from what is
+    /// remembered alone, so everybody refuses alike, also who has taken over a snapshot.
     fn forget(&mut self) {
         let is_old = |slot: Slot| slot.0 + Operation::LIFETIME < self.applied.0;
-        while self.ended.front().is_some_and(|(slot, _)| is_old(*slot)) {
-            if let Some((_, id)) = self.ended.pop_front() {
-                self.fates.remove(&id);
-            }
+        while let Some((slot, id)) = self.ended.front().copied()
+            && (is_old(slot) || self.ended.len() > REMEMBERED)
+        {
+            self.ended.pop_front();
+            self.fates.remove(&id);
         }
+        let oldest = self.ended.front().filter(|_| self.ended.len() == REMEMBERED);
+        self.remembered = oldest.map_or(Slot(0), |(slot, _)| *slot);
     }
 
     /// The state after the last slot, the same bytes on every device.
@@ -215,7 +231,7 @@ impl<M: Machine> Decided<M> {
         let slot_of = |(id, ended): &(OperationId, Ended)| match ended {
             Ended::Applied(slot) | Ended::Withdrawn(slot) => (*slot, *id),
         };
-        let restored = Self {
+        let mut restored = Self {
             council: kept.council,
             machine: M::restore(&kept.machine)?,
             applied: snapshot.slot,
@@ -223,7 +239,12 @@ impl<M: Machine> Decided<M> {
             chain: kept.chain,
             ended: kept.ended.iter().map(slot_of).collect(),
             fates: kept.ended.into_iter().collect(),
+            remembered: Slot(0),
         };
+        restored.forget();
         (restored.council == council).then_some(restored)
     }
 }
+
+#[cfg(test)]
+mod tests;

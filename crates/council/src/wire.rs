@@ -40,7 +40,9 @@ pub enum Ask {
         /// The ballot it was chosen under, and what.
         vote: Vote<Value>,
     },
-    /// Tell me from now on what you accept, and what you have accepted after this slot: [`Tell::History`].
+    /// Tell me from now on what you accept, how far your snapshot reaches, and what you have accepted after this slot:
+    /// [`Tell::Compacted`] and, unless that is only in the snapshot, [`Tell::History`]. Only devices ask this: what was
+    /// posted to the asker is not needed any more.
     Fetch {
         /// The last slot that is known already.
         after: Slot,
@@ -80,7 +82,7 @@ impl Ask {
         }
     }
 
-    /// Whether it only wants to know something: nothing is stored for it.
+    /// Whether it only wants to know something: nothing is stored for it that was not there, and only letters go.
     pub const fn only_reads(&self) -> bool {
         matches!(self, Self::Fetch { .. } | Self::Snapshot | Self::Collect)
     }
@@ -136,7 +138,7 @@ pub enum Tell {
         /// The highest slot in which anything was accepted here.
         latest: Slot,
     },
-    /// What was asked for is only in the snapshot.
+    /// So far reaches the snapshot, and what is asked for up to there is only in it. Slot 0 if there is none.
     Compacted {
         /// The last slot in it.
         slot: Slot,
@@ -150,7 +152,7 @@ pub enum Tell {
         /// The operation that it belongs to.
         id: OperationId,
     },
-    /// To [`Ask::Collect`]. It is kept on: whoever is killed while reading can read again.
+    /// To [`Ask::Collect`]. It is kept until the asker comes as a device: whoever is killed before can read again.
     Mail(Vec<(OperationId, Bytes)>),
     /// It is not done, and nothing has changed.
     Refused {
@@ -173,6 +175,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// The largest snapshot.
     pub const MAX_BYTES: usize = 512 * 1024;
+    /// As much of it is the machine's; the rest is for the ends of operations, of which so many are remembered.
+    pub const MACHINE_BYTES: usize = Self::MAX_BYTES - 256 - crate::state::REMEMBERED * 28;
 
     /// What it hashes to.
     pub fn digest(&self) -> Digest {

@@ -261,9 +261,8 @@ fn put(tables: &mut Tables<'_>, council: CouncilId, stored: Stored) -> Result<()
             insert(tables, VOTES, &slot_key(council, slot), &encode(&vote)?)
         }
         Stored::Snapshot(snapshot) => compact(tables, council, &snapshot),
-        Stored::Letter(to, id, message) => {
-            insert(tables, LETTERS, &[&council.0[..], to.as_bytes(), &id.0].concat(), &message)
-        }
+        Stored::Letter(to, id, message) => insert(tables, LETTERS, &letter_key(council, &to, id), &message),
+        Stored::Came(who) => forget_letters(tables, council, &who),
     }
 }
 
@@ -275,6 +274,16 @@ fn compact(tables: &mut Tables<'_>, council: CouncilId, snapshot: &Snapshot) -> 
         table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
     }
     insert(tables, SNAPSHOTS, &council.0, &encode(snapshot)?)
+}
+
+fn forget_letters(tables: &mut Tables<'_>, council: CouncilId, to: &PublicKey) -> Result<(), StoreError> {
+    let [first, last] = [0, u8::MAX].map(|byte| letter_key(council, to, OperationId([byte; 16])));
+    let table = tables.table(LETTERS)?;
+    table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)
+}
+
+fn letter_key(council: CouncilId, to: &PublicKey, id: OperationId) -> Vec<u8> {
+    [&council.0[..], to.as_bytes(), &id.0].concat()
 }
 
 fn insert(tables: &mut Tables<'_>, rows: Rows, key: &[u8], value: &[u8]) -> Result<(), StoreError> {

@@ -29,4 +29,8 @@ pub struct Counts {
     pub forged: u64,
     /// What acceptors refused.
     pub refused: u64,
+    /// Compactions that this device wanted of its own accord.
+    pub compactions: u64,
+    /// Times that it handed in a snapshot.
+    pub handed_in: u64,
 }

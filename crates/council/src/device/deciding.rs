@@ -90,8 +90,10 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    fn sent(&self, out: &Out<'_, M::Wish>, times: u32) -> Sent {
-        Sent { at_us: out.now_us, again_us: out.now_us + self.round_trip.patience_us(), times }
+    fn sent(&self, out: &mut Out<'_, M::Wish>, times: u32) -> Sent {
+        // Whoever has become slow is never measured if the next question is repeated as soon as the last one was.
+        let again_us = self.ask_again_at(self.round_trip.missed().saturating_add(1), out);
+        Sent { at_us: out.now_us, again_us, times }
     }
 
     fn ask_promises(&mut self, preparing: &Preparing<Value>, when: When, out: &mut Out<'_, M::Wish>) {
@@ -352,12 +354,16 @@ impl<M: Machine> Device<M> {
     /// An acceptor does not take part in this attempt. Without it there may still be a majority.
     pub(super) fn refused(
         &mut self,
-        _from: NodeId,
-        _slot: Option<Slot>,
-        _why: Refusal,
-        _out: &mut Out<'_, M::Wish>,
+        from: NodeId,
+        slot: Option<Slot>,
+        why: Refusal,
+        out: &mut Out<'_, M::Wish>,
     ) {
         self.counts.refused += 1;
+        // Without a slot it was a letter that found no room.
+        if why == Refusal::Full && slot.is_some() {
+            self.is_full_at(from, out);
+        }
     }
 
     fn measure(&mut self, sent: Sent, out: &Out<'_, M::Wish>) {

@@ -1,6 +1,7 @@
 //! Learning what was decided: from votes that are told, from histories, from snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use holdoff_paxos::slot::{Learner, Vote};
 use holdoff_paxos::{Configuration, NodeId, Slot, Tally};
@@ -132,21 +133,25 @@ impl<M: Machine> Device<M> {
         self.learning.was_mine = value.author == self.signer.public();
         self.counts.slots += 1;
         self.counts.own_slots += u64::from(self.learning.was_mine);
+        self.upkeep.applied(&value, &applied);
         out.store_later(Record::Applied { slot, value });
         let compacts = applied.compacts;
         out.tell(Output::Applied(applied));
         if compacts || slot.0 - self.stored.0 >= self.options.store_every {
-            self.store_state(compacts && self.learning.was_mine, out);
+            self.store_state(compacts, out);
         }
         self.round = Round::new(slot.next());
         self.move_on(out);
     }
 
-    fn store_state(&mut self, hand_in: bool, out: &mut Out<'_, M::Wish>) {
+    fn store_state(&mut self, compacts: bool, out: &mut Out<'_, M::Wish>) {
         let snapshot = self.state.snapshot();
         self.stored = snapshot.slot;
-        if hand_in {
-            self.hand_in = Some(self.handing_in(snapshot.clone()));
+        if compacts {
+            self.upkeep.has_compacted(snapshot.clone());
+            if self.learning.was_mine {
+                self.hand_in_at_once(out);
+            }
         }
         out.store_later(Record::Snapshot(snapshot));
     }
@@ -158,6 +163,7 @@ impl<M: Machine> Device<M> {
         self.learning.snapshots.retain(|(slot, _), _| *slot > applied);
         self.announced.tidy(&self.state);
         self.used.tidy(applied.next());
+        self.upkeep.tidy(self.state.machine().acceptors());
         self.resolve(out);
     }
 
@@ -189,10 +195,7 @@ impl<M: Machine> Device<M> {
     }
 
     fn fetch(&mut self, out: &mut Out<'_, M::Wish>) {
-        let poll_us = u64::try_from(self.options.poll.as_micros()).unwrap_or(u64::MAX).max(2);
-        // Not all at once: up to a half earlier.
-        let early_us = (u64::from((out.roll)()) * (poll_us / 2)) >> 32;
-        self.learning.poll_us = out.now_us.saturating_add(poll_us - early_us);
+        self.learning.poll_us = out.later(&self.options.polling, 1, Duration::ZERO);
         let after = self.state.applied();
         for acceptor in self.state.machine().acceptors().keys() {
             out.ask(*acceptor, Ask::Fetch { after });
@@ -201,10 +204,10 @@ impl<M: Machine> Device<M> {
 
     /// An acceptor keeps a snapshot up to this slot, and nothing before.
     pub(super) fn compacted(&mut self, from: NodeId, slot: Slot, digest: Digest, out: &mut Out<'_, M::Wish>) {
-        if let Some(hand_in) = self.hand_in.as_mut().filter(|hand_in| hand_in.snapshot.slot <= slot) {
-            hand_in.to.retain(|to| *to != from);
-        }
         let Some(configuration) = self.state.configuration() else { return };
+        if configuration.contains(from) {
+            self.upkeep.has_floor(from, slot);
+        }
         if slot <= self.state.applied() {
             return;
         }
@@ -232,6 +235,7 @@ impl<M: Machine> Device<M> {
         let Some(state) = Decided::restore(self.state.council(), &snapshot) else { return };
         self.state = state;
         self.stored = snapshot.slot;
+        self.upkeep.installed(&snapshot, self.state.compacted());
         self.round.at_least(snapshot.slot.next());
         self.lose_track(out);
         out.tell(Output::Installed(snapshot.slot));

@@ -49,9 +49,8 @@ impl<M: Machine> Device<M> {
                 out.ask(*acceptor, Ask::Post { id: *id, to: *to, message: message.clone() });
             }
         }
-        self.letters.times += 1;
-        let patience_us = self.round_trip.patience_us() << self.letters.times.min(6);
-        self.letters.again_us = out.now_us + patience_us;
+        self.letters.times = self.letters.times.saturating_add(1);
+        self.letters.again_us = self.ask_again_at(self.letters.times, out);
     }
 
     /// An acceptor keeps a letter. When a majority does it is safe there.

@@ -23,13 +23,17 @@ pub(super) struct Pending<W> {
     leaving: Option<Outcome>,
     /// What was built last, and for which slot.
     built: Option<(Slot, Operation)>,
+    /// Whether the device wants it of its own accord: nobody waits for a word about it, and it does no harm if it
+    /// happens late.
+    quiet: bool,
 }
 
 impl<W> Pending<W> {
     /// Of an earlier life, in which it may have been told to anybody.
     pub(super) fn restored(wish: W, letter: Option<Letter>, born: Slot) -> Self {
-        let (exposed, is_stored) = (true, true);
-        Self { wish, letter, born, is_stored, deadline_us: None, exposed, leaving: None, built: None }
+        let (exposed, is_stored, quiet) = (true, true, false);
+        let (deadline_us, leaving, built) = (None, None, None);
+        Self { wish, letter, born, is_stored, deadline_us, exposed, leaving, built, quiet }
     }
 
     pub(super) fn is_on_disk(&mut self) {
@@ -85,6 +89,21 @@ impl<M: Machine> Device<M> {
         };
         self.pending.insert(id, fresh);
         self.revalidate(id, out);
+    }
+
+    /// Wants something of its own accord, unless as much is under way as may be.
+    pub(super) fn want_quietly(&mut self, wish: M::Wish, out: &mut Out<'_, M::Wish>) -> Option<OperationId> {
+        if self.pending.len() >= self.options.pending {
+            return None;
+        }
+        let rolls = [(); 4].map(|()| u128::from((out.roll)()));
+        let id = OperationId(rolls.into_iter().fold(0, |id, roll| id << 32 | roll).to_be_bytes());
+        let born = self.state.applied();
+        out.store(Record::Submitted { id, wish: wish.clone(), letter: None, born });
+        let quiet =
+            Pending { exposed: false, is_stored: false, quiet: true, ..Pending::restored(wish, None, born) };
+        self.pending.insert(id, quiet);
+        Some(id)
     }
 
     /// Whether anything is to be proposed.
@@ -184,9 +203,10 @@ impl<M: Machine> Device<M> {
         if pending.is_leaving() {
             return;
         }
-        if around.slot.0 > pending.born.0 + Operation::LIFETIME {
-            return self.end(id, Outcome::NotCommitted(NotCommitted::Deadline), out);
+        if !self.state.remembers(pending.born) {
+            self.bear_again(id, out);
         }
+        let Some(pending) = self.pending.get(&id) else { return };
         match self.state.machine().revalidate(&pending.wish, &around) {
             Standing::Wanted => {}
             Standing::Satisfied => self.leave(id, Outcome::NotCommitted(NotCommitted::AlreadySo), out),
@@ -194,13 +214,21 @@ impl<M: Machine> Device<M> {
         }
     }
 
+    /// What was wanted so long ago cannot happen any more, and has not: every slot since then was carried out here. So
+    /// it may be wanted anew under the same id, and happens at most once all the same.
+    fn bear_again(&mut self, id: OperationId, out: &mut Out<'_, M::Wish>) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        pending.born = self.state.applied();
+        pending.built = None;
+        let (wish, letter, born) = (pending.wish.clone(), pending.letter.clone(), pending.born);
+        out.store(Record::Submitted { id, wish, letter, born });
+    }
+
     /// So many slots were passed over that what became of some operations is forgotten: nobody can say any more.
     /// Their letters are posted: who was added needs one, and nobody else reads it.
     pub(super) fn lose_track(&mut self, out: &mut Out<'_, M::Wish>) {
-        let applied = self.state.applied();
         let is_lost = |id: &OperationId, pending: &Pending<_>| {
-            let is_old = applied.0 > pending.born.0 + Operation::LIFETIME;
-            pending.exposed && is_old && self.state.fate(id).is_none()
+            pending.exposed && !self.state.remembers(pending.born) && self.state.fate(id).is_none()
         };
         let lost: Vec<_> =
             self.pending.iter().filter(|(id, pending)| is_lost(id, pending)).map(|(id, _)| *id).collect();
@@ -213,7 +241,7 @@ impl<M: Machine> Device<M> {
     /// Takes an operation back. What others may know of is only gone when a slot says so.
     pub(super) fn leave(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
-        if !pending.exposed {
+        if !pending.exposed || pending.quiet {
             return self.end(id, outcome, out);
         }
         pending.leaving = Some(outcome);
@@ -240,9 +268,10 @@ impl<M: Machine> Device<M> {
 
     /// An operation is given up here: if this were forgotten, it would be taken up again.
     pub(super) fn end(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
-        if self.pending.remove(&id).is_some() {
-            self.announced.forget(&id);
-            out.store(Record::Ended { id });
+        let Some(pending) = self.pending.remove(&id) else { return };
+        self.announced.forget(&id);
+        out.store(Record::Ended { id });
+        if !pending.quiet {
             out.end_when_stored(id, outcome);
         }
     }
@@ -256,7 +285,9 @@ impl<M: Machine> Device<M> {
             self.letters.keep(id, letter);
         }
         out.store_later(Record::Ended { id });
-        out.end(id, outcome);
+        if !pending.quiet {
+            out.end(id, outcome);
+        }
     }
 
     /// Whether others may hear of all these now. What must be stored before is being stored.

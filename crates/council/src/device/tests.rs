@@ -2,6 +2,8 @@
 
 mod bench;
 mod disk;
+mod forgetting;
+mod upkeep;
 mod vouching;
 
 use bench::{Bench, add, id};
@@ -10,7 +12,7 @@ use holdoff_paxos::Ballot;
 use super::*;
 use crate::flaw::{Flaw, Plant};
 use crate::machine::Change;
-use crate::{Refusal, Slot};
+use crate::{Ask, Refusal, Slot};
 
 const MS: u64 = 1_000;
 

@@ -234,6 +234,10 @@ impl Machine for Members {
         &self.acceptors
     }
 
+    fn compaction(&self, since: Slot) -> Option<Change> {
+        Some(Change::Compact { since })
+    }
+
     fn snapshot(&self) -> Vec<u8> {
         postcard::to_allocvec(self).unwrap_or_default()
     }

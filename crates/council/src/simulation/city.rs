@@ -6,8 +6,8 @@ use holdoff_sim::kernel::{Chance, Incident, Latency, Link, NodeId, Skew, World, 
 use super::keys::key;
 use super::node::{ACCEPTORS, Common, Dying, FIRST_DEVICE, Machine, SPARE, acceptor};
 use super::truth::{Broken, Truth};
-use crate::machine::Change;
-use crate::{Counts, Ended, Input, Letter, OperationId, Options, Record, Slot};
+use crate::machine::{Change, Machine as _, Members};
+use crate::{Counts, Device, Ended, Input, Letter, OperationId, Options, Quota, Record, Slot};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) devices: u32,
     pub(super) options: Options,
+    /// How much acceptors keep: so little, in many runs, that it is full again and again.
+    pub(super) quota: Quota,
     pub(super) link: Link,
     pub(super) operations: u32,
     /// Which faults may strike.
@@ -50,11 +52,19 @@ impl Plan {
         link.duplication = if often(&mut chance) { 0.1 } else { 0.0 };
         link.delay = if often(&mut chance) { 0.1 } else { 0.0 };
         link.delayed_by = between_ms(20, 2_000);
-        let options = Options { shares: chance.happens(0.5), store_every: 3, ..Options::default() };
+        let mut options = Options { shares: chance.happens(0.5), store_every: 3, ..Options::default() };
+        let mut quota = Quota::default();
+        if often(&mut chance) {
+            quota.slots = usize::try_from(chance.between(3, 12)).unwrap_or(3);
+        }
+        if chance.happens(0.5) {
+            options.compact_slots = chance.between(4, 20);
+        }
         Self {
             seed,
             devices: u32::try_from(chance.between(2, 5)).unwrap_or(2),
             options,
+            quota,
             link,
             operations: 20,
             partitions: often(&mut chance),
@@ -102,8 +112,8 @@ pub(super) struct City {
 
 impl City {
     pub(super) fn new(plan: Plan) -> Self {
-        Common { seed: plan.seed, devices: plan.devices, options: plan.options.clone(), tears: plan.tears }
-            .begin();
+        let Plan { seed, devices, quota, tears, .. } = plan;
+        Common { seed, devices, options: plan.options.clone(), quota, tears }.begin();
         let nodes = FIRST_DEVICE + plan.devices;
         let world = World::new(plan.seed, nodes, plan.link);
         Self {
@@ -362,8 +372,22 @@ impl City {
             if applied < latest {
                 return Some(Broken::NotLearned { node, applied, latest });
             }
+            if let Some(acceptor) = self.lacks_snapshot(device) {
+                return Some(Broken::Late(format!("acceptor {acceptor} lacks the snapshot")));
+            }
         }
         None
+    }
+
+    /// Somebody who decides, and does not have what was compacted.
+    fn lacks_snapshot(&self, device: &Device<Members>) -> Option<NodeId> {
+        let (compacted, acceptors) = (device.state().compacted(), device.state().machine().acceptors());
+        let lacks_it = |node: &NodeId| {
+            let Some(machine) = self.world.node(*node) else { return true };
+            acceptors.contains_key(&machine.id())
+                && machine.seat().is_some_and(|seat| seat.floor() < compacted)
+        };
+        (0..FIRST_DEVICE).find(lacks_it)
     }
 
     /// Where everybody stands, for who replays a seed.
@@ -433,6 +457,7 @@ impl City {
                 ("wiped", self.wiped),
                 ("reconfigured", self.reconfigured),
                 ("compacted", self.compacted),
+                ("told that it is full", sum(|counts| counts.refused)),
             ],
             counts: vec![
                 ("operations", self.asked.len() as u64),
@@ -444,6 +469,8 @@ impl City {
                 ("preempted", sum(|counts| counts.preempted_preparing + counts.preempted_accepting)),
                 ("lost slots", sum(|counts| counts.lost_slots)),
                 ("rebuilds", sum(|counts| counts.rebuilds)),
+                ("compacted by itself", sum(|counts| counts.compactions)),
+                ("snapshots handed in", sum(|counts| counts.handed_in)),
             ],
         }
     }

@@ -32,7 +32,7 @@ struct Start {
 
 fn race(start: &Start) -> Race {
     let options = Options { shares: start.shares, ..Options::default() };
-    Common { seed: start.seed, devices: start.devices, options, tears: false }.begin();
+    Common { seed: start.seed, devices: start.devices, options, ..Common::default() }.begin();
     let link = Link { latency: between_ms(10, 40), loss: start.loss, ..Link::default() };
     let mut world: World<Machine> = World::new(start.seed, FIRST_DEVICE + start.devices, link);
     let mut chance = Chance::of(mix(start.seed, 5), 0);

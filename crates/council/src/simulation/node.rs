@@ -33,6 +33,8 @@ pub(super) struct Common {
     pub(super) seed: u64,
     pub(super) devices: u32,
     pub(super) options: Options,
+    /// How much acceptors keep.
+    pub(super) quota: Quota,
     /// Whether acceptors store on a disk that tears what was not synced.
     pub(super) tears: bool,
 }
@@ -119,7 +121,7 @@ pub(super) enum Dying {
 
 impl Machine {
     fn acceptor(me: NodeId, disk: &Disk) -> Self {
-        let mut seat = Seat::new(COUNCIL, Quota::default());
+        let mut seat = Seat::new(COUNCIL, CITY.with_borrow(|city| city.quota));
         let store = CITY.with_borrow(|city| city.tears).then(|| {
             let store = Store::open_with(disk.platter.handle(), disk.wiped).expect("a store after any crash");
             assert_eq!(store.life(), disk.wiped, "what a life has begun is not forgotten");

@@ -6,12 +6,12 @@ use super::city::between_ms;
 use super::keys::key;
 use super::node::{Common, FIRST_DEVICE, Machine};
 use crate::machine::Change;
-use crate::{Device, Ended, Input, OperationId, Options, Slot};
+use crate::{Device, Ended, Input, OperationId, Slot};
 
 const SECOND: u64 = 1_000_000;
 
 fn world(seed: u64, devices: u32) -> World<Machine> {
-    Common { seed, devices, options: Options::default(), tears: false }.begin();
+    Common { seed, devices, ..Common::default() }.begin();
     let link = Link { latency: between_ms(10, 40), ..Link::default() };
     let mut world = World::new(seed, FIRST_DEVICE + devices, link);
     world.run_until(SECOND);

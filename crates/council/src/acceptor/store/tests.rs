@@ -33,6 +33,11 @@ impl Model {
                 Stored::Slot(slot, Record::Promised(_)) => (1, slot.0.to_be_bytes().to_vec()),
                 Stored::Slot(slot, Record::Accepted(_)) => (2, slot.0.to_be_bytes().to_vec()),
                 Stored::Letter(to, id, _) => (3, [to.as_bytes(), &id.0[..]].concat()),
+                Stored::Came(who) => {
+                    let is_for = |kept: &Stored| matches!(kept, Stored::Letter(to, ..) if to == who);
+                    self.0.retain(|(of, ..), kept| of != council || !is_for(kept));
+                    continue;
+                }
             };
             if let Stored::Snapshot(Snapshot { slot: last, .. }) = stored {
                 let is_later = |kept: &Stored| !matches!(kept, Stored::Slot(slot, _) if slot <= last);
@@ -57,7 +62,7 @@ fn record(rng: &mut Rng) -> (CouncilId, Stored) {
     let (council, slot) = (council(rng.u8(0..COUNCILS_USED)), Slot(rng.u64(1..12)));
     let ballot = Ballot::new(slot, rng.u64(1..100), NodeId(rng.u128(..)));
     let bytes = Bytes::from(vec![rng.u8(..); rng.usize(0..3000)]);
-    let stored = match rng.u8(0..10) {
+    let stored = match rng.u8(0..11) {
         0..4 => Stored::Slot(slot, Record::Promised(ballot)),
         4..8 => {
             let batch = Batch {
@@ -70,6 +75,7 @@ fn record(rng: &mut Rng) -> (CouncilId, Stored) {
             Stored::Slot(slot, Record::Accepted(Vote { ballot, value }))
         }
         8 => Stored::Snapshot(Snapshot { slot, bytes }),
+        9 => Stored::Came(PublicKey::from_bytes([rng.u8(0..3); 32])),
         _ => {
             Stored::Letter(PublicKey::from_bytes([rng.u8(0..3); 32]), OperationId([rng.u8(0..3); 16]), bytes)
         }

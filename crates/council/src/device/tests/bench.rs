@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
 use holdoff_paxos::{Ballot, NodeId, Slot};
 
-use crate::device::{Device, Input, Options, Output, Record, Step};
+use crate::device::{Device, Input, Letter, Options, Output, Record, Step};
 use crate::machine::{Acceptor, Change, Machine, Members};
 use crate::simulation::Pen;
 use crate::{
@@ -18,7 +18,7 @@ pub(super) struct Bench {
     pub(super) device: Device<Members>,
     pub(super) now_us: u64,
     pub(super) roll: u32,
-    acceptors: Vec<NodeId>,
+    pub(super) acceptors: Vec<NodeId>,
     /// What was asked in the last steps that asked anything.
     asked: Vec<(NodeId, Ask)>,
 }
@@ -35,7 +35,11 @@ pub(super) fn add(number: u64) -> Change {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let mut bench = Self::unborn();
+        Self::with(Options::default())
+    }
+
+    pub(super) fn with(options: Options) -> Self {
+        let mut bench = Self::unborn_with(options);
         // The first poll, and the first ballots are reserved.
         bench.step(Input::Tick);
         bench
@@ -43,12 +47,16 @@ impl Bench {
 
     /// Before its first step.
     pub(super) fn unborn() -> Self {
-        let device = Self::device();
+        Self::unborn_with(Options::default())
+    }
+
+    fn unborn_with(options: Options) -> Self {
+        let device = Self::device(options);
         let acceptors = device.state().machine().acceptors().keys().copied().collect();
         Self { device, now_us: 1_000_000, roll: 1 << 31, acceptors, asked: Vec::new() }
     }
 
-    fn device() -> Device<Members> {
+    fn device(options: Options) -> Device<Members> {
         let [mine, others] = [[101; 32], [102; 32]].map(PublicKey::from_bytes);
         let acceptor = |number: u8| Acceptor {
             key: PublicKey::from_bytes([number; 32]),
@@ -59,14 +67,14 @@ impl Bench {
         members.admit(others, "other");
         let state = Decided::new(COUNCIL, members);
         let [signer, verifier] = [Pen(mine); 2];
-        Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, Options::default())
+        Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, options)
     }
 
     /// The same device in another life, which finds its state and one record more on its disk.
     pub(super) fn restarted_with(self, record: Record<Change>) -> Self {
         let snapshot = self.device.state().snapshot();
         let mut again = Self::new();
-        again.device = Self::device();
+        again.device = Self::device(Options::default());
         again.device.restore(Record::Snapshot(snapshot));
         again.device.restore(record);
         again.asked.clear();
@@ -103,10 +111,42 @@ impl Bench {
         self.step(Input::Submit { id: id(number), wish: add(number), letter: None, deadline_us: u64::MAX })
     }
 
+    /// Has something decided, alone.
+    pub(super) fn decide(&mut self, number: u64, wish: Change, letter: Option<Letter>) -> Vec<Output> {
+        self.step(Input::Submit { id: id(number), wish, letter, deadline_us: u64::MAX });
+        self.win()
+    }
+
+    /// Acceptors promise and accept what this device wants.
+    pub(super) fn win(&mut self) -> Vec<Output> {
+        if self.accepted_value().is_none() {
+            self.promise(0);
+            self.promise(1);
+        }
+        self.accept_all()
+    }
+
+    /// Somebody else's operation is decided.
+    pub(super) fn lose(&mut self, number: u64, wish: &Change) -> Vec<Output> {
+        let value = self.value_of_another_wish(number, wish);
+        self.vote(0, 9, &value);
+        self.vote(1, 9, &value)
+    }
+
     /// Lets time pass until the device wakes by itself.
-    pub(super) fn wait_out(&mut self) {
+    pub(super) fn wait_out(&mut self) -> Vec<Output> {
         self.now_us = self.device.wake_at();
-        self.step(Input::Tick);
+        self.step(Input::Tick)
+    }
+
+    /// Lets so much time pass, and says what the device did meanwhile.
+    pub(super) fn wait(&mut self, us: u64) -> Vec<Output> {
+        let (until_us, mut outputs) = (self.now_us + us, Vec::new());
+        while self.device.wake_at() <= until_us {
+            outputs.extend(self.wait_out());
+        }
+        self.now_us = until_us;
+        outputs
     }
 
     /// The ballot of the prepares that were just asked.
@@ -248,7 +288,15 @@ impl Bench {
         for value in decided {
             state.apply(value, &by);
         }
-        let body = postcard::to_allocvec(&add(number)).unwrap().into();
+        Self::value_on(&state, by, number, &add(number))
+    }
+
+    fn value_of_another_wish(&self, number: u64, wish: &Change) -> Value {
+        Self::value_on(self.device.state(), Self::other(), number, wish)
+    }
+
+    fn value_on(state: &Decided<Members>, by: Pen, number: u64, wish: &Change) -> Value {
+        let body = postcard::to_allocvec(wish).unwrap().into();
         let operation = Operation::sign(COUNCIL, id(number), state.applied(), body, &by);
         let batch =
             Batch { previous: state.chain(), operations: vec![operation], withdrawn: Vec::new(), nonce: 1 };

@@ -1,0 +1,230 @@
+//! What keeps a council going: a compaction before it is full, and its snapshot where that is missing.
+//!
+//! Whoever proposes something anyway takes a compaction along when one is due; who has nothing to propose leaves it to
+//! others for a while. Acceptors tell how far their snapshots reach; where that is less than what was compacted,
+//! whoever has the snapshot hands it in, first who had it decided, and then, if that does not do it, anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use holdoff_paxos::{NodeId, Slot};
+
+use super::learning::is_majority;
+use super::{Device, Out};
+use crate::machine::{Acceptor, Machine};
+use crate::{Applied, Ask, OperationId, Snapshot, Value};
+
+/// What a device knows of how full the council is, and of who lacks its snapshot.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    /// The bytes of values since the last compaction, as far as they were carried out in this life.
+    bytes: usize,
+    /// Somebody has refused a slot since then, for the council has as much there as it may.
+    is_full: bool,
+    /// Somebody lacks the snapshot and this device does not have it: another compaction makes a new one.
+    is_missing: bool,
+    /// The compaction that this device wants, and when it is its turn to want one.
+    wanted: Option<OperationId>,
+    compact: Turn,
+    /// The snapshot of the last compaction, if this device has it, and whether it had that decided.
+    snapshot: Option<Snapshot>,
+    is_mine: bool,
+    hand_in: Turn,
+    /// How far the snapshots of acceptors reach, as they have told.
+    floors: BTreeMap<NodeId, Slot>,
+    /// Who is full, and when to relieve them.
+    full: BTreeSet<NodeId>,
+    relieve: Turn,
+}
+
+/// When it is this device's turn to do something, and how often it was.
+#[derive(Debug, Default)]
+struct Turn {
+    at_us: Option<u64>,
+    times: u32,
+}
+
+impl Turn {
+    fn has_come(&self, now_us: u64) -> bool {
+        self.at_us.is_some_and(|at_us| at_us <= now_us)
+    }
+}
+
+impl Upkeep {
+    pub(super) fn wakes_at_us(&self) -> Option<u64> {
+        [self.compact.at_us, self.hand_in.at_us, self.relieve.at_us].into_iter().flatten().min()
+    }
+
+    /// A slot was carried out.
+    pub(super) fn applied(&mut self, value: &Value, applied: &Applied) {
+        self.bytes = self.bytes.saturating_add(value.len());
+        self.relieve.times = 0;
+        if applied.compacts {
+            self.begin_anew();
+        }
+    }
+
+    /// This is the snapshot of the compaction that was just carried out.
+    pub(super) fn has_compacted(&mut self, snapshot: Snapshot) {
+        self.snapshot = Some(snapshot);
+    }
+
+    /// A whole state was taken over; whether its snapshot is one that all agree about, its last compaction tells.
+    pub(super) fn installed(&mut self, snapshot: &Snapshot, compacted: Slot) {
+        self.begin_anew();
+        self.snapshot = Some(snapshot.clone()).filter(|snapshot| snapshot.slot == compacted);
+    }
+
+    fn begin_anew(&mut self) {
+        let floors = std::mem::take(&mut self.floors);
+        *self = Self { floors, ..Self::default() };
+    }
+
+    /// An acceptor has told how far its snapshot reaches.
+    pub(super) fn has_floor(&mut self, acceptor: NodeId, floor: Slot) {
+        let known = self.floors.entry(acceptor).or_default();
+        *known = floor.max(*known);
+    }
+
+    /// Forgets who does not decide any more.
+    pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, Acceptor>) {
+        self.floors.retain(|id, _| acceptors.contains_key(id));
+        self.full.retain(|id| acceptors.contains_key(id));
+    }
+
+    fn lacks(&self, acceptor: &NodeId, slot: Slot) -> bool {
+        self.floors.get(acceptor).is_some_and(|floor| *floor < slot)
+    }
+}
+
+impl<M: Machine> Device<M> {
+    pub(super) fn keep_up(&mut self, out: &mut Out<'_, M::Wish>) {
+        self.hand_in(out);
+        self.relieve(out);
+        self.compact_in_time(out);
+    }
+
+    /// Wants a compaction if one is due: at once beside something else, else when others had the time to.
+    fn compact_in_time(&mut self, out: &mut Out<'_, M::Wish>) {
+        if !self.is_compaction_due() {
+            self.upkeep.compact = Turn::default();
+            return;
+        }
+        if self.upkeep.wanted.is_some_and(|id| self.pending.contains_key(&id)) {
+            return;
+        }
+        let is_busy = self.has_wishes();
+        let turn = &mut self.upkeep.compact;
+        let is_now = turn.has_come(out.now_us) || (is_busy && turn.times <= 1);
+        if !is_now && turn.at_us.is_some() {
+            return;
+        }
+        turn.times = turn.times.saturating_add(1);
+        turn.at_us = Some(out.later(&self.options.upkeep, turn.times, Duration::ZERO));
+        if is_now && let Some(wish) = self.state.machine().compaction(self.state.applied()) {
+            self.counts.compactions += 1;
+            self.upkeep.wanted = self.want_quietly(wish, out);
+        }
+    }
+
+    fn is_compaction_due(&self) -> bool {
+        let slots = self.state.applied().0 - self.state.compacted().0;
+        let is_much = slots >= self.options.compact_slots || self.upkeep.bytes >= self.options.compact_bytes;
+        let is_due = slots > 0 && (is_much || self.upkeep.is_full || self.upkeep.is_missing);
+        is_due && self.state.machine().may_propose(&self.signer.public())
+    }
+
+    /// This device had a compaction decided: it is the first to hand in the snapshot.
+    pub(super) fn hand_in_at_once(&mut self, out: &Out<'_, M::Wish>) {
+        for acceptor in self.state.machine().acceptors().keys() {
+            self.upkeep.floors.entry(*acceptor).or_default();
+        }
+        self.upkeep.is_mine = true;
+        self.upkeep.hand_in.at_us = Some(out.now_us);
+    }
+
+    /// Whether this device had a compaction decided, and no majority is known to have its snapshot yet.
+    pub(super) fn has_snapshot_to_hand_in(&self) -> bool {
+        if !self.upkeep.is_mine {
+            return false;
+        }
+        let compacted = self.state.compacted();
+        let has_it = self.upkeep.floors.iter().filter(|(_, floor)| **floor >= compacted);
+        let has_it: BTreeSet<_> = has_it.map(|(id, _)| *id).collect();
+        let is_kept = self.state.configuration().is_some_and(|these| is_majority(&has_it, &these));
+        !is_kept
+    }
+
+    /// Hands in the snapshot of the last compaction where it is missing, for as long as it is.
+    fn hand_in(&mut self, out: &mut Out<'_, M::Wish>) {
+        let compacted = self.state.compacted();
+        let acceptors = self.state.machine().acceptors().keys();
+        let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, compacted)).copied().collect();
+        let is_urgent = self.has_snapshot_to_hand_in();
+        let turn = &mut self.upkeep.hand_in;
+        if lack_it.is_empty() {
+            *turn = Turn::default();
+            return;
+        }
+        let is_now = turn.has_come(out.now_us);
+        if !is_now && turn.at_us.is_some() {
+            return;
+        }
+        turn.times = turn.times.saturating_add(1);
+        let times = turn.times;
+        let again_us = if is_urgent {
+            self.ask_again_at(times, out)
+        } else {
+            out.later(&self.options.upkeep, times, Duration::ZERO)
+        };
+        self.upkeep.hand_in.at_us = Some(again_us);
+        if !is_now {
+            return;
+        }
+        let Some(snapshot) = &self.upkeep.snapshot else {
+            self.upkeep.is_missing = true;
+            return;
+        };
+        self.counts.handed_in += 1;
+        // Who keeps it forgets the slots; so this device must not forget what they have led to.
+        for to in lack_it {
+            out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
+        }
+    }
+
+    /// An acceptor refuses a slot, for it has as much of this council as it may.
+    pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Wish>) {
+        if !self.state.machine().acceptors().contains_key(&acceptor) {
+            return;
+        }
+        self.upkeep.is_full = true;
+        self.upkeep.full.insert(acceptor);
+        if self.upkeep.relieve.at_us.is_none() {
+            let turn = &mut self.upkeep.relieve;
+            turn.times = turn.times.saturating_add(1);
+            let floor = Duration::from_micros(self.round_trip.estimate_us() * 2);
+            turn.at_us = Some(out.later(&self.options.policy, turn.times, floor));
+        }
+    }
+
+    /// Who is full cannot take part in deciding a compaction. What is carried out here was decided, so an acceptor may
+    /// forget it for a snapshot, as it may after a compaction; and since a council that is full decides nothing,
+    /// everybody who is up to date hands in the same one. Then there is room for a compaction, which all agree about.
+    fn relieve(&mut self, out: &mut Out<'_, M::Wish>) {
+        if !self.upkeep.relieve.has_come(out.now_us) {
+            return;
+        }
+        self.upkeep.relieve.at_us = None;
+        let applied = self.state.applied();
+        let mut full = std::mem::take(&mut self.upkeep.full);
+        full.retain(|id| self.upkeep.floors.get(id).is_none_or(|floor| *floor < applied));
+        if full.is_empty() || applied == Slot(0) {
+            return;
+        }
+        self.counts.handed_in += 1;
+        let snapshot = self.state.snapshot();
+        for to in full {
+            out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
+        }
+    }
+}
