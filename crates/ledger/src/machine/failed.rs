@@ -1,5 +1,7 @@
 //! Why a goal came to nothing.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 /// Why a goal failed. Whatever it is, the state is as it was.
@@ -40,6 +42,18 @@ pub enum Failed {
         /// How much is allowed.
         most: u64,
     },
+}
+
+/// A reason is for people, and stands in the history for ever: more of a value than this is cut off.
+const LONGEST: usize = 100;
+
+/// A value as reasons show it.
+pub(super) fn shown(value: &impl Display) -> String {
+    let shown = value.to_string();
+    match shown.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", shown.get(..end).unwrap_or_default()),
+        None => shown,
+    }
 }
 
 impl Failed {

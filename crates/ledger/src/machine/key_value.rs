@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::coded::{self, Coded};
+use super::failed::shown;
 use super::limits::{ANSWER_BYTES, COMMANDS, KEY_BYTES};
 use super::table::{Ran, Rules, Table};
 use super::{BadValue, Failed, Value, View};
@@ -103,14 +104,14 @@ impl Command {
             Self::Delete(_) => Ok((None, now)),
             Self::CompareAndSet { expected, new, .. } if now == *expected => Ok((new.clone(), now)),
             Self::CompareAndSet { key, .. } => {
-                let found = now.map_or("has no value".to_owned(), |value| format!("is {value}"));
-                Err(Failed::Differs { key: key.to_string(), found })
+                let found = now.map_or("has no value".to_owned(), |value| format!("is {}", shown(&value)));
+                Err(Failed::Differs { key: shown(key), found })
             }
             Self::Increment(_, by) => {
                 let before = match now {
                     None => 0,
                     Some(Value::Integer(number)) => number,
-                    Some(other) => return Err(Failed::NotAnInteger(other.to_string())),
+                    Some(other) => return Err(Failed::NotAnInteger(shown(&other))),
                 };
                 let sum = before.checked_add(*by);
                 let sum = sum.ok_or_else(|| Failed::NoResult(format!("{before} + {by}")))?;

@@ -25,7 +25,9 @@ pub const TEXT_BYTES: usize = 16 * 1024;
 pub const KEY_BYTES: usize = 1024;
 
 /// The steps of a search: a fact looked at, a comparison, a calculation, an effect are one each.
-pub const STEPS: u32 = 100_000;
+pub const STEPS: usize = 100_000;
+/// The bytes of a long value that are copied in one step.
+pub const STEP_BYTES: usize = 64;
 /// The matches that `all` takes.
 pub const MATCHES: usize = 10_000;
 /// The bytes of an answer's values.

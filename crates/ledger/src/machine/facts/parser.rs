@@ -23,12 +23,19 @@ const EFFECT: &str = "an effect, such as `-balance(alice, ?a)` or `+balance(alic
 const ONE: &str = "a value: an integer, a word, a text in quotes or a variable such as `?a`";
 
 pub(super) fn parse(text: &str) -> Result<Goal, Problems> {
+    let too_long = |message: String| {
+        Err(problem("", &(0..0), message, &format!("at most {GOAL_BYTES}, also when it is printed")))
+    };
     if text.len() > GOAL_BYTES {
-        let message = format!("the goal has {} bytes", text.len());
-        return Err(problem("", &(0..0), message, &format!("at most {GOAL_BYTES}")));
+        return too_long(format!("the goal has {} bytes", text.len()));
     }
     let tokens = tokens(text)?;
-    Parser { text, tokens, at: 0, variables: Vec::new(), brackets: 0 }.goal()
+    let goal = Parser { text, tokens, at: 0, variables: Vec::new(), brackets: 0 }.goal()?;
+    // It travels as it is printed, with a space here and there that was not written, and must be read again.
+    match goal.to_string().len() {
+        ..=GOAL_BYTES => Ok(goal),
+        printed => too_long(format!("the goal has {printed} bytes when it is printed")),
+    }
 }
 
 struct Parser<'t> {

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Pattern, Take, Term};
 use super::{Answer, Fact, FactRules};
-use crate::machine::limits::{ANSWER_BYTES, MATCHES, STEPS};
+use crate::machine::failed::shown;
+use crate::machine::limits::{ANSWER_BYTES, MATCHES, STEP_BYTES, STEPS};
 use crate::machine::table::Ran;
 use crate::machine::{Failed, Symbol, Value, View};
 
@@ -34,7 +35,7 @@ struct Search<'a> {
     /// The variables' values as far as they are known.
     bound: Vec<Option<&'a Value>>,
     found: Vec<Vec<&'a Value>>,
-    steps: u32,
+    steps: usize,
     bytes: usize,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Search<'a> {
         for term in &pattern.terms {
             match term {
                 Term::Is(Expression::Variable(place)) if self.value_of(*place).is_none() => break,
-                Term::Is(expression) => values.push(self.value(expression)?.into_owned()),
+                Term::Is(expression) => values.push(self.copy(expression)?),
                 Term::Any => break,
             }
         }
@@ -146,7 +147,7 @@ impl<'a> Search<'a> {
                 for effect in self.goal.effects.iter().filter(|effect| effect.kind == kind) {
                     let fact = self.effect(effect)?;
                     if kind == Kind::Retract && self.view.get(&fact).is_none() {
-                        return Err(Failed::NotThere(fact.to_string()));
+                        return Err(Failed::NotThere(shown(&fact)));
                     }
                     wanted.insert(fact, (kind == Kind::Assert).then_some(()));
                 }
@@ -157,8 +158,7 @@ impl<'a> Search<'a> {
 
     fn effect(&mut self, effect: &'a Effect) -> Result<Fact, Failed> {
         self.step()?;
-        let values = effect.arguments.iter().map(|argument| Ok(self.value(argument)?.into_owned()));
-        let values = values.collect::<Result<_, Failed>>()?;
+        let values = effect.arguments.iter().map(|argument| self.copy(argument)).collect::<Result<_, _>>()?;
         self.fact(&effect.name, values)
     }
 
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
             (Value::Integer(left), Value::Integer(right)) => Ok(left.cmp(right)),
             (Value::Symbol(left), Value::Symbol(right)) => Ok(left.cmp(right)),
             (Value::Text(left), Value::Text(right)) => Ok(left.cmp(right)),
-            (left, right) => Err(Failed::Incomparable(left.to_string(), right.to_string())),
+            (left, right) => Err(Failed::Incomparable(shown(left), shown(right))),
         };
         match comparison {
             Comparison::Equal => Ok(left == right),
@@ -201,6 +201,13 @@ impl<'a> Search<'a> {
         operator.calculate(left, right).map(|result| Cow::Owned(result.into())).ok_or_else(none)
     }
 
+    /// A value of one's own. Long ones cost more.
+    fn copy(&mut self, expression: &'a Expression) -> Result<Value, Failed> {
+        let value = self.value(expression)?;
+        self.pay(value.size() / STEP_BYTES)?;
+        Ok(value.into_owned())
+    }
+
     fn value_of(&self, place: usize) -> Option<&'a Value> {
         self.bound.get(place).copied().flatten()
     }
@@ -211,14 +218,18 @@ impl<'a> Search<'a> {
     }
 
     fn step(&mut self) -> Result<(), Failed> {
-        self.steps += 1;
-        if self.steps > STEPS { Err(Failed::too_much("steps of search", STEPS as usize)) } else { Ok(()) }
+        self.pay(1)
+    }
+
+    fn pay(&mut self, steps: usize) -> Result<(), Failed> {
+        self.steps += steps;
+        if self.steps > STEPS { Err(Failed::too_much("steps of search", STEPS)) } else { Ok(()) }
     }
 }
 
 fn number(value: &Value) -> Result<i64, Failed> {
     match value {
         Value::Integer(number) => Ok(*number),
-        other => Err(Failed::NotAnInteger(other.to_string())),
+        other => Err(Failed::NotAnInteger(shown(other))),
     }
 }

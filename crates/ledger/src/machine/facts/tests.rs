@@ -79,7 +79,7 @@ fn made_up_goals_match_and_do_not_match() {
 fn many() -> Facts {
     let name = Symbol::new("balance").unwrap();
     facts(
-        (0..i64::from(STEPS) + 10)
+        (0..i64::try_from(STEPS).unwrap() + 10)
             .map(|n| Fact::new(name.clone(), vec![n.into(), Value::Integer(0)]).unwrap()),
     )
 }
@@ -131,6 +131,20 @@ fn answers_and_changes_have_a_limit() {
         why.unwrap_err().to_string(),
         "it takes more than 1048576 bytes of changes: ask for less at once"
     );
+}
+
+/// A few facts and effects, and yet a lot of bytes to carry about.
+#[test]
+fn long_values_cost_more_steps() {
+    let long = Value::text("x".repeat(16 * 1024)).unwrap();
+    let name = Symbol::new("f").unwrap();
+    let large = facts((0..900).map(|n| Fact::new(name.clone(), vec![n.into(), long.clone()]).unwrap()));
+    let goal = |most: i64| format!("f(0, ?x), f(?n, _), ?n < {most}, g(?x), h()");
+    assert_eq!(execute(&large, &goal(300)), Err(Failed::NoMatch));
+    let why = execute(&large, &goal(900)).unwrap_err().to_string();
+    assert_eq!(why, "it takes more than 100000 steps of search: ask for less at once");
+    let why = execute(&large, "f(0, ?x) => -g(?x)").unwrap_err().to_string();
+    assert!(why.len() < 200 && why.ends_with("… is not there to be retracted"), "{why}");
 }
 
 #[test]

@@ -44,6 +44,15 @@ fn every_mistake_is_told_from_others() {
     }
 }
 
+/// It travels as it is printed, which may be longer than what was written.
+#[test]
+fn a_goal_that_could_not_be_read_again_is_none() {
+    let control = |count: usize| format!("p(\"{0}\", \"{0}\")", "\u{1}".repeat(count));
+    let goal = control(6000).parse::<Goal>().unwrap();
+    assert_eq!(goal.to_string().parse::<Goal>().unwrap(), goal);
+    assert!(problem(&control(7000)).contains("the goal has 70009 bytes when it is printed"));
+}
+
 #[test]
 fn what_would_be_too_much_is_refused() {
     let many = |one: &str, count: usize| vec![one; count].join(", ");
