@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lock", &["policy", "retry", "sql"]),
     ("net", &["policy"]),
     ("council", &["policy", "paxos", "net"]),
+    ("ledger", &["policy"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "council"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (
