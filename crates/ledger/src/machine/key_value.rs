@@ -173,8 +173,8 @@ mod tests {
         Key::new(name).unwrap()
     }
 
-    fn run(table: &mut KeyValue, commands: Commands) -> Result<Values, String> {
-        let done = table.execute(&Overlay::default(), &commands);
+    fn run(table: &mut KeyValue, commands: &[Command]) -> Result<Values, String> {
+        let done = table.execute(&Overlay::default(), &commands.to_vec());
         let (diff, answer) = done.map_err(|failed| failed.to_string())?;
         table.apply(&diff).unwrap();
         Ok(answer)
@@ -184,7 +184,7 @@ mod tests {
     fn each_command_sees_what_those_before_it_did() {
         let mut table = KeyValue::default();
         let a = || key("a");
-        let commands = vec![
+        let commands = [
             Command::Get(a()),
             Command::Increment(a(), 5),
             Command::Put(a(), Value::Integer(7)),
@@ -195,7 +195,7 @@ mod tests {
             Command::Increment(a(), 1),
         ];
         let said = [None, Some(5), Some(5), Some(5), Some(5), Some(5), None, Some(1)];
-        assert_eq!(run(&mut table, commands), Ok(said.map(|number| number.map(Value::from)).to_vec()));
+        assert_eq!(run(&mut table, &commands), Ok(said.map(|number| number.map(Value::from)).to_vec()));
         assert_eq!(table.len(), 1);
     }
 
@@ -207,13 +207,13 @@ mod tests {
             expected: expected.map(Value::from),
             new: new.map(Value::from),
         };
-        assert_eq!(run(&mut table, vec![set(None, Some(1))]), Ok(vec![None]));
+        assert_eq!(run(&mut table, &[set(None, Some(1))]), Ok(vec![None]));
         let before = table.clone();
-        let why = run(&mut table, vec![Command::Put(key("b"), 1.into()), set(Some(2), Some(3))]);
+        let why = run(&mut table, &[Command::Put(key("b"), 1.into()), set(Some(2), Some(3))]);
         assert_eq!(why, Err("`a` is 1: read it again, and decide anew".to_owned()));
         assert_eq!(table, before);
-        assert_eq!(run(&mut table, vec![set(Some(1), None)]), Ok(vec![Some(1.into())]));
-        let why = run(&mut table, vec![set(Some(1), None)]);
+        assert_eq!(run(&mut table, &[set(Some(1), None)]), Ok(vec![Some(1.into())]));
+        let why = run(&mut table, &[set(Some(1), None)]);
         assert_eq!(why, Err("`a` has no value: read it again, and decide anew".to_owned()));
     }
 
@@ -221,10 +221,10 @@ mod tests {
     fn sums_that_do_not_fit_and_words_that_are_no_numbers_fail() {
         let mut table = KeyValue::default();
         let most = Command::Put(key("a"), i64::MAX.into());
-        let why = run(&mut table, vec![most, Command::Increment(key("a"), 1)]);
+        let why = run(&mut table, &[most, Command::Increment(key("a"), 1)]);
         assert_eq!(why, Err("9223372036854775807 + 1 has no result in 64 bits".to_owned()));
         let word = Command::Put(key("a"), Value::symbol("word").unwrap());
-        let why = run(&mut table, vec![word, Command::Increment(key("a"), 1)]);
+        let why = run(&mut table, &[word, Command::Increment(key("a"), 1)]);
         assert_eq!(why, Err("word is no integer: only integers can be calculated with".to_owned()));
         assert!(table.is_empty());
     }
@@ -234,7 +234,7 @@ mod tests {
         let mut table = KeyValue::default();
         let many = vec![Command::Get(key("a")); COMMANDS + 1];
         assert_eq!(
-            run(&mut table, many),
+            run(&mut table, &many),
             Err("it takes more than 64 commands: ask for less at once".to_owned())
         );
         assert!(Key::new("").is_err() && Key::new("k".repeat(KEY_BYTES + 1)).is_err());

@@ -92,7 +92,9 @@ mod tests {
 
     fn sum(rows: &[&str]) -> Sum {
         let mut sum = Sum::default();
-        rows.iter().for_each(|row| sum.add(row.as_bytes()));
+        for row in rows {
+            sum.add(row.as_bytes());
+        }
         sum
     }
 

@@ -69,13 +69,11 @@ fn next(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Problems
         }
         '0'..='9' => {
             let digits = run(rest, is_of_a_word);
-            match digits.parse() {
-                Ok(number) => Ok((Token::Number(number), digits.len())),
-                Err(_) => {
-                    let message = format!("`{}` is no integer", cut(digits, digits.len()));
-                    bad(digits.len(), message, "an integer of 64 bits, such as 42")
-                }
-            }
+            let Ok(number) = digits.parse() else {
+                let message = format!("`{}` is no integer", cut(digits, digits.len()));
+                return bad(digits.len(), message, "an integer of 64 bits, such as 42");
+            };
+            Ok((Token::Number(number), digits.len()))
         }
         '"' => quoted(text, start, rest),
         _ => match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
@@ -103,13 +101,13 @@ fn quoted(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Proble
                     }
                 };
             }
-            '\\' => match escaped(&mut signs) {
-                Some(sign) => content.push(sign),
-                None => {
+            '\\' => {
+                let Some(sign) = escaped(&mut signs) else {
                     let span = start + at..start + at + 1;
                     return Err(problem(text, &span, "this `\\` begins nothing".to_owned(), ESCAPES));
-                }
-            },
+                };
+                content.push(sign);
+            }
             sign => content.push(sign),
         }
     }

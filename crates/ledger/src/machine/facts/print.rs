@@ -91,18 +91,22 @@ impl Display for In<'_, Expression> {
                 None => f.write_str("_"),
             },
             Expression::Calculation(left, operator, right) => {
-                // From left to right, unless something binds more tightly or stands in brackets.
-                let is_loose = |side: &Expression| matches!(side, Expression::Calculation(_, inner, _) if !inner.is_tight());
-                let left_in_brackets = operator.is_tight() && is_loose(left);
-                let right_in_brackets = matches!(**right, Expression::Calculation(_, inner, _) if operator.is_tight() || !inner.is_tight());
-                side(f, In(self.0, left), left_in_brackets)?;
+                side(f, &In(self.0, left), operator.is_tight() && is_loose(left))?;
                 write!(f, " {} ", operator.sign())?;
-                side(f, In(self.0, right), right_in_brackets)
+                // What is read from left to right needs no brackets on its left.
+                let stands_alone = !matches!(**right, Expression::Calculation(..));
+                let needs_brackets = !stands_alone && (operator.is_tight() || is_loose(right));
+                side(f, &In(self.0, right), needs_brackets)
             }
         }
     }
 }
 
-fn side(f: &mut Formatter<'_>, expression: In<'_, Expression>, in_brackets: bool) -> fmt::Result {
+/// Whether it is a sum, which products tear apart.
+fn is_loose(expression: &Expression) -> bool {
+    matches!(expression, Expression::Calculation(_, operator, _) if !operator.is_tight())
+}
+
+fn side(f: &mut Formatter<'_>, expression: &In<'_, Expression>, in_brackets: bool) -> fmt::Result {
     if in_brackets { write!(f, "({expression})") } else { expression.fmt(f) }
 }

@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
                 Term::Any => break,
             }
         }
-        self.fact(&pattern.name, values)
+        fact(&pattern.name, values)
     }
 
     /// Whether a fact fits. Gives variables their values on the way.
@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
     fn effect(&mut self, effect: &'a Effect) -> Result<Fact, Failed> {
         self.step()?;
         let values = effect.arguments.iter().map(|argument| self.copy(argument)).collect::<Result<_, _>>()?;
-        self.fact(&effect.name, values)
+        fact(&effect.name, values)
     }
 
     fn holds(
@@ -212,11 +212,6 @@ impl<'a> Search<'a> {
         self.bound.get(place).copied().flatten()
     }
 
-    /// The parser has counted the arguments.
-    fn fact(&self, name: &Symbol, values: Vec<Value>) -> Result<Fact, Failed> {
-        Fact::new(name.clone(), values).map_err(|_| Failed::NoMatch)
-    }
-
     fn step(&mut self) -> Result<(), Failed> {
         self.pay(1)
     }
@@ -225,6 +220,11 @@ impl<'a> Search<'a> {
         self.steps += steps;
         if self.steps > STEPS { Err(Failed::too_much("steps of search", STEPS)) } else { Ok(()) }
     }
+}
+
+/// The parser has counted the values.
+fn fact(name: &Symbol, values: Vec<Value>) -> Result<Fact, Failed> {
+    Fact::new(name.clone(), values).map_err(|_| Failed::NoMatch)
 }
 
 fn number(value: &Value) -> Result<i64, Failed> {
