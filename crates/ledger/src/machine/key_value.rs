@@ -9,6 +9,7 @@ use super::coded::{self, Coded};
 use super::failed::shown;
 use super::limits::{ANSWER_BYTES, COMMANDS, KEY_BYTES};
 use super::table::{Ran, Rules, Table};
+use super::value::sent_as_text;
 use super::{BadValue, Failed, Value, View};
 
 /// Values by key.
@@ -134,19 +135,7 @@ impl Key {
     }
 }
 
-impl TryFrom<String> for Key {
-    type Error = BadValue;
-
-    fn try_from(key: String) -> Result<Self, BadValue> {
-        Self::new(key)
-    }
-}
-
-impl From<Key> for String {
-    fn from(key: Key) -> Self {
-        key.0
-    }
-}
+sent_as_text!(Key);
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

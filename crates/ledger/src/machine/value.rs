@@ -101,33 +101,28 @@ impl From<i64> for Value {
     }
 }
 
-impl TryFrom<String> for Symbol {
-    type Error = BadValue;
+/// Checked when it comes from outside, and sent as what it is.
+macro_rules! sent_as_text {
+    ($kind:ident) => {
+        impl TryFrom<String> for $kind {
+            type Error = BadValue;
 
-    fn try_from(word: String) -> Result<Self, BadValue> {
-        Self::new(word)
-    }
+            fn try_from(text: String) -> Result<Self, BadValue> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$kind> for String {
+            fn from(sent: $kind) -> Self {
+                sent.0
+            }
+        }
+    };
 }
+pub(super) use sent_as_text;
 
-impl From<Symbol> for String {
-    fn from(symbol: Symbol) -> Self {
-        symbol.0
-    }
-}
-
-impl TryFrom<String> for Text {
-    type Error = BadValue;
-
-    fn try_from(text: String) -> Result<Self, BadValue> {
-        Self::new(text)
-    }
-}
-
-impl From<Text> for String {
-    fn from(text: Text) -> Self {
-        text.0
-    }
-}
+sent_as_text!(Symbol);
+sent_as_text!(Text);
 
 impl fmt::Display for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -102,6 +102,8 @@ pub(super) enum Kind {
 }
 
 impl Operator {
+    pub(super) const ALL: [Self; 5] = [Self::Plus, Self::Minus, Self::Times, Self::Over, Self::Remainder];
+
     pub(super) const fn sign(self) -> &'static str {
         match self {
             Self::Plus => "+",
@@ -130,6 +132,9 @@ impl Operator {
 }
 
 impl Comparison {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Equal, Self::Unequal, Self::Less, Self::AtMost, Self::Greater, Self::AtLeast];
+
     pub(super) const fn sign(self) -> &'static str {
         match self {
             Self::Equal => "=",

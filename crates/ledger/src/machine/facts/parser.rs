@@ -9,18 +9,20 @@
 //! one        = [ "-" ] number | word | text | "?" word | "(" sum ")"
 //! ```
 
+mod cursor;
+mod expression;
+
 use std::ops::Range;
 
 use holdoff_policy::Problems;
 
-use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Operator, Pattern, Take, Term};
+use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Pattern, Take, Term};
 use super::lexer::{Token, problem, tokens};
-use crate::machine::limits::{ARGUMENTS, CONDITIONS, DEPTH, EFFECTS, GOAL_BYTES, VARIABLES};
-use crate::machine::{Symbol, Value};
+use crate::machine::Symbol;
+use crate::machine::limits::{ARGUMENTS, CONDITIONS, EFFECTS, GOAL_BYTES, VARIABLES};
 
 const CONDITION: &str = "a condition, such as `balance(alice, ?a)`, `not locked(alice)` or `?a >= 10`";
 const EFFECT: &str = "an effect, such as `-balance(alice, ?a)` or `+balance(alice, 20)`";
-const ONE: &str = "a value: an integer, a word, a text in quotes or a variable such as `?a`";
 
 pub(super) fn parse(text: &str) -> Result<Goal, Problems> {
     let too_long = |message: String| {
@@ -46,9 +48,6 @@ struct Parser<'t> {
     /// How many brackets are open around here.
     brackets: usize,
 }
-
-/// An expression, and how deep it nests.
-type Deep = (Expression, usize);
 
 impl Parser<'_> {
     fn goal(mut self) -> Result<Goal, Problems> {
@@ -99,29 +98,17 @@ impl Parser<'_> {
                 | Token::Text(_),
                 _,
             ) => {
-                let left = self.sum()?.0;
+                let left = self.expression()?;
                 let comparison = self.comparison()?;
-                Ok(Condition::Holds(left, comparison, self.sum()?.0))
+                Ok(Condition::Holds(left, comparison, self.expression()?))
             }
             _ => Err(self.unexpected(CONDITION)),
         }
     }
 
     fn comparison(&mut self) -> Result<Comparison, Problems> {
-        const ALL: [Comparison; 6] = [
-            Comparison::Equal,
-            Comparison::Unequal,
-            Comparison::Less,
-            Comparison::AtMost,
-            Comparison::Greater,
-            Comparison::AtLeast,
-        ];
-        let found = ALL.into_iter().find(|comparison| self.is_at(comparison.sign()));
-        self.at += 1;
-        found.ok_or_else(|| {
-            self.at -= 1;
-            self.unexpected("a comparison: `=`, `!=`, `<`, `<=`, `>` or `>=`")
-        })
+        let found = Comparison::ALL.into_iter().find(|comparison| self.passes(comparison.sign()));
+        found.ok_or_else(|| self.unexpected("a comparison: `=`, `!=`, `<`, `<=`, `>` or `>=`"))
     }
 
     fn effect(&mut self) -> Result<Effect, Problems> {
@@ -131,7 +118,7 @@ impl Parser<'_> {
             _ => return Err(self.unexpected(EFFECT)),
         };
         self.at += 1;
-        let (name, arguments) = self.call(|parser| Ok(parser.sum()?.0))?;
+        let (name, arguments) = self.call(Self::expression)?;
         Ok(Effect { kind, name, arguments })
     }
 
@@ -190,135 +177,6 @@ impl Parser<'_> {
     }
 
     fn term(&mut self) -> Result<Term, Problems> {
-        if self.passes("_") { Ok(Term::Any) } else { Ok(Term::Is(self.sum()?.0)) }
-    }
-
-    fn sum(&mut self) -> Result<Deep, Problems> {
-        self.chain(&[Operator::Plus, Operator::Minus], Self::product)
-    }
-
-    fn product(&mut self) -> Result<Deep, Problems> {
-        self.chain(&[Operator::Times, Operator::Over, Operator::Remainder], Self::one)
-    }
-
-    /// Sides with operators between them, from left to right.
-    fn chain(
-        &mut self,
-        operators: &[Operator],
-        side: fn(&mut Self) -> Result<Deep, Problems>,
-    ) -> Result<Deep, Problems> {
-        let (mut left, mut depth) = side(self)?;
-        while let Some(operator) = operators.iter().find(|operator| self.is_at(operator.sign())) {
-            let too_deep = self.too_deep();
-            self.at += 1;
-            let (right, right_depth) = side(self)?;
-            depth = depth.max(right_depth) + 1;
-            if depth > DEPTH {
-                return Err(too_deep);
-            }
-            left = Expression::Calculation(Box::new(left), *operator, Box::new(right));
-        }
-        Ok((left, depth))
-    }
-
-    fn one(&mut self) -> Result<Deep, Problems> {
-        let one = match self.token().clone() {
-            Token::Sign("(") => return self.in_brackets(),
-            Token::Sign("-") => return self.negative(),
-            Token::Number(number) => Expression::Value(Value::Integer(self.integer(i128::from(number))?)),
-            Token::Word(word) => Expression::Value(Value::Symbol(word)),
-            Token::Text(text) => Expression::Value(Value::Text(text)),
-            Token::Variable(name) => {
-                let Some(place) = self.variables.iter().position(|known| *known == name) else {
-                    return Err(self.unknown(&name));
-                };
-                Expression::Variable(place)
-            }
-            Token::Sign("_") => {
-                return Err(self.problem(
-                    "`_` has no value".to_owned(),
-                    "a value or a variable; `_` matches anything, as a whole value of a condition's fact",
-                ));
-            }
-            Token::Sign(_) | Token::End => return Err(self.unexpected(ONE)),
-        };
-        self.at += 1;
-        Ok((one, 0))
-    }
-
-    fn in_brackets(&mut self) -> Result<Deep, Problems> {
-        if self.brackets == DEPTH {
-            return Err(self.too_deep());
-        }
-        self.brackets += 1;
-        self.at += 1;
-        let inside = self.sum()?;
-        self.pass(")", "an operator, or `)`")?;
-        self.brackets -= 1;
-        Ok(inside)
-    }
-
-    fn negative(&mut self) -> Result<Deep, Problems> {
-        self.at += 1;
-        let Token::Number(number) = *self.token() else {
-            return Err(self.unexpected("an integer after `-`; to negate something, write `0 - ?a`"));
-        };
-        let number = self.integer(-i128::from(number))?;
-        self.at += 1;
-        Ok((Expression::Value(Value::Integer(number)), 0))
-    }
-
-    fn integer(&self, number: i128) -> Result<i64, Problems> {
-        let too_large = |_| self.problem(format!("{number} does not fit 64 bits"), "an integer of 64 bits");
-        i64::try_from(number).map_err(too_large)
-    }
-
-    fn token(&self) -> &Token {
-        self.tokens.get(self.at).map_or(&Token::End, |(token, _)| token)
-    }
-
-    fn token_after(&self) -> &Token {
-        self.tokens.get(self.at + 1).map_or(&Token::End, |(token, _)| token)
-    }
-
-    fn is_at(&self, sign: &str) -> bool {
-        matches!(self.token(), Token::Sign(found) if *found == sign)
-    }
-
-    fn passes(&mut self, sign: &str) -> bool {
-        let is_here = self.is_at(sign);
-        self.at += usize::from(is_here);
-        is_here
-    }
-
-    fn pass(&mut self, sign: &str, expected: &str) -> Result<(), Problems> {
-        if self.passes(sign) { Ok(()) } else { Err(self.unexpected(expected)) }
-    }
-
-    /// A problem with what stands here.
-    fn problem(&self, message: String, expected: &str) -> Problems {
-        let end = self.text.len()..self.text.len();
-        problem(self.text, self.tokens.get(self.at).map_or(&end, |(_, span)| span), message, expected)
-    }
-
-    fn unexpected(&self, expected: &str) -> Problems {
-        let message = match self.token() {
-            Token::End => "the goal ends here".to_owned(),
-            Token::Word(word) => format!("`{word}` does not belong here"),
-            Token::Variable(name) => format!("`?{name}` does not belong here"),
-            Token::Number(number) => format!("{number} does not belong here"),
-            Token::Text(_) => "a text does not belong here".to_owned(),
-            Token::Sign(sign) => format!("`{sign}` does not belong here"),
-        };
-        self.problem(message, expected)
-    }
-
-    fn unknown(&self, name: &Symbol) -> Problems {
-        let expected = "a variable that a fact before this one has; in `not`, `_` matches anything";
-        self.problem(format!("nothing gives ?{name} a value before this"), expected)
-    }
-
-    fn too_deep(&self) -> Problems {
-        self.problem("this nests too deep".to_owned(), &format!("at most {DEPTH} levels"))
+        if self.passes("_") { Ok(Term::Any) } else { Ok(Term::Is(self.expression()?)) }
     }
 }

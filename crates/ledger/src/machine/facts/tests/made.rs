@@ -48,8 +48,7 @@ impl Values for Odd {
     }
 
     fn operator(self, rng: &mut Rng) -> Operator {
-        let all = [Operator::Plus, Operator::Minus, Operator::Times, Operator::Over, Operator::Remainder];
-        all[rng.usize(0..all.len())]
+        Operator::ALL[rng.usize(0..5)]
     }
 }
 
@@ -83,17 +82,9 @@ struct Made<V> {
 
 impl<V: Values> Made<V> {
     fn condition(&mut self, rng: &mut Rng) -> Condition {
-        const COMPARISONS: [Comparison; 6] = [
-            Comparison::Equal,
-            Comparison::Unequal,
-            Comparison::Less,
-            Comparison::AtMost,
-            Comparison::Greater,
-            Comparison::AtLeast,
-        ];
         match rng.u8(0..4) {
             0 => {
-                let comparison = COMPARISONS[rng.usize(0..6)];
+                let comparison = Comparison::ALL[rng.usize(0..6)];
                 Condition::Holds(self.expression(rng, 3), comparison, self.expression(rng, 3))
             }
             1 => Condition::Absent(self.pattern(rng, false)),
