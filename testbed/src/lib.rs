@@ -2,7 +2,7 @@
 //!
 //! [`Postgres`] is a throw-away cluster made from the system's own server binaries: nothing to set up, also
 //! for root, and gone when the process that asked for it is, however that one ends. With the feature `kubernetes`,
-//! [`kubernetes`] stands in for an API server, and says what it was held against.
+//! [`kubernetes`] stands in for an API server, and says what it was held against. [`fuzz`] makes inputs that nobody would.
 
 #![allow(
     clippy::expect_used,
@@ -14,6 +14,7 @@
 mod account;
 mod binaries;
 mod faketime;
+pub mod fuzz;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod options;

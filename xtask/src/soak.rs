@@ -21,15 +21,16 @@ pub(crate) fn server() -> Done {
 }
 
 fn pure_and_chaos() -> Done {
-    let fuzz = ["test", "--release", "-p", "holdoff-policy", "--test", "fuzz", "--", "--nocapture"];
-    cargo(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+    for pure in ["holdoff-policy", "holdoff-ledger"] {
+        let fuzz = ["test", "--release", "-p", pure, "--test", "fuzz", "--", "--nocapture"];
+        cargo(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+        cargo(&["test", "--release", "-p", pure, "--test", "laws"], &[("PROPTEST_CASES", "200000")])?;
+    }
     let frames = ["test", "--release", "-p", "holdoff-net", "--lib", "fuzz", "--", "--nocapture"];
     cargo(&frames, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
     let storms =
         ["test", "-p", "holdoff-net", "--features", "turmoil", "--test", "simulation", "--", "--nocapture"];
     cargo(&storms, &[("HOLDOFF_SIM_RUNS", "2000"), ("HOLDOFF_SIM_SEED", "1000000")])?;
-    let laws = ["test", "--release", "-p", "holdoff-policy", "--test", "laws"];
-    cargo(&laws, &[("PROPTEST_CASES", "200000")])?;
     let models =
         ["test", "--release", "-p", "holdoff-paxos", "--lib", "--", "--include-ignored", "--nocapture"];
     cargo(&models, &[("HOLDOFF_PAXOS_SEEDS", "100000")])?;

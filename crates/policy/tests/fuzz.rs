@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
@@ -13,6 +12,7 @@ use holdoff_policy::{
     Attempt, Beyond, Class, Crowd, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicySet, RetryAfter, SoFar,
     lint, retry_after_from_headers,
 };
+use holdoff_testbed::fuzz::{self, mutate};
 
 const CORPUS: &[&str] = &[
     include_str!("corpus/full.toml"),
@@ -66,44 +66,14 @@ const WORDS: &[&str] = &[
     "attempts = 0",
 ];
 
+const REPLAY: &str = "cargo test -p holdoff-policy --test fuzz";
+
 fn cases() -> u64 {
-    std::env::var("HOLDOFF_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000_000)
+    fuzz::cases(1_000_000)
 }
 
-/// Runs one target over many seeds; a panic is reported with the seed that replays it.
 fn hunt(target: impl Fn(&mut Rng)) {
-    let start = std::env::var("HOLDOFF_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0_u64);
-    for seed in start..start + cases() {
-        let mut rng = Rng::with_seed(seed);
-        let survived = catch_unwind(AssertUnwindSafe(|| target(&mut rng))).is_ok();
-        assert!(
-            survived,
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-policy --test fuzz"
-        );
-    }
-}
-
-/// Cuts, doubles, swaps and sprinkles.
-fn mutate(rng: &mut Rng, text: &str) -> String {
-    let mut characters: Vec<char> = text.chars().collect();
-    for _ in 0..rng.usize(1..6) {
-        let at = rng.usize(0..=characters.len());
-        match rng.u8(0..5) {
-            0 => characters.truncate(at),
-            1 => characters.splice(at..at, WORDS[rng.usize(0..WORDS.len())].chars()).for_each(drop),
-            2 => characters.insert(at, char::from(rng.u8(..))),
-            3 => {
-                let end = (at + rng.usize(0..20)).min(characters.len());
-                characters.drain(at..end);
-            }
-            _ => {
-                let end = (at + rng.usize(0..40)).min(characters.len());
-                let copy: Vec<_> = characters[at..end].to_vec();
-                characters.splice(at..at, copy).for_each(drop);
-            }
-        }
-    }
-    characters.into_iter().collect()
+    fuzz::hunt(REPLAY, cases(), target);
 }
 
 #[test]
@@ -111,7 +81,7 @@ fn the_policy_file() {
     let read = std::cell::Cell::new(0_u64);
     hunt(|rng| {
         let seed = CORPUS[rng.usize(0..CORPUS.len())];
-        let text = mutate(rng, seed);
+        let text = mutate(rng, seed, WORDS);
         match PolicySet::from_toml(&text) {
             Ok(set) => {
                 read.set(read.get() + 1);
@@ -139,7 +109,7 @@ fn the_retry_after_parser() {
     ];
     hunt(|rng| {
         let seed = seeds[rng.usize(0..seeds.len())];
-        let (value, date) = (mutate(rng, seed), mutate(rng, seeds[2]));
+        let (value, date) = (mutate(rng, seed, WORDS), mutate(rng, seeds[2], WORDS));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(rng.u64(0..1 << 40));
         if let Some(wait) = retry_after_from_headers(&value, Some(&date), now) {
             assert!(wait <= MAX_DELAY);

@@ -6,11 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fastrand::Rng;
 use holdoff_policy::{MAX_DELAY, PolicySet};
+use holdoff_testbed::fuzz::{cases, hunt, mutate};
 use holdoff_work::{Destination, Settings};
 
 const CORPUS: &[&str] = &[
@@ -71,33 +70,6 @@ const WORDS: &[&str] = &[
     "file",
 ];
 
-fn cases() -> u64 {
-    std::env::var("HOLDOFF_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100_000)
-}
-
-/// Cuts, doubles and sprinkles.
-fn mutate(rng: &mut Rng, text: &str) -> String {
-    let mut characters: Vec<char> = text.chars().collect();
-    for _ in 0..rng.usize(1..6) {
-        let at = rng.usize(0..=characters.len());
-        match rng.u8(0..5) {
-            0 => characters.truncate(at),
-            1 => characters.splice(at..at, WORDS[rng.usize(0..WORDS.len())].chars()).for_each(drop),
-            2 => characters.insert(at, char::from(rng.u8(..))),
-            3 => {
-                let end = (at + rng.usize(0..20)).min(characters.len());
-                characters.drain(at..end);
-            }
-            _ => {
-                let end = (at + rng.usize(0..40)).min(characters.len());
-                let copy: Vec<_> = characters[at..end].to_vec();
-                characters.splice(at..at, copy).for_each(drop);
-            }
-        }
-    }
-    characters.into_iter().collect()
-}
-
 fn assert_in_range(settings: &Settings) {
     let ms = Duration::from_millis;
     let day = ms(86_400_000);
@@ -131,13 +103,11 @@ fn assert_destination_in_range(destination: &Destination) {
 
 #[test]
 fn the_settings() {
-    let start = std::env::var("HOLDOFF_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0_u64);
     let read = Cell::new(0_u64);
-    let target = |seed: u64| {
-        let mut rng = Rng::with_seed(seed);
+    let cases = cases(100_000);
+    hunt("cargo test -p holdoff-work --test settings_fuzz", cases, |rng| {
         let text = CORPUS[rng.usize(0..CORPUS.len())];
-        let text = mutate(&mut rng, text);
-        match Settings::from_toml(&text) {
+        match Settings::from_toml(&mutate(rng, text, WORDS)) {
             Ok(settings) => {
                 read.set(read.get() + 1);
                 assert_in_range(&settings);
@@ -145,15 +115,8 @@ fn the_settings() {
             }
             Err(problems) => assert!(!problems.to_string().is_empty()),
         }
-    };
-    for seed in start..start + cases() {
-        let survived = catch_unwind(AssertUnwindSafe(|| target(seed))).is_ok();
-        assert!(
-            survived,
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-work --test settings_fuzz"
-        );
-    }
+    });
     // Both outcomes must be common, or the mutations miss the point.
-    let percent = read.get() * 100 / cases();
-    assert!((2..98).contains(&percent) || cases() < 1000, "{percent} % of the inputs were valid");
+    let percent = read.get() * 100 / cases;
+    assert!((2..98).contains(&percent) || cases < 1000, "{percent} % of the inputs were valid");
 }

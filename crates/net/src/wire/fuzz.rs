@@ -3,29 +3,20 @@
 //! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-net --lib fuzz` replays or goes further.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use fastrand::Rng;
+use holdoff_testbed::fuzz;
 
 use super::{Decoder, Frame, LENGTH_BYTES, Malformed, Payload, Terms};
 use crate::Refusal;
 
 fn cases() -> u64 {
-    std::env::var("HOLDOFF_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000_000)
+    fuzz::cases(1_000_000)
 }
 
-/// Runs one target over many seeds; a panic is reported with the seed that replays it.
 fn hunt(name: &str, target: impl Fn(&mut Rng)) {
-    let start = std::env::var("HOLDOFF_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0_u64);
-    for seed in start..start + cases() {
-        let mut rng = Rng::with_seed(seed);
-        let survived = catch_unwind(AssertUnwindSafe(|| target(&mut rng))).is_ok();
-        assert!(
-            survived,
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-net --lib {name}"
-        );
-    }
+    fuzz::hunt(&format!("cargo test -p holdoff-net --lib {name}"), cases(), target);
 }
 
 fn number(rng: &mut Rng) -> u64 {

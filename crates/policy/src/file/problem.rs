@@ -26,7 +26,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn at(text: &str, span: &Range<usize>, message: String) -> Self {
+    /// Something is wrong at this place of a text.
+    pub fn at(text: &str, span: &Range<usize>, message: String) -> Self {
         let start = floor_char_boundary(text, span.start);
         let before = text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -137,6 +138,12 @@ impl Problems {
     /// The problems, in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.problems.iter()
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self::new(vec![problem])
     }
 }
 

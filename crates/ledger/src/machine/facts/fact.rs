@@ -1,0 +1,89 @@
+//! What is so: a name and values.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::coded::{self, Coded};
+use crate::machine::limits::ARGUMENTS;
+use crate::machine::{BadValue, Diff, Symbol, Value};
+
+/// A name and values. Facts are in order by their name, then by their values from left to right.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "(Symbol, Vec<Value>)", into = "(Symbol, Vec<Value>)")]
+pub struct Fact {
+    name: Symbol,
+    arguments: Vec<Value>,
+}
+
+impl Fact {
+    /// This fact.
+    pub fn new(name: Symbol, arguments: Vec<Value>) -> Result<Self, BadValue> {
+        if arguments.len() > ARGUMENTS {
+            return Err(BadValue::Arguments(arguments.len()));
+        }
+        Ok(Self { name, arguments })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Symbol {
+        &self.name
+    }
+
+    /// Its values.
+    pub fn arguments(&self) -> &[Value] {
+        &self.arguments
+    }
+
+    /// Whether it has this one's name, and begins with its values.
+    pub(super) fn begins_with(&self, start: &Self) -> bool {
+        self.name == start.name && self.arguments.starts_with(&start.arguments)
+    }
+}
+
+impl TryFrom<(Symbol, Vec<Value>)> for Fact {
+    type Error = BadValue;
+
+    fn try_from((name, arguments): (Symbol, Vec<Value>)) -> Result<Self, BadValue> {
+        Self::new(name, arguments)
+    }
+}
+
+impl From<Fact> for (Symbol, Vec<Value>) {
+    fn from(fact: Fact) -> Self {
+        (fact.name, fact.arguments)
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        super::print::call(f, &self.name, &self.arguments)
+    }
+}
+
+/// A line for each fact that came or went.
+impl fmt::Display for Diff<Fact, ()> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, change) in self.iter().enumerate() {
+            let line = if index > 0 { "\n" } else { "" };
+            let sign = if change.after.is_some() { '+' } else { '-' };
+            write!(f, "{line}{sign} {}", change.key)?;
+        }
+        Ok(())
+    }
+}
+
+impl Coded for Fact {
+    fn encode(&self, into: &mut Vec<u8>) {
+        self.name.encode(into);
+        coded::put_length(self.arguments.len(), into);
+        self.arguments.iter().for_each(|value| value.encode(into));
+    }
+
+    fn decode(from: &mut &[u8]) -> Option<Self> {
+        let name = Symbol::decode(from)?;
+        let count = coded::take_length(from).filter(|count| *count <= ARGUMENTS)?;
+        let arguments = (0..count).map(|_| Value::decode(from)).collect::<Option<_>>()?;
+        Some(Self { name, arguments })
+    }
+}

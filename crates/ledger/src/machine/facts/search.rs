@@ -1,0 +1,235 @@
+//! Finds what a goal's conditions match, and what its effects make of it.
+//!
+//! Conditions are tried from left to right, the facts of each in their order; where one does not hold, the last one that
+//! has another fact to offer goes on. So matches have an order, and the same state and goal give the same matches
+//! everywhere. Every fact looked at costs a step, and so does every comparison and calculation: a search that takes too
+//! many ends, at the same place everywhere.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::goal::{Comparison, Condition, Effect, Expression, Goal, Kind, Pattern, Take, Term};
+use super::{Answer, Fact, FactRules};
+use crate::machine::failed::shown;
+use crate::machine::limits::{ANSWER_BYTES, MATCHES, STEP_BYTES, STEPS};
+use crate::machine::table::Ran;
+use crate::machine::{Failed, Symbol, Value, View};
+
+pub(super) fn run(view: View<'_, Fact, ()>, goal: &Goal) -> Result<Ran<FactRules>, Failed> {
+    let bound = vec![None; goal.variables.len()];
+    let mut search = Search { view, goal, bound, found: Vec::new(), steps: 0, bytes: 0 };
+    search.conditions(&goal.conditions)?;
+    match (goal.take, search.found.len()) {
+        (Take::First | Take::Only, 0) => return Err(Failed::NoMatch),
+        (Take::Only, 2..) => return Err(Failed::Ambiguous),
+        _ => {}
+    }
+    let wanted = search.effects()?;
+    let matches = search.found.into_iter().map(|values| values.into_iter().cloned().collect()).collect();
+    Ok((wanted, Answer { variables: goal.variables.clone(), matches }))
+}
+
+struct Search<'a> {
+    view: View<'a, Fact, ()>,
+    goal: &'a Goal,
+    /// The variables' values as far as they are known.
+    bound: Vec<Option<&'a Value>>,
+    found: Vec<Vec<&'a Value>>,
+    steps: usize,
+    bytes: usize,
+}
+
+impl<'a> Search<'a> {
+    /// Whether enough was found.
+    fn conditions(&mut self, conditions: &'a [Condition]) -> Result<bool, Failed> {
+        let Some((first, rest)) = conditions.split_first() else { return self.found() };
+        match first {
+            Condition::There(pattern) => self.each_fact(pattern, |search| search.conditions(rest)),
+            Condition::Absent(pattern) => {
+                let is_there = self.each_fact(pattern, |_| Ok(true))?;
+                if is_there { Ok(false) } else { self.conditions(rest) }
+            }
+            Condition::Holds(left, comparison, right) => {
+                if self.holds(left, *comparison, right)? {
+                    self.conditions(rest)
+                } else {
+                    Ok(false)
+                }
+            }
+        }
+    }
+
+    /// Goes on with every fact that matches, until that is enough.
+    fn each_fact(
+        &mut self,
+        pattern: &'a Pattern,
+        mut go_on: impl FnMut(&mut Self) -> Result<bool, Failed>,
+    ) -> Result<bool, Failed> {
+        let start = self.start(pattern)?;
+        let known = self.bound.clone();
+        for (fact, ()) in self.view.starting_at(&start) {
+            if !fact.begins_with(&start) {
+                break;
+            }
+            self.step()?;
+            let is_enough = self.matches(pattern, fact)? && go_on(self)?;
+            self.bound.clone_from(&known);
+            if is_enough {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What every match begins with: facts before it need not be looked at, and where it ends the matches end.
+    fn start(&mut self, pattern: &'a Pattern) -> Result<Fact, Failed> {
+        let mut values = Vec::new();
+        for term in &pattern.terms {
+            match term {
+                Term::Is(Expression::Variable(place)) if self.value_of(*place).is_none() => break,
+                Term::Is(expression) => values.push(self.copy(expression)?),
+                Term::Any => break,
+            }
+        }
+        fact(&pattern.name, values)
+    }
+
+    /// Whether a fact fits. Gives variables their values on the way.
+    fn matches(&mut self, pattern: &'a Pattern, fact: &'a Fact) -> Result<bool, Failed> {
+        if fact.arguments().len() != pattern.terms.len() {
+            return Ok(false);
+        }
+        for (term, value) in pattern.terms.iter().zip(fact.arguments()) {
+            let fits = match term {
+                Term::Any => true,
+                Term::Is(Expression::Variable(place)) => match self.bound.get_mut(*place) {
+                    Some(Some(known)) => *known == value,
+                    Some(unknown) => {
+                        *unknown = Some(value);
+                        true
+                    }
+                    None => false,
+                },
+                Term::Is(expression) => *self.value(expression)? == *value,
+            };
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// All conditions hold. Whether that is enough.
+    fn found(&mut self) -> Result<bool, Failed> {
+        let values: Vec<_> = self.bound.iter().copied().flatten().collect();
+        self.bytes += values.iter().map(|value| value.size()).sum::<usize>();
+        self.found.push(values);
+        if self.found.len() > MATCHES {
+            return Err(Failed::too_much("matches", MATCHES));
+        }
+        if self.bytes > ANSWER_BYTES {
+            return Err(Failed::too_much("bytes of answers", ANSWER_BYTES));
+        }
+        Ok(match self.goal.take {
+            Take::First => true,
+            Take::Only => self.found.len() > 1,
+            Take::All => false,
+        })
+    }
+
+    /// The facts as all matches together want them: first everything is retracted, then everything asserted.
+    fn effects(&mut self) -> Result<BTreeMap<Fact, Option<()>>, Failed> {
+        let mut wanted = BTreeMap::new();
+        for kind in [Kind::Retract, Kind::Assert] {
+            for place in 0..self.found.len() {
+                let values = self.found.get(place).into_iter().flatten();
+                self.bound = values.map(|value| Some(*value)).collect();
+                for effect in self.goal.effects.iter().filter(|effect| effect.kind == kind) {
+                    let fact = self.effect(effect)?;
+                    if kind == Kind::Retract && self.view.get(&fact).is_none() {
+                        return Err(Failed::NotThere(shown(&fact)));
+                    }
+                    wanted.insert(fact, (kind == Kind::Assert).then_some(()));
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn effect(&mut self, effect: &'a Effect) -> Result<Fact, Failed> {
+        self.step()?;
+        let values = effect.arguments.iter().map(|argument| self.copy(argument)).collect::<Result<_, _>>()?;
+        fact(&effect.name, values)
+    }
+
+    fn holds(
+        &mut self,
+        left: &'a Expression,
+        comparison: Comparison,
+        right: &'a Expression,
+    ) -> Result<bool, Failed> {
+        self.step()?;
+        let (left, right) = (self.value(left)?, self.value(right)?);
+        let order = || match (&*left, &*right) {
+            (Value::Integer(left), Value::Integer(right)) => Ok(left.cmp(right)),
+            (Value::Symbol(left), Value::Symbol(right)) => Ok(left.cmp(right)),
+            (Value::Text(left), Value::Text(right)) => Ok(left.cmp(right)),
+            (left, right) => Err(Failed::Incomparable(shown(left), shown(right))),
+        };
+        match comparison {
+            Comparison::Equal => Ok(left == right),
+            Comparison::Unequal => Ok(left != right),
+            Comparison::Less => Ok(order()?.is_lt()),
+            Comparison::AtMost => Ok(order()?.is_le()),
+            Comparison::Greater => Ok(order()?.is_gt()),
+            Comparison::AtLeast => Ok(order()?.is_ge()),
+        }
+    }
+
+    fn value(&mut self, expression: &'a Expression) -> Result<Cow<'a, Value>, Failed> {
+        let (left, operator, right) = match expression {
+            Expression::Value(value) => return Ok(Cow::Borrowed(value)),
+            // The parser has seen to it that the variable has a value here.
+            Expression::Variable(place) => {
+                return self.value_of(*place).map(Cow::Borrowed).ok_or(Failed::NoMatch);
+            }
+            Expression::Calculation(left, operator, right) => (left, operator, right),
+        };
+        self.step()?;
+        let (left, right) = (number(self.value(left)?.as_ref())?, number(self.value(right)?.as_ref())?);
+        let none = || Failed::NoResult(format!("{left} {} {right}", operator.sign()));
+        operator.calculate(left, right).map(|result| Cow::Owned(result.into())).ok_or_else(none)
+    }
+
+    /// A value of one's own. Long ones cost more.
+    fn copy(&mut self, expression: &'a Expression) -> Result<Value, Failed> {
+        let value = self.value(expression)?;
+        self.pay(value.size() / STEP_BYTES)?;
+        Ok(value.into_owned())
+    }
+
+    fn value_of(&self, place: usize) -> Option<&'a Value> {
+        self.bound.get(place).copied().flatten()
+    }
+
+    fn step(&mut self) -> Result<(), Failed> {
+        self.pay(1)
+    }
+
+    fn pay(&mut self, steps: usize) -> Result<(), Failed> {
+        self.steps += steps;
+        if self.steps > STEPS { Err(Failed::too_much("steps of search", STEPS)) } else { Ok(()) }
+    }
+}
+
+/// The parser has counted the values.
+fn fact(name: &Symbol, values: Vec<Value>) -> Result<Fact, Failed> {
+    Fact::new(name.clone(), values).map_err(|_| Failed::NoMatch)
+}
+
+fn number(value: &Value) -> Result<i64, Failed> {
+    match value {
+        Value::Integer(number) => Ok(*number),
+        other => Err(Failed::NotAnInteger(shown(other))),
+    }
+}

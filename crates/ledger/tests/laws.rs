@@ -1,0 +1,311 @@
+//! The laws every state machine keeps, whatever is wanted of it.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use fastrand::Rng;
+use holdoff_ledger::machine::{
+    Change, Command, Diff, FactRules, Facts, Failed, Goal, Key, KeyValue, KeyValueRules, Machine, Overlay,
+    Rules, Table, Value,
+};
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const CASES: u32 = 512;
+
+/// `PROPTEST_CASES` asks for more of them, as the soak does.
+fn cases() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(CASES), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Rules with goals that can be made up.
+trait Made: Rules + Clone + PartialEq + Debug {
+    fn goal(rng: &mut Rng) -> Self::Goal;
+}
+
+impl Made for KeyValueRules {
+    fn goal(rng: &mut Rng) -> Vec<Command> {
+        (0..rng.usize(1..4)).map(|_| command(rng)).collect()
+    }
+}
+
+fn value(rng: &mut Rng) -> Value {
+    match rng.u8(0..8) {
+        0 => Value::symbol("word").unwrap(),
+        1 => Value::text("").unwrap(),
+        2 => Value::Integer(i64::MAX),
+        _ => Value::Integer(rng.i64(-2..3)),
+    }
+}
+
+fn command(rng: &mut Rng) -> Command {
+    let key = Key::new(["a", "b", "c", "d"][rng.usize(0..4)]).unwrap();
+    let maybe = |rng: &mut Rng| rng.bool().then(|| value(rng));
+    match rng.u8(0..5) {
+        0 => Command::Get(key),
+        1 => Command::Put(key, value(rng)),
+        2 => Command::Delete(key),
+        3 => Command::CompareAndSet { key, expected: maybe(rng), new: maybe(rng) },
+        _ => Command::Increment(key, rng.i64(-1..2)),
+    }
+}
+
+impl Made for FactRules {
+    fn goal(rng: &mut Rng) -> Goal {
+        const GOALS: [&str; 9] = [
+            "=> +n(A, B)",
+            "=> +n(A, B), +m(A), -n(B, A)",
+            "n(A, ?x) => -n(A, ?x), +n(A, ?x + B)",
+            "n(?x, ?y), not m(?x) => -n(?x, ?y), +m(?x), +m(?y)",
+            "all: n(?x, A) => -n(?x, A)",
+            "all: n(?x, ?y), m(?y), ?x <= B => +n(?y, ?x), +m(?x - 1)",
+            "only: m(?x), ?x != A => -m(?x), +n(?x, \"text\"), +n(word, ?x)",
+            "m(?x), m(?y), ?x < ?y => -m(?x), -m(?y), +n(?x, ?y)",
+            "all: m(?x) => -m(?x), +n(?x * ?x, ?x % A)",
+        ];
+        let number = |rng: &mut Rng| rng.u8(0..4).to_string();
+        let goal = GOALS[rng.usize(0..GOALS.len())].replace('A', &number(rng));
+        goal.replace('B', &number(rng)).parse().unwrap()
+    }
+}
+
+fn none<R: Rules>() -> Overlay<R::Key, R::Value> {
+    Overlay::default()
+}
+
+/// A state that some goals have made.
+fn state<R: Made>(rng: &mut Rng) -> Table<R> {
+    let mut state = Table::<R>::default();
+    for _ in 0..rng.usize(0..24) {
+        if let Ok((diff, _)) = state.execute(&none::<R>(), &R::goal(rng)) {
+            state.apply(&diff).unwrap();
+        }
+    }
+    state
+}
+
+/// State, hash and bytes are the same.
+fn assert_same<R: Made>(one: &Table<R>, other: &Table<R>) {
+    assert_eq!(one, other);
+    assert_eq!(one.hash(&none::<R>()), other.hash(&none::<R>()));
+    assert_eq!(one.snapshot(), other.snapshot());
+}
+
+fn a_snapshot_has_the_state_and_its_hash<R: Made>(rng: &mut Rng) {
+    let state = state::<R>(rng);
+    assert_same(&Table::restore(&state.snapshot()).unwrap(), &state);
+    let other = self::state::<R>(rng);
+    let hashes = (state.hash(&none::<R>()), other.hash(&none::<R>()));
+    assert_eq!(state.snapshot() == other.snapshot(), hashes.0 == hashes.1);
+}
+
+fn a_snapshot_that_is_not_whole_is_refused<R: Made>(rng: &mut Rng) {
+    let snapshot = state::<R>(rng).snapshot();
+    let cut = &snapshot[..rng.usize(0..snapshot.len())];
+    assert!(Table::<R>::restore(cut).is_err());
+    assert!(Table::<R>::restore(&[&snapshot[..], &[0]].concat()).is_err());
+    let mut changed = snapshot.clone();
+    changed[rng.usize(0..snapshot.len())] ^= 1 << rng.u8(0..8);
+    if let Ok(other) = Table::<R>::restore(&changed) {
+        assert_eq!(other.snapshot(), changed, "a state has one snapshot");
+    }
+}
+
+fn a_diff_can_be_taken_back<R: Made>(rng: &mut Rng) {
+    let before = state::<R>(rng);
+    let Ok((diff, _)) = before.execute(&none::<R>(), &R::goal(rng)) else { return };
+    let mut after = before.clone();
+    after.apply(&diff).unwrap();
+    assert_eq!(after == before, diff.is_empty());
+    if !diff.is_empty() {
+        let there = after.clone();
+        let why = after.apply(&diff).unwrap_err().to_string();
+        assert!(why.ends_with("nothing was changed"), "{why}");
+        assert_same(&after, &there);
+    }
+    after.apply(&diff.clone().inverse()).unwrap();
+    assert_same(&after, &before);
+    assert_eq!(diff.clone().inverse().inverse(), diff);
+}
+
+/// However diffs are laid, settled and dropped, goals see what they would see if each had been applied at once.
+fn an_overlay_is_as_good_as_the_state<R: Made>(rng: &mut Rng)
+where
+    R::Answer: PartialEq + Debug,
+{
+    let mut committed = state::<R>(rng);
+    let mut direct = committed.clone();
+    let mut over = none::<R>();
+    for _ in 0..rng.usize(0..32) {
+        let goal = R::goal(rng);
+        let done = committed.execute(&over, &goal);
+        assert_eq!(done, direct.execute(&none::<R>(), &goal));
+        if let Ok((diff, _)) = done {
+            direct.apply(&diff).unwrap();
+            committed.lay(&mut over, diff).unwrap();
+        }
+        assert_eq!(committed.hash(&over), direct.hash(&none::<R>()));
+        while rng.bool() && committed.settle(&mut over).unwrap() {
+            assert_eq!(committed.hash(&over), direct.hash(&none::<R>()));
+        }
+        if rng.u8(0..16) == 0 {
+            (over, direct) = (none::<R>(), committed.clone());
+        }
+    }
+    while committed.settle(&mut over).unwrap() {}
+    assert_same(&committed, &direct);
+    assert_eq!((over.len(), over.touched()), (0, 0));
+}
+
+fn what_fails_changes_nothing<R: Made>(rng: &mut Rng) -> bool {
+    let state = state::<R>(rng);
+    let mut over = none::<R>();
+    if let Ok((diff, _)) = state.execute(&over, &R::goal(rng)) {
+        state.lay(&mut over, diff).unwrap();
+    }
+    let (before, laid, hash) = (state.clone(), over.clone(), state.hash(&over));
+    let failed = state.execute(&over, &R::goal(rng)).err();
+    assert_same(&state, &before);
+    assert_eq!((&over, state.hash(&over)), (&laid, hash));
+    failed.is_some_and(|failed: Failed| !failed.to_string().is_empty())
+}
+
+/// What travels arrives.
+fn diffs_and_answers_travel<R: Made>(rng: &mut Rng)
+where
+    R::Key: Serialize + DeserializeOwned,
+    R::Value: Serialize + DeserializeOwned,
+    R::Answer: Serialize + DeserializeOwned + PartialEq + Debug,
+    R::Goal: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    fn sent<T: Serialize + DeserializeOwned + PartialEq + Debug>(thing: &T) {
+        assert_eq!(postcard::from_bytes::<T>(&postcard::to_stdvec(thing).unwrap()).as_ref(), Ok(thing));
+    }
+    let (state, goal) = (state::<R>(rng), R::goal(rng));
+    sent(&goal);
+    match state.execute(&none::<R>(), &goal) {
+        Ok((diff, answer)) => {
+            sent(&diff);
+            sent(&answer);
+        }
+        Err(failed) => sent(&failed),
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn snapshots_have_the_state_and_its_hash(seed in any::<u64>()) {
+        a_snapshot_has_the_state_and_its_hash::<KeyValueRules>(&mut Rng::with_seed(seed));
+        a_snapshot_has_the_state_and_its_hash::<FactRules>(&mut Rng::with_seed(seed));
+    }
+
+    #[test]
+    fn snapshots_that_are_not_whole_are_refused(seed in any::<u64>()) {
+        a_snapshot_that_is_not_whole_is_refused::<KeyValueRules>(&mut Rng::with_seed(seed));
+        a_snapshot_that_is_not_whole_is_refused::<FactRules>(&mut Rng::with_seed(seed));
+    }
+
+    #[test]
+    fn diffs_can_be_taken_back(seed in any::<u64>()) {
+        a_diff_can_be_taken_back::<KeyValueRules>(&mut Rng::with_seed(seed));
+        a_diff_can_be_taken_back::<FactRules>(&mut Rng::with_seed(seed));
+    }
+
+    #[test]
+    fn overlays_are_as_good_as_the_state(seed in any::<u64>()) {
+        an_overlay_is_as_good_as_the_state::<KeyValueRules>(&mut Rng::with_seed(seed));
+        an_overlay_is_as_good_as_the_state::<FactRules>(&mut Rng::with_seed(seed));
+    }
+
+    #[test]
+    fn goals_diffs_and_answers_travel(seed in any::<u64>()) {
+        diffs_and_answers_travel::<KeyValueRules>(&mut Rng::with_seed(seed));
+        diffs_and_answers_travel::<FactRules>(&mut Rng::with_seed(seed));
+    }
+
+    /// Commands do to the table what they would do to a map.
+    #[test]
+    fn commands_do_what_they_say(seed in any::<u64>()) {
+        let mut rng = Rng::with_seed(seed);
+        let (mut table, mut map) = (KeyValue::default(), BTreeMap::new());
+        for _ in 0..rng.usize(0..16) {
+            let commands = KeyValueRules::goal(&mut rng);
+            let mut changed = map.clone();
+            let wanted: Result<Vec<_>, Fails> = commands.iter().map(|command| directly(&mut changed, command)).collect();
+            let done = table.execute(&Overlay::default(), &commands);
+            prop_assert_eq!(done.as_ref().ok().map(|(_, answers)| answers), wanted.as_ref().ok(), "{:?}", commands);
+            if let Ok((diff, _)) = done {
+                table.apply(&diff).unwrap();
+                map = changed;
+            }
+            let over = Overlay::default();
+            let first = Key::new("A").unwrap();
+            let rows = table.view(&over).starting_at(&first);
+            prop_assert_eq!(rows.map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>(), map.clone());
+        }
+    }
+}
+
+/// All fails.
+#[derive(Debug)]
+struct Fails;
+
+fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Option<Value>, Fails> {
+    match command.clone() {
+        Command::Get(key) => Ok(map.get(&key).cloned()),
+        Command::Put(key, value) => Ok(map.insert(key, value)),
+        Command::Delete(key) => Ok(map.remove(&key)),
+        Command::CompareAndSet { key, expected, new } => {
+            let before = map.remove(&key);
+            new.map(|new| map.insert(key, new));
+            if before == expected { Ok(before) } else { Err(Fails) }
+        }
+        Command::Increment(key, by) => match map.get(&key).unwrap_or(&Value::Integer(0)) {
+            Value::Integer(number) => {
+                let sum = Value::Integer(number.checked_add(by).ok_or(Fails)?);
+                map.insert(key, sum.clone());
+                Ok(Some(sum))
+            }
+            _ => Err(Fails),
+        },
+        _ => Err(Fails),
+    }
+}
+
+#[test]
+fn what_failed_has_changed_nothing() {
+    let mut failed = [0; 2];
+    for seed in 0..u64::from(CASES) {
+        failed[0] += u32::from(what_fails_changes_nothing::<KeyValueRules>(&mut Rng::with_seed(seed)));
+        failed[1] += u32::from(what_fails_changes_nothing::<FactRules>(&mut Rng::with_seed(seed)));
+    }
+    assert!(
+        failed.iter().all(|failed| *failed * 10 > CASES),
+        "{failed:?} of {CASES} failed: too few say anything"
+    );
+}
+
+#[test]
+fn a_diff_out_of_order_is_none() {
+    let change = |name: &str, before| Change { key: Key::new(name).unwrap(), before, after: Some(()) };
+    let is_diff = |changes: Vec<_>| Diff::try_from(changes).is_ok();
+    assert!(is_diff(vec![change("a", None), change("b", None)]));
+    assert!(!is_diff(vec![change("a", None), change("a", None)]), "a row twice");
+    assert!(!is_diff(vec![change("b", None), change("a", None)]), "backwards");
+    assert!(!is_diff(vec![change("a", Some(()))]), "to the same");
+}
+
+#[test]
+fn a_snapshot_of_another_kind_is_refused() {
+    let why = Facts::restore(&KeyValue::default().snapshot()).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "this is no snapshot of a `facts` table: it begins otherwise; fetch it from somebody else"
+    );
+}
