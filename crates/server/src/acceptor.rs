@@ -40,13 +40,10 @@ impl Acceptor {
 
     /// A page of what it keeps.
     pub(crate) async fn councils(&self, wish: Wish) -> Result<Councils, Problem> {
-        match tokio::time::timeout(PATIENCE, self.lookout.councils(wish)).await {
-            Ok(shown) => shown.map_err(|stopped| Problem::unavailable(stopped.to_string())),
-            Err(_) => {
-                let seconds = PATIENCE.as_secs();
-                Err(Problem::unavailable(format!("the acceptor's disk has kept it busy for {seconds} s")))
-            }
-        }
+        let looked = tokio::time::timeout(PATIENCE, self.lookout.councils(wish)).await;
+        let seconds = PATIENCE.as_secs();
+        let busy = |_| Problem::unavailable(format!("the acceptor's disk has kept it busy for {seconds} s"));
+        looked.map_err(busy)?.map_err(|stopped| Problem::unavailable(stopped.to_string()))
     }
 }
 

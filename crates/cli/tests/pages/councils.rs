@@ -1,39 +1,13 @@
 //! Councils: the acceptor in the daemon, and how much it keeps of which.
 
-use std::time::Duration;
-
-use holdoff_council::acceptor::{ROLE, Reply, Request};
-use holdoff_council::{Ask, CouncilId, Slot, Tell, node_id};
-use holdoff_net::{Key, Link, LinkOptions, Remote};
-use holdoff_paxos::Ballot;
+use holdoff_council::CouncilId;
 
 use crate::daemon::{ACCEPTOR, Daemon};
+use crate::device::Device;
 use crate::until;
 use crate::visitor::Visitor;
 
 const ROWS: &str = "#live tbody th";
-
-/// Has a promise kept in so many councils, and in each a slot more than in the one before.
-async fn promise(acceptor: &str, councils: u8) {
-    let key = Key::from_secret(&[7; 32]);
-    let (peer, address) = acceptor.split_once('@').unwrap();
-    let remote = Remote { key: peer.parse().unwrap(), address: address.to_owned() };
-    let options = LinkOptions {
-        role: ROLE.to_owned(),
-        call_timeout: Duration::from_secs(20),
-        ..LinkOptions::default()
-    };
-    let (link, _hearing) = Link::new(&key, remote, options).unwrap();
-    for number in 1..=councils {
-        for slot in (1..=u64::from(number)).map(Slot) {
-            let ballot = Ballot::new(slot, 1, node_id(&key.public(), 1));
-            let ask = Ask::Prepare { slot, ballot, announce: Vec::new() };
-            let request = Request::Ask { life: 1, council: CouncilId([number; 16]), ask };
-            let reply: Reply = link.ask(&request).await.unwrap();
-            assert!(matches!(reply.tells.as_slice(), [Tell::Promise { .. }]), "{reply:?}");
-        }
-    }
-}
 
 #[tokio::test]
 async fn a_council_is_seen_as_it_comes_and_its_id_is_not() {
@@ -73,8 +47,11 @@ async fn a_council_is_seen_as_it_comes_and_its_id_is_not() {
 async fn many_councils_are_sorted_and_shown_page_by_page() {
     const COUNCILS: u8 = 60;
     let daemon = Daemon::start_with(ACCEPTOR);
-    let acceptor = daemon.get("/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
-    promise(&acceptor, COUNCILS).await;
+    let device = Device::to(&daemon.acceptor().await);
+    for council in 1..=COUNCILS {
+        device.promise(council, council).await;
+    }
+    device.pretend().await;
     let marks = |numbers: &mut dyn Iterator<Item = u8>| -> Vec<String> {
         numbers.map(|number| CouncilId([number; 16]).mark().to_string()).collect()
     };
@@ -82,6 +59,9 @@ async fn many_councils_are_sorted_and_shown_page_by_page() {
     visitor.open("/councils").await;
     visitor.sees("#acceptor .facts", "60 of 10\u{202f}000").await;
     assert_eq!(visitor.text("th[aria-sort=descending]").await, "Last asked");
+    visitor.sees(".bars .label", "foreign ballot").await;
+    visitor.sees(".columns .row .faint", "1 connection").await;
+    visitor.sees(".peers", "from 127.0.0.1:").await;
     visitor.follow("Slots kept").await;
     visitor.sees("th[aria-sort=descending]", "Slots kept").await;
     assert_eq!(visitor.place().await, "/councils?sort=slots");

@@ -83,9 +83,14 @@ impl Daemon {
         make_token(self.folder.path(), arguments)
     }
 
+    /// Its acceptor, as devices know it.
+    pub(crate) async fn acceptor(&self) -> String {
+        self.get("/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned()
+    }
+
     /// Founds a council with its acceptor, from a device of this name, which invites somebody; the council's id.
     pub(crate) async fn found(&self, device: &str) -> String {
-        let acceptor = self.get("/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned();
+        let acceptor = self.acceptor().await;
         let command = |words: &[&str]| -> Value {
             let done = Command::new(env!("CARGO_BIN_EXE_holdoff"))
                 .args(["council", "--json", "--dir", device])

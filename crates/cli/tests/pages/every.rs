@@ -8,6 +8,7 @@ mod stage;
 use serde_json::Value;
 
 use crate::daemon::{ACCEPTOR, Daemon, TOKENS};
+use crate::device::Device;
 use crate::target::Target;
 use crate::visitor::Visitor;
 use axe::Axe;
@@ -37,6 +38,9 @@ async fn every_page(scheme: &str) {
     let file = format!("{}{ACCEPTOR}", stage::policies(9));
     let (daemon, target) = (Daemon::start_with(&file), Target::start().await);
     let pages = stage::set(&daemon, &target).await;
+    let device = Device::to(&daemon.acceptor().await);
+    device.promise(1, 9).await;
+    device.pretend().await;
     let visitor = Visitor::to(&daemon.url).await;
     let mut wrong = Vec::new();
     for (name, page) in &pages {

@@ -13,6 +13,7 @@
 #[path = "../browser/mod.rs"]
 mod browser;
 mod daemon;
+mod device;
 mod proxy;
 mod target;
 mod visitor;

@@ -65,6 +65,7 @@ impl<W: Watcher> Shared<W> {
 
 /// What the writer is asked for.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost all that waits are questions")]
 enum Errand<W> {
     Answer(Question<W>),
     Show(Wish, oneshot::Sender<Councils>),
@@ -319,7 +320,9 @@ impl<W: Watcher> Desk<W> {
         refusal.into_iter().for_each(metrics::refused);
         let mut counting = self.shared.counting();
         counting.asked(kind);
-        refusal.into_iter().for_each(|reason| counting.refused(reason));
+        if let Some(reason) = refusal {
+            counting.refused(reason);
+        }
         drop(counting);
         // Who asked may be gone; what it asked for is done.
         drop(reply.send(told));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use holdoff_council::acceptor::{Councils, Limits, Line, Sort, Wish};
+use holdoff_council::acceptor::{Connected, Councils, Limits, Line, Sort, Wish};
 use holdoff_work::Moment;
 
 use super::bars::{Bar, bars};
@@ -142,7 +142,7 @@ async fn shown(acceptor: &Acceptor, wish: Wish) -> Shown {
         refused: bars(figures.refused.iter().map(reason).collect()),
         connections: words::many(connections as u64, "connection", "connections"),
         peers_left_out: connected.len().saturating_sub(MOST_PEERS),
-        peers: connected.into_iter().take(MOST_PEERS).map(peer).collect(),
+        peers: connected.iter().take(MOST_PEERS).map(peer).collect(),
         columns: COLUMNS.into_iter().map(|column| head(column, wish.sort)).collect(),
         kept: kept.map(|kept| table(&kept, &wish, lookout.limits())).map_err(|why| why.detail().to_owned()),
     }
@@ -166,7 +166,7 @@ fn lately(lately: &holdoff_council::acceptor::Lately) -> Vec<(&'static str, Stri
     ]
 }
 
-fn peer(connected: holdoff_council::acceptor::Connected) -> Peer {
+fn peer(connected: &Connected) -> Peer {
     let count = connected.from.len();
     let mut from: Vec<String> = connected.from.iter().take(MOST_ADDRESSES).map(ToString::to_string).collect();
     if count > MOST_ADDRESSES {
