@@ -1,4 +1,6 @@
 //! `cargo xtask soak`: the long hauls.
+//!
+//! How long they are stands here; what is set in the environment comes first, for a shorter or a longer one.
 
 use crate::run::{Done, bench, cargo};
 
@@ -9,10 +11,20 @@ pub(crate) fn run() -> Done {
     server()
 }
 
-/// `cargo xtask soak council`: a hundred thousand seeds of trouble.
+/// `cargo xtask soak council`: a hundred thousand seeds of trouble, ten million questions for an acceptor's seat, and as
+/// many through its writer.
 pub(crate) fn council() -> Done {
     let lives = ["test", "-p", "holdoff-council", "--all-features", "--lib", "whatever", "--", "--nocapture"];
-    cargo(&lives, &[("COUNCIL_SEEDS", "100000")])
+    haul(&lives, &[("COUNCIL_SEEDS", "100000")])?;
+    let questions =
+        ["test", "-p", "holdoff-council", "--all-features", "--test", "fuzz", "--", "--nocapture"];
+    haul(&questions, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])
+}
+
+fn haul(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
+    let is_unset = |(name, _): &&(&str, &str)| std::env::var_os(name).is_none();
+    let unset: Vec<_> = environment.iter().filter(is_unset).copied().collect();
+    cargo(arguments, &unset)
 }
 
 /// `cargo xtask soak server`
@@ -23,17 +35,17 @@ pub(crate) fn server() -> Done {
 fn pure_and_chaos() -> Done {
     for pure in ["holdoff-policy", "holdoff-ledger"] {
         let fuzz = ["test", "--release", "-p", pure, "--test", "fuzz", "--", "--nocapture"];
-        cargo(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
-        cargo(&["test", "--release", "-p", pure, "--test", "laws"], &[("PROPTEST_CASES", "200000")])?;
+        haul(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+        haul(&["test", "--release", "-p", pure, "--test", "laws"], &[("PROPTEST_CASES", "200000")])?;
     }
     let frames = ["test", "--release", "-p", "holdoff-net", "--lib", "fuzz", "--", "--nocapture"];
-    cargo(&frames, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
+    haul(&frames, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
     let storms =
         ["test", "-p", "holdoff-net", "--features", "turmoil", "--test", "simulation", "--", "--nocapture"];
-    cargo(&storms, &[("HOLDOFF_SIM_RUNS", "2000"), ("HOLDOFF_SIM_SEED", "1000000")])?;
+    haul(&storms, &[("HOLDOFF_SIM_RUNS", "2000"), ("HOLDOFF_SIM_SEED", "1000000")])?;
     let models =
         ["test", "--release", "-p", "holdoff-paxos", "--lib", "--", "--include-ignored", "--nocapture"];
-    cargo(&models, &[("HOLDOFF_PAXOS_SEEDS", "100000")])?;
+    haul(&models, &[("HOLDOFF_PAXOS_SEEDS", "100000")])?;
     let chaos = ["test", "-p", "holdoff-work", "--test", "chaos", "--", "--nocapture"];
-    cargo(&chaos, &[("HOLDOFF_CHAOS_STEPS", "300000"), ("HOLDOFF_CHAOS_SECONDS", "600")])
+    haul(&chaos, &[("HOLDOFF_CHAOS_STEPS", "300000"), ("HOLDOFF_CHAOS_SECONDS", "600")])
 }

@@ -44,11 +44,15 @@ impl Acceptor {
         self.name.split_once('@').unwrap().0
     }
 
+    pub(crate) fn address(&self) -> &str {
+        self.name.split_once('@').unwrap().1
+    }
+
     /// Killed, and started again without what it has promised.
     pub(crate) fn kill_and_wipe(&mut self, place: &impl Place) {
         self.process.kill();
         std::fs::remove_file(self.directory.join("acceptor.redb")).unwrap();
-        let address = self.name.split_once('@').unwrap().1.to_owned();
+        let address = self.address().to_owned();
         let before = self.name.clone();
         (self.process, self.name) = start(place, self.number, &self.directory, &address);
         assert_eq!(self.name, before, "its key is still there");

@@ -17,9 +17,13 @@ impl Device {
         Self { directory }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.command_within("60s", words)
+    }
+
+    fn command_within(&self, deadline: &str, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
-        command.args(["council", "--json", "--deadline", "60s", "--dir"]).arg(&self.directory).args(words);
+        command.args(["council", "--json", "--deadline", deadline, "--dir"]).arg(&self.directory).args(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -31,6 +35,11 @@ impl Device {
     /// Runs a command to its end, and what it has answered.
     pub(crate) fn run(&self, words: &[&str]) -> Value {
         answer(words, &self.command(words).output().unwrap())
+    }
+
+    /// The same, with no more time than this.
+    pub(crate) fn run_within(&self, deadline: &str, words: &[&str]) -> Value {
+        answer(words, &self.command_within(deadline, words).output().unwrap())
     }
 
     /// Runs a command that is killed after a moment, once or more; then as it is, under the same id.

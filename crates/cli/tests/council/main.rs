@@ -9,12 +9,14 @@
 #![allow(clippy::disallowed_methods, reason = "a test looks at the clock, and waits for processes")]
 
 mod acceptors;
+mod between;
 mod device;
 mod history;
 mod loopback;
 mod namespaces;
 #[path = "../process/mod.rs"]
 mod process;
+mod relay;
 mod story;
 
 use loopback::Loopback;
@@ -23,6 +25,11 @@ use namespaces::Namespaces;
 #[test]
 fn a_council_goes_on_whoever_is_killed_wiped_or_stopped() {
     story::tell(&mut Loopback, 1);
+}
+
+#[test]
+fn killed_between_the_votes_and_carrying_them_out_a_device_goes_on_from_there() {
+    between::tell();
 }
 
 #[test]

@@ -25,6 +25,11 @@ impl Process {
         said.try_into().expect("it says where it serves")
     }
 
+    /// Every line that it says, as it comes.
+    pub fn lines(&mut self) -> impl Iterator<Item = String> + Send + use<> {
+        BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok)
+    }
+
     pub fn signal(&self, name: &str) {
         let id = self.0.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use holdoff_council::acceptor::disk::Disk;
 use holdoff_council::acceptor::{Limits, Request, Store, Watcher, Writer};
 use holdoff_council::{Ask, Asker, CouncilId, Refusal, Seat, Tell, To, node_id};
+use tokio::task::coop::unconstrained;
 
 use super::{Cheap, QUOTA, asker, number, question};
 
@@ -17,7 +18,7 @@ const AT_ONCE: u64 = 64;
 /// So many such crowds come before the process is killed.
 const CROWDS: u64 = 16;
 /// Councils that it is asked about, and as many as it takes.
-const COUNCILS: u8 = 6;
+const COUNCILS: u8 = 5;
 const TAKEN: usize = 4;
 
 fn limits() -> Limits {
@@ -112,8 +113,8 @@ async fn ask(writer: &Writer<Nobody>, mirror: &mut Mirror, seeds: std::ops::Rang
         expected.push(mirror.answer(council, &asker, ask.clone()));
         asked.push(writer.ask(council, asker, ask, rng.bool().then_some(Nobody), &Cheap));
     }
-    // They are put in the queue in this order, and answered in it.
-    let told = join_all(asked).await;
+    // They are put in the queue in this order, and answered in it, unless tokio lets some of them pause before that.
+    let told = unconstrained(join_all(asked)).await;
     for (told, expected) in told.into_iter().zip(expected) {
         let told = told.unwrap_or_else(|stopped| panic!("{}: {stopped}", replay(&seeds)));
         assert_eq!(without_announcements(told), without_announcements(expected), "{}", replay(&seeds));
@@ -165,5 +166,5 @@ async fn a_writer_is_asked_anything() {
     let refusals = ["foreign_ballot", "unsigned", "full", "too_many_councils"];
     let is_hit = |refusal: &&str| counts.refused.get(*refusal).is_some_and(|times| times * 1000 > cases);
     assert!(cases < 10_000 || refusals.iter().all(is_hit), "the mutations miss the point: {counts:?}");
-    assert!(cases < 10_000 || counts.stored * 10 > cases, "{counts:?}");
+    assert!(cases < 10_000 || counts.stored * 20 > cases, "{counts:?}");
 }
