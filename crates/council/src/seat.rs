@@ -195,10 +195,7 @@ impl Seat {
         if slot <= self.floor() {
             return Ok(Held::free(to_asker(self.compacted())));
         }
-        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
-            return Err(Refusal::Full);
-        }
-        self.check_room(slot, 0)?;
+        self.check_promise(slot)?;
         self.hear(slot, announce);
         let held = self.slots.entry(slot).or_default().prepare(ballot);
         Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|reply| {
@@ -225,7 +222,8 @@ impl Seat {
         let is_new = held.record().is_some();
         let held = held.map_record(|record| vec![Stored::Slot(slot, record)]);
         let mut promised = None;
-        let held = match next {
+        // Without room for the next slot it is as if nobody had asked for it; who does so by itself is refused.
+        let held = match next.filter(|_| self.check_promise(slot.next()).is_ok()) {
             None => held,
             Some(ballot) => {
                 let promise = self.slots.entry(slot.next()).or_default().prepare(ballot);
@@ -438,6 +436,14 @@ impl Seat {
         }
         self.check_room(slot, value.len())?;
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(Refusal::Unsigned) }
+    }
+
+    /// Whether there is room to promise something in this slot.
+    fn check_promise(&self, slot: Slot) -> Result<(), Refusal> {
+        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+            return Err(Refusal::Full);
+        }
+        self.check_room(slot, 0)
     }
 
     /// Whether there is room for a value of so many bytes in this slot, in place of the one it has.

@@ -1,6 +1,7 @@
 //! Devices as they run, against acceptors that stop, come back and lose their disks.
 
 mod acceptor;
+mod upkeep;
 
 use std::path::Path;
 use std::time::Duration;
