@@ -277,10 +277,8 @@ impl Seat {
     /// before, it finds the letter again. Every device fetches from every acceptor, again and again, and so the letter
     /// is dropped also where it was kept late, or by who was away.
     fn fetch(&mut self, asker: &Asker, after: Slot) -> Answers {
-        let mut told = to_asker(self.compacted());
-        if after >= self.floor() {
-            told.extend(to_asker(self.history(after)));
-        }
+        let mut told = if after >= self.floor() { to_asker(self.history(after)) } else { Vec::new() };
+        told.extend(to_asker(self.compacted()));
         if self.forget_letters(&asker.key) {
             return Held::behind(vec![Stored::Came(asker.key)], told);
         }

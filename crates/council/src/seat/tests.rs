@@ -153,7 +153,7 @@ fn whoever_fetches_is_told_how_far_the_snapshot_reaches() {
     assert_eq!((reaches(&tells), tells.len()), (Some(Slot(0)), 2));
     desk.ask(2, Ask::Compact { snapshot: Snapshot { slot: Slot(2), bytes: "two".into() } });
     let tells = desk.ask(2, Ask::Fetch { after: Slot(2) });
-    assert!(matches!(tells.last(), Some(Tell::History { votes, .. }) if votes.len() == 1));
+    assert!(matches!(tells.first(), Some(Tell::History { votes, .. }) if votes.len() == 1));
     assert_eq!(reaches(&tells), Some(Slot(2)));
     assert_eq!(
         desk.ask(2, Ask::Fetch { after: Slot(1) }).len(),
