@@ -200,10 +200,7 @@ impl Seat {
         if slot <= self.floor() {
             return Ok(Held::free(to_asker(self.compacted())));
         }
-        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
-            return Err(Refusal::Full);
-        }
-        self.check_room(slot, 0)?;
+        self.check_promise(slot)?;
         self.hear(slot, announce);
         let held = self.slots.entry(slot).or_default().prepare(ballot);
         Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|reply| {
@@ -230,7 +227,8 @@ impl Seat {
         let is_new = held.record().is_some();
         let held = held.map_record(|record| vec![Stored::Slot(slot, record)]);
         let mut promised = None;
-        let held = match next {
+        // Without room for the next slot it is as if nobody had asked for it; who does so by itself is refused.
+        let held = match next.filter(|_| self.check_promise(slot.next()).is_ok()) {
             None => held,
             Some(ballot) => {
                 let promise = self.slots.entry(slot.next()).or_default().prepare(ballot);
@@ -284,10 +282,8 @@ impl Seat {
     /// before, it finds the letter again. Every device fetches from every acceptor, again and again, and so the letter
     /// is dropped also where it was kept late, or by who was away.
     fn fetch(&mut self, asker: &Asker, after: Slot) -> Answers {
-        let mut told = to_asker(self.compacted());
-        if after >= self.floor() {
-            told.extend(to_asker(self.history(after)));
-        }
+        let mut told = if after >= self.floor() { to_asker(self.history(after)) } else { Vec::new() };
+        told.extend(to_asker(self.compacted()));
         if self.forget_letters(&asker.key) {
             return Held::behind(vec![Stored::Came(asker.key)], told);
         }
@@ -443,6 +439,14 @@ impl Seat {
         }
         self.check_room(slot, value.len())?;
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(Refusal::Unsigned) }
+    }
+
+    /// Whether there is room to promise something in this slot.
+    fn check_promise(&self, slot: Slot) -> Result<(), Refusal> {
+        if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
+            return Err(Refusal::Full);
+        }
+        self.check_room(slot, 0)
     }
 
     /// Whether there is room for a value of so many bytes in this slot, in place of the one it has.

@@ -41,7 +41,7 @@ pub enum Ask {
         vote: Vote<Value>,
     },
     /// Tell me from now on what you accept, how far your snapshot reaches, and what you have accepted after this slot:
-    /// [`Tell::Compacted`] and, unless that is only in the snapshot, [`Tell::History`]. Only devices ask this: what was
+    /// [`Tell::History`], unless that is only in the snapshot, and [`Tell::Compacted`]. Only devices ask this: what was
     /// posted to the asker is not needed any more.
     Fetch {
         /// The last slot that is known already.

@@ -33,7 +33,7 @@ pub enum Request {
 pub struct Reply {
     /// The life of the acceptor's storage. With its key this is who it is in configurations.
     pub life: u64,
-    /// The answer: one, but to [`Ask::Decided`] none.
+    /// The answer: one, but to [`Ask::Decided`] none, and to [`Ask::Fetch`] two if there is a history to tell.
     pub tells: Vec<Tell>,
 }
 

@@ -61,6 +61,26 @@ fn retry_times_are_decorrelated() {
     }
 }
 
+#[test]
+fn who_has_become_slow_is_waited_for_until_it_can_be_measured() {
+    for roll in [0, u32::MAX] {
+        let mut bench = Bench::new();
+        bench.roll = roll;
+        bench.submit(1);
+        while bench.device.counts().asked_again < 10 {
+            bench.wait_out();
+        }
+        // The next question is not repeated sooner, or nobody could tell which of them was answered.
+        bench.promise(0);
+        bench.promise(1);
+        let waits_us = bench.device.round.wakes_at_us().expect("votes are asked for") - bench.now_us;
+        assert!((3_000 * MS..=4_000 * MS).contains(&waits_us), "{waits_us}");
+        bench.now_us += 3_000 * MS;
+        bench.accept_all();
+        assert!(bench.device.round_trip_us() > 300 * MS, "it is measured again");
+    }
+}
+
 /// Who waits hears: what is learned ends the waiting, and the next slot begins at once.
 fn learning_ends_the_waiting() -> bool {
     let mut bench = Bench::new();

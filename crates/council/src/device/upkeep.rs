@@ -111,6 +111,7 @@ impl<M: Machine> Device<M> {
             return;
         }
         if self.upkeep.wanted.is_some_and(|id| self.pending.contains_key(&id)) {
+            self.upkeep.compact.at_us = None;
             return;
         }
         let is_busy = self.has_wishes();

@@ -5,6 +5,7 @@ mod crowd;
 mod inviting;
 mod moving;
 mod rotating;
+mod upkeep;
 
 use std::path::Path;
 use std::time::Duration;

@@ -19,6 +19,17 @@ fn id(number: u64) -> OperationId {
     OperationId(u128::from(number).to_be_bytes())
 }
 
+fn ballot(slot: Slot) -> Ballot {
+    Ballot::new(slot, 1, asker(1).node)
+}
+
+fn accept(slot: Slot, next: Option<Ballot>) -> Ask {
+    let (operations, withdrawn) = (Vec::new(), Vec::new());
+    let batch = Batch { previous: Digest::default(), operations, withdrawn, nonce: slot.0 };
+    let value = Value::sign(COUNCIL, slot, &batch, &Pen(asker(1).key) as &dyn Signer).unwrap();
+    Ask::Accept { slot, ballot: ballot(slot), value, next }
+}
+
 impl Desk {
     fn new(quota: Quota) -> Self {
         Self { seat: Seat::new(COUNCIL, quota), stored: Vec::new() }
@@ -57,12 +68,8 @@ impl Desk {
     /// Somebody has so many slots decided, from this one on, until it is refused.
     fn decide(&mut self, from: u64, slots: u64) -> Result<(), Refusal> {
         for slot in (from..from + slots).map(Slot) {
-            let ballot = Ballot::new(slot, 1, asker(1).node);
-            let (operations, withdrawn) = (Vec::new(), Vec::new());
-            let batch = Batch { previous: Digest::default(), operations, withdrawn, nonce: slot.0 };
-            let value = Value::sign(COUNCIL, slot, &batch, &Pen(asker(1).key) as &dyn Signer).unwrap();
-            let prepare = Ask::Prepare { slot, ballot, announce: Vec::new() };
-            for ask in [prepare, Ask::Accept { slot, ballot, value, next: None }] {
+            let prepare = Ask::Prepare { slot, ballot: ballot(slot), announce: Vec::new() };
+            for ask in [prepare, accept(slot, None)] {
                 if let [Tell::Refused { why, .. }] = self.ask(1, ask).as_slice() {
                     return Err(*why);
                 }
@@ -123,6 +130,16 @@ fn who_is_full_has_room_again_when_it_is_handed_a_snapshot() {
 }
 
 #[test]
+fn a_lone_writer_that_asks_for_the_next_slot_with_each_vote_finds_it_full_as_well() {
+    let mut desk = Desk::new(Quota { slots: 10, ..Quota::default() });
+    let refused = (1..30).map(Slot).find(|slot| {
+        let told = desk.ask(1, accept(*slot, Some(ballot(slot.next()))));
+        matches!(told.as_slice(), [Tell::Refused { why: Refusal::Full, .. }])
+    });
+    assert_eq!((refused, desk.seat.slots()), (Some(Slot(11)), 10));
+}
+
+#[test]
 fn whoever_fetches_is_told_how_far_the_snapshot_reaches() {
     let mut desk = Desk::new(Quota::default());
     desk.decide(1, 3).unwrap();
@@ -136,7 +153,7 @@ fn whoever_fetches_is_told_how_far_the_snapshot_reaches() {
     assert_eq!((reaches(&tells), tells.len()), (Some(Slot(0)), 2));
     desk.ask(2, Ask::Compact { snapshot: Snapshot { slot: Slot(2), bytes: "two".into() } });
     let tells = desk.ask(2, Ask::Fetch { after: Slot(2) });
-    assert!(matches!(tells.last(), Some(Tell::History { votes, .. }) if votes.len() == 1));
+    assert!(matches!(tells.first(), Some(Tell::History { votes, .. }) if votes.len() == 1));
     assert_eq!(reaches(&tells), Some(Slot(2)));
     assert_eq!(
         desk.ask(2, Ask::Fetch { after: Slot(1) }).len(),

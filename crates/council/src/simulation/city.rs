@@ -54,10 +54,10 @@ impl Plan {
         link.delayed_by = between_ms(20, 2_000);
         let mut options = Options { shares: chance.happens(0.5), store_every: 3, ..Options::default() };
         let mut quota = Quota::default();
-        if often(&mut chance) {
-            quota.slots = usize::try_from(chance.between(3, 12)).unwrap_or(3);
+        if chance.happens(0.7) {
+            quota.slots = usize::try_from(chance.between(3, 8)).unwrap_or(3);
         }
-        if chance.happens(0.5) {
+        if chance.happens(0.3) {
             options.compact_slots = chance.between(4, 20);
         }
         Self {

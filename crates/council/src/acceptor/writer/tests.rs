@@ -81,7 +81,7 @@ async fn reopen(disk: &Disk, writer: Writer<Line>) -> Store {
 
 async fn ask(writer: &Writer<Line>, device: &Device, council: CouncilId, ask: Ask) -> Result<Tell, Stopped> {
     let mut tells = writer.ask(council, device.asker, ask, None, &Ed25519).await?;
-    Ok(tells.pop().unwrap())
+    Ok(tells.remove(0))
 }
 
 fn refusal(tell: &Tell) -> Option<Refusal> {

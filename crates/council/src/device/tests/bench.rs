@@ -142,8 +142,11 @@ impl Bench {
     /// Lets so much time pass, and says what the device did meanwhile.
     pub(super) fn wait(&mut self, us: u64) -> Vec<Output> {
         let (until_us, mut outputs) = (self.now_us + us, Vec::new());
+        let mut turns = 0;
         while self.device.wake_at() <= until_us {
             outputs.extend(self.wait_out());
+            turns += 1;
+            assert!(turns < 100_000, "it is busy with itself");
         }
         self.now_us = until_us;
         outputs

@@ -37,17 +37,18 @@ fn what_became_of_an_operation_is_unknown_when_nobody_remembers() {
     bench.submit(1);
     let outputs = passes(&mut bench, crate::Operation::LIFETIME - 1);
     assert!(!outputs.contains(&unknown), "it would be remembered");
-    assert_eq!(bench.device.pending().count(), 1);
+    assert!(bench.device.pending().any(|pending| pending == id(1)));
 
     let mut bench = Bench::new();
     bench.submit(1);
     let outputs = passes(&mut bench, crate::Operation::LIFETIME + 1);
     assert!(outputs.contains(&unknown), "{outputs:?}");
-    assert_eq!((bench.device.pending().count(), bench.device.counts().unknown), (0, 1));
+    assert!(bench.device.pending().all(|pending| pending != id(1)));
+    assert_eq!(bench.device.counts().unknown, 1);
 }
 
 #[test]
-fn what_nobody_heard_of_is_wanted_anew_however_long_it_took() {
+fn what_has_not_happened_is_wanted_anew_however_long_it_took() {
     let mut bench = Bench::new();
     let wish = Record::Submitted { id: id(1), wish: add(1), letter: None, born: Slot(0) };
     let mut old = bench.restarted_with(wish);

@@ -8,7 +8,7 @@ use holdoff_paxos::Slot;
 
 use super::super::line::link;
 use super::AcceptorAddress;
-use crate::acceptor::{AcceptorService, Reply, Request, Settings};
+use crate::acceptor::{AcceptorService, Limits, Reply, Request, Settings};
 use crate::{Ask, CouncilId, PublicKey, Tell};
 
 pub(super) struct Acceptor {
@@ -28,8 +28,12 @@ pub(super) async fn three() -> Vec<Acceptor> {
 
 impl Acceptor {
     async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub(super) async fn with(limits: Limits) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::default() };
+        let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), limits, ..Settings::default() };
         let service = AcceptorService::start(directory.path(), &settings).await.unwrap();
         let (address, key) = (service.address().to_string(), service.key());
         Self { directory, address, key, service: Some(service) }
@@ -50,6 +54,16 @@ impl Acceptor {
         let ask = Ask::Fetch { after: Slot(0) };
         let reply: Reply = link.ask(&Request::Ask { life: 0, council, ask }).await.unwrap();
         matches!(reply.tells.as_slice(), [Tell::Compacted { .. }])
+    }
+
+    /// How many letters it keeps for somebody.
+    pub(super) async fn letters(&self, council: CouncilId, to: &Key) -> usize {
+        let (link, _) = link(to, self.key, &self.address, &LinkOptions::default()).unwrap();
+        let reply: Reply = link.ask(&Request::Ask { life: 0, council, ask: Ask::Collect }).await.unwrap();
+        match reply.tells.as_slice() {
+            [Tell::Mail(letters)] => letters.len(),
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(super) async fn start(&mut self) {
