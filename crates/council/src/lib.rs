@@ -10,6 +10,7 @@ mod id;
 mod key;
 pub mod machine;
 pub mod metrics;
+mod notary;
 mod operation;
 pub mod runtime;
 mod seat;

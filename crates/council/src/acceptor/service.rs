@@ -15,7 +15,8 @@ use super::protocol::ROLE;
 use super::{
     Allowed, BadList, Limits, Lookout, Reply, Request, Settings, Stopped, Store, StoreError, Watcher, Writer,
 };
-use crate::{Asker, Ed25519, NodeId, PublicKey, node_id};
+use crate::notary::Notary;
+use crate::{Asker, NodeId, PublicKey, node_id};
 
 /// The name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
@@ -112,7 +113,7 @@ impl AcceptorService {
             max_connections_with_key: CONNECTIONS_WITH_KEY.min(settings.max_connections),
             ..ServerOptions::default()
         };
-        let handler = Questions { writer: writer.clone() };
+        let handler = Questions { writer: writer.clone(), notary: Notary::default() };
         let server = Server::start(key, &settings.listen.to_string(), handler, options).await?;
         let following = list.map(|list| Following(tokio::spawn(list.follow())));
         Ok(Self { server, writer, limits: settings.limits, thread, _following: following })
@@ -171,6 +172,7 @@ fn make(directory: &Path) -> std::io::Result<()> {
 
 struct Questions {
     writer: Writer<Peer>,
+    notary: Notary,
 }
 
 impl Questions {
@@ -183,7 +185,7 @@ impl Questions {
             Request::Who => Vec::new(),
             Request::Ask { life, council, ask } => {
                 let asker = Asker { key: peer.key(), node: node_id(&peer.key(), life) };
-                let asked = self.writer.ask(council, asker, ask, Some(peer.clone()), &Ed25519).await;
+                let asked = self.writer.ask(council, asker, ask, Some(peer.clone()), &self.notary).await;
                 // Why a disk has failed is its operator's business.
                 asked.map_err(|_| Fault::transient("this acceptor has stopped: ask another one"))?
             }

@@ -274,9 +274,10 @@ impl<M: Machine> Device<M> {
         };
         self.measure(sent, out);
         let ahead = self.promised_ahead(from, ahead, next);
+        let silent: Vec<_> = accepting.silent().filter(|silent| *silent != from).collect();
         match accepting.answer(from, reply) {
             Voted::Waiting(accepting) => self.round.phase = Phase::Accepting(accepting, sent, ahead),
-            Voted::Chosen(vote) => self.chosen(vote, sent, ahead, out),
+            Voted::Chosen(vote) => self.chosen(vote, &silent, sent, ahead, out),
             Voted::Preempted(by) => {
                 self.counts.preempted_accepting += 1;
                 if planted!(ClearWhatWasProposed) {
@@ -302,7 +303,14 @@ impl<M: Machine> Device<M> {
     }
 
     /// What this device proposed is decided. Those who have not voted yet are told, for others to learn it.
-    fn chosen(&mut self, vote: Vote<Value>, sent: Sent, ahead: Ahead, out: &mut Out<'_, M::Wish>) {
+    fn chosen(
+        &mut self,
+        vote: Vote<Value>,
+        silent: &[NodeId],
+        sent: Sent,
+        ahead: Ahead,
+        out: &mut Out<'_, M::Wish>,
+    ) {
         let slot = self.round.slot;
         let before = self.state.configuration();
         if planted!(MineByBallot) {
@@ -311,7 +319,7 @@ impl<M: Machine> Device<M> {
                 self.end_as_decided(id, super::Outcome::Committed(slot), out);
             }
         }
-        for to in before.iter().flat_map(Configuration::acceptors) {
+        for to in silent {
             out.ask(*to, Ask::Decided { slot, vote: vote.clone() });
         }
         self.learned(vote.value, out);

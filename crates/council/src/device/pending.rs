@@ -79,7 +79,12 @@ impl<M: Machine> Device<M> {
             return out.end(id, Outcome::NotCommitted(NotCommitted::TooMany));
         }
         let born = self.state.applied();
-        out.store(Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born });
+        let submitted = Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born };
+        if letter.is_some() {
+            out.store(submitted)
+        } else {
+            out.store_later(submitted)
+        }
         self.reserve(out);
         let fresh = Pending {
             deadline_us: Some(deadline_us),
@@ -99,7 +104,7 @@ impl<M: Machine> Device<M> {
         let rolls = [(); 4].map(|()| u128::from((out.roll)()));
         let id = OperationId(rolls.into_iter().fold(0, |id, roll| id << 32 | roll).to_be_bytes());
         let born = self.state.applied();
-        out.store(Record::Submitted { id, wish: wish.clone(), letter: None, born });
+        out.store_later(Record::Submitted { id, wish: wish.clone(), letter: None, born });
         let quiet =
             Pending { exposed: false, is_stored: false, quiet: true, ..Pending::restored(wish, None, born) };
         self.pending.insert(id, quiet);

@@ -17,9 +17,9 @@ use super::readers::{AGAIN, Readers};
 use super::store::{About, Store};
 use super::{Error, News, Settings, Status, Watched};
 use crate::machine::Machine;
+use crate::notary::Notary;
 use crate::{
-    Ask, Decided, Device, Ed25519, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Slot,
-    node_id,
+    Ask, Decided, Device, Input, Letter, OperationId, Outcome, Output, PublicKey, Record, Slot, node_id,
 };
 
 /// As many inputs are taken at once, to be stored together.
@@ -56,15 +56,16 @@ enum Happened<M: Machine> {
 
 type Unstored<M> = Held<Vec<Record<<M as Machine>::Wish>>, Vec<Output>>;
 
-/// What may wait is stored when so many steps do, or when nothing has happened for so long.
+/// What may wait is stored when so many steps do, or when the first of them has waited for so long.
 const BACKLOG: usize = 256;
-const IDLE: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(10);
 
 pub(super) struct Task<M: Machine> {
     device: Device<M>,
     store: Arc<Store>,
     /// What is to be stored, in its order, and to be done then.
     backlog: Vec<Unstored<M>>,
+    store_at: Option<Instant>,
     is_urgent: bool,
     folder: Folder,
     settings: Settings,
@@ -136,6 +137,7 @@ where
             device,
             store: Arc::new(store),
             backlog: Vec::new(),
+            store_at: None,
             is_urgent: false,
             folder,
             common,
@@ -190,9 +192,7 @@ where
         if !self.readers.is_empty() {
             wake = wake.min(self.read_again);
         }
-        if !self.backlog.is_empty() {
-            wake = wake.min(clock::now() + IDLE);
-        }
+        wake = self.store_at.map_or(wake, |store_at| store_at.min(wake));
         if wake <= clock::now() {
             return Some(Happened::Time);
         }
@@ -205,7 +205,6 @@ where
 
     /// Takes what has happened and whatever else has meanwhile, and stores it all at once.
     async fn turn(&mut self, first: Happened<M>) -> Result<(), Error> {
-        let is_idle = matches!(first, Happened::Time);
         let before = self.device.state().applied();
         self.take(first)?;
         for _ in 1..BATCH {
@@ -213,7 +212,8 @@ where
             let Ok(more) = heard.or_else(|_| self.commands.try_recv().map(Happened::Asked)) else { break };
             self.take(more)?;
         }
-        if self.is_urgent || is_idle || self.backlog.len() >= BACKLOG {
+        let is_time = self.store_at.is_some_and(|store_at| store_at <= clock::now());
+        if self.is_urgent || is_time || self.backlog.len() >= BACKLOG {
             self.store_backlog().await?;
         }
         self.measure.counted(self.device.counts());
@@ -265,6 +265,7 @@ where
         self.is_urgent |= step.is_urgent;
         if step.is_urgent || step.held.record().is_some() {
             self.backlog.push(step.held);
+            self.store_at.get_or_insert_with(|| clock::now() + SOON);
         }
         Ok(())
     }
@@ -294,7 +295,7 @@ where
 
     /// Stores what is to be stored, and does what waits for that.
     async fn store_backlog(&mut self) -> Result<(), Error> {
-        self.is_urgent = false;
+        (self.is_urgent, self.store_at) = (false, None);
         let steps = std::mem::take(&mut self.backlog);
         let released = if steps.iter().any(|step| step.record().is_some()) {
             let store = self.store.clone();
@@ -468,8 +469,9 @@ fn take_up<M: Machine>(
     let snapshot = store.snapshot()?.ok_or_else(no_state)?;
     let state = Decided::restore(about.council, &snapshot).ok_or_else(no_state)?;
     let me = node_id(&about.key, store.life());
-    let signer = Box::new(key.clone());
-    let mut device = Device::new(me, signer, Box::new(Ed25519), state, settings.device.clone());
+    let notary = Notary::default();
+    let signer = Box::new(notary.pen(key.clone()));
+    let mut device = Device::new(me, signer, Box::new(notary), state, settings.device.clone());
     if snapshot.slot > Slot(0) {
         device.restore(Record::Snapshot(snapshot));
     }

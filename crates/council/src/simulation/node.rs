@@ -97,14 +97,18 @@ pub(super) struct Disk {
 
 pub(super) enum Machine {
     Acceptor { id: Id, seat: Box<Seat>, watchers: BTreeSet<NodeId>, store: Option<Box<Store>>, failed: bool },
-    Device { device: Box<Device<Members>>, dying: Dying, backlog: Vec<Unstored> },
+    Device { device: Box<Device<Members>>, dying: Dying, backlog: Backlog },
 }
 
 /// What a device has not stored yet: it is lost in a crash.
-type Unstored = Held<Vec<Record<Change>>, Vec<Output>>;
+#[derive(Default)]
+pub(super) struct Backlog {
+    steps: Vec<Held<Vec<Record<Change>>, Vec<Output>>>,
+    store_at_us: Option<u64>,
+}
 
-/// So many steps that may wait for the disk wait at most.
-const BACKLOG: usize = 16;
+/// So long a step that may wait for the disk waits at most.
+const SOON_US: u64 = 10_000;
 
 /// How a device dies in its next step, if it does.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -174,16 +178,20 @@ impl Machine {
         let now_us = around.now_us();
         let step = device.step(now_us, &mut || around.chance().roll(), input);
         carry_out(step.at_once, disk, around);
-        let stores = step.is_urgent || backlog.len() >= BACKLOG;
-        backlog.push(step.held);
+        if step.held.record().is_some() {
+            backlog.store_at_us.get_or_insert(now_us + SOON_US);
+        }
+        let stores = step.is_urgent || backlog.store_at_us.is_some_and(|at_us| at_us <= now_us);
+        backlog.steps.push(step.held);
         // An instant between two steps is any instant; those within one are tried where something is stored.
-        let has_record = stores && backlog.iter().any(|held| held.record().is_some());
+        let has_record = stores && backlog.steps.iter().any(|held| held.record().is_some());
         if has_record && *dying == Dying::BeforeStoring {
             *dying = Dying::Dead;
             return;
         }
         if stores {
-            let released = Held::release_all(std::mem::take(backlog), |records| {
+            let steps = std::mem::take(backlog).steps;
+            let released = Held::release_all(steps, |records| {
                 disk.records.extend(records.into_iter().flatten());
                 Ok::<_, std::convert::Infallible>(())
             });
@@ -195,7 +203,8 @@ impl Machine {
             let Ok(outputs) = released;
             carry_out(outputs.into_iter().flatten(), disk, around);
         }
-        around.remind(device.wake_at().saturating_sub(now_us).max(1), ());
+        let wake_at_us = backlog.store_at_us.map_or(device.wake_at(), |at_us| at_us.min(device.wake_at()));
+        around.remind(wake_at_us.saturating_sub(now_us).max(1), ());
     }
 }
 
@@ -234,7 +243,7 @@ impl Node for Machine {
             device.restore(record.clone());
         }
         around.remind(1, ());
-        Self::Device { device: Box::new(device), dying: Dying::No, backlog: Vec::new() }
+        Self::Device { device: Box::new(device), dying: Dying::No, backlog: Backlog::default() }
     }
 
     fn receive(&mut self, disk: &mut Disk, from: NodeId, message: Message, around: &mut Around<'_, Self>) {

@@ -1,0 +1,127 @@
+//! What is signed is looked at in many places, and checked once.
+//!
+//! To check a signature takes longer than everything else in a step together, and the same value comes from every acceptor.
+//! So the last ones that were found genuine are remembered, and those made here are known to be. Nothing else is: whoever
+//! sends what is not signed has it checked each time, and can push nothing out but by signatures that hold.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use holdoff_net::{Key, PublicKey, Signature};
+
+use crate::{Digest, Ed25519, Signer, Verifier};
+
+/// As many signatures are remembered.
+const KNOWN: usize = 1024;
+
+/// Checks signatures, and remembers the last that were genuine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notary(Arc<Mutex<Known>>);
+
+/// Signs before a notary.
+pub(crate) struct Pen {
+    key: Key,
+    notary: Notary,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    genuine: HashSet<Digest>,
+    in_order: VecDeque<Digest>,
+}
+
+impl Known {
+    fn note(&mut self, what: Digest) {
+        if !self.genuine.insert(what) {
+            return;
+        }
+        self.in_order.push_back(what);
+        if self.in_order.len() > KNOWN {
+            self.in_order.pop_front().map(|oldest| self.genuine.remove(&oldest));
+        }
+    }
+}
+
+impl Notary {
+    /// What this key signs is known to be genuine.
+    pub(crate) fn pen(&self, key: Key) -> Pen {
+        Pen { key, notary: self.clone() }
+    }
+
+    fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// All three of them: the same signature under another message is another thing.
+fn name(by: &PublicKey, message: &[u8], signature: &Signature) -> Digest {
+    Digest::of(&[b"holdoff signature", by.as_bytes(), message, &signature.to_bytes()])
+}
+
+impl Verifier for Notary {
+    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+        let name = name(by, message, signature);
+        if self.known(|known| known.genuine.contains(&name)) {
+            return true;
+        }
+        let is_signed = Ed25519.is_signed(by, message, signature);
+        if is_signed {
+            self.known(|known| known.note(name));
+        }
+        is_signed
+    }
+}
+
+impl Signer for Pen {
+    fn public(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    fn sign(&self, message: &[u8]) -> Signature {
+        let signature = Signer::sign(&self.key, message);
+        self.notary.known(|known| known.note(name(&self.key.public(), message, &signature)));
+        signature
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::generate().unwrap()
+    }
+
+    #[test]
+    fn what_is_genuine_stays_so_and_what_is_not_never_becomes_it() {
+        let (notary, key, other) = (Notary::default(), key(), key());
+        let signature = Signer::sign(&key, b"yes");
+        for _ in 0..2 {
+            assert!(notary.is_signed(&key.public(), b"yes", &signature));
+            assert!(!notary.is_signed(&key.public(), b"no", &signature));
+            assert!(!notary.is_signed(&other.public(), b"yes", &signature));
+            assert!(!notary.is_signed(&key.public(), b"yes", &Signer::sign(&other, b"yes")));
+        }
+    }
+
+    #[test]
+    fn what_is_signed_here_is_what_others_find_genuine() {
+        let (notary, key) = (Notary::default(), key());
+        let signature = notary.pen(key.clone()).sign(b"mine");
+        assert!(notary.is_signed(&key.public(), b"mine", &signature));
+        assert!(Ed25519.is_signed(&key.public(), b"mine", &signature));
+        assert!(!notary.is_signed(&key.public(), b"yours", &signature));
+    }
+
+    #[test]
+    fn it_remembers_so_many_and_no_more() {
+        let (notary, key) = (Notary::default(), key());
+        let pen = notary.pen(key.clone());
+        let first = pen.sign(b"first");
+        for number in 0..2 * u32::try_from(KNOWN).unwrap() {
+            pen.sign(&number.to_le_bytes());
+        }
+        notary.known(|known| assert_eq!((known.genuine.len(), known.in_order.len()), (KNOWN, KNOWN)));
+        assert!(notary.is_signed(&key.public(), b"first", &first), "it is checked again");
+    }
+}
