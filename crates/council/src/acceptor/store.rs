@@ -6,13 +6,13 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | `acceptor` | `format`, `life` | a number |
-//! | `councils` | council | nothing |
-//! | `promises` | council, slot | a ballot |
-//! | `votes` | council, slot | a ballot and a value |
+//! | `slots` | council, slot, 0 | a promise: a ballot |
+//! | `slots` | council, slot, 1 | a vote: a ballot and a value |
 //! | `snapshots` | council | a slot and the state after it |
 //! | `letters` | council, key, operation | a message |
 //!
-//! Promises and votes lie apart, so that a promise does not write a large value again.
+//! A vote and the promise of the next slot, which are mostly stored together, lie side by side: each table more is some pages more
+//! for each commit. Which councils there are is read off the keys.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -21,8 +21,7 @@ use std::path::Path;
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::{Record, Vote};
 use redb::{
-    Database, ReadableDatabase, ReadableTable, StorageBackend, Table, TableDefinition, TableHandle,
-    WriteTransaction,
+    Database, ReadableDatabase, StorageBackend, Table, TableDefinition, TableHandle, WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,14 +31,19 @@ use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value, database
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 const ACCEPTOR: TableDefinition<'static, &'static str, u64> = TableDefinition::new("acceptor");
-const COUNCILS: Rows = TableDefinition::new("councils");
-const PROMISES: Rows = TableDefinition::new("promises");
-const VOTES: Rows = TableDefinition::new("votes");
+const SLOTS: Rows = TableDefinition::new("slots");
 const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
 const LETTERS: Rows = TableDefinition::new("letters");
 
-/// The form of the tables. A release reads its own and earlier ones.
-const FORMAT: u64 = 1;
+/// What is kept of a slot.
+const PROMISE: u8 = 0;
+const VOTE: u8 = 1;
+
+/// The form of the tables. A release reads its own and earlier ones; the first was never released.
+const FORMAT: u64 = 2;
+const FIRST: u64 = 2;
+/// What follows the council in a key is shorter than this: at most a key and an operation.
+const LONGEST_KEY: usize = 64;
 /// As much as is kept in memory of the file.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
 
@@ -62,11 +66,11 @@ pub enum StoreError {
     /// Somebody else has it open.
     #[error("another process has this acceptor's store open: stop that one, or use another directory")]
     InUse,
-    /// It was written by a later release.
+    /// It was written by another release.
     #[error(
-        "the acceptor's store has format {0}, and this release reads up to {FORMAT}: use a later release"
+        "the acceptor's store has format {0}, and this release reads {FIRST} to {FORMAT}: use the release that made it"
     )]
-    Later(u64),
+    Format(u64),
     /// The disk has failed, or what is on it makes no sense.
     #[error(
         "the acceptor's disk has failed: {0}. It answers nobody until it is started again; if the disk is \
@@ -145,8 +149,8 @@ impl Store {
         let transaction = self.database.begin_write().map_err(StoreError::disk)?;
         let mut tables = Tables::of(&transaction);
         for (council, stored) in batch {
-            if !self.knows(&council) && new.insert(council) {
-                insert(&mut tables, COUNCILS, &council.0, &[])?;
+            if !self.knows(&council) {
+                new.insert(council);
             }
             put(&mut tables, council, stored)?;
         }
@@ -165,13 +169,8 @@ impl Store {
             found.push(Stored::Snapshot(decode(value)?));
             Ok(())
         })?;
-        self.each(PROMISES, council, |key, value| {
-            found.push(Stored::Slot(read_slot(key)?, Record::Promised(decode(value)?)));
-            Ok(())
-        })?;
-        self.each(VOTES, council, |key, value| {
-            let vote: Vote<Value> = decode(value)?;
-            found.push(Stored::Slot(read_slot(key)?, Record::Accepted(vote)));
+        self.each(SLOTS, council, |key, value| {
+            found.push(read_slot(key, value)?);
             Ok(())
         })?;
         self.each(LETTERS, council, |key, value| {
@@ -221,8 +220,8 @@ fn read_life(database: &Database) -> Result<Option<u64>, StoreError> {
         row.map(|row| row.value()).ok_or_else(|| StoreError::Disk(format!("it has no {name}")))
     };
     match number("format")? {
-        1..=FORMAT => number("life").map(Some),
-        later => Err(StoreError::Later(later)),
+        FIRST..=FORMAT => number("life").map(Some),
+        other => Err(StoreError::Format(other)),
     }
 }
 
@@ -233,7 +232,7 @@ fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
         let mut acceptor = transaction.open_table(ACCEPTOR)?;
         acceptor.insert("format", FORMAT)?;
         acceptor.insert("life", life)?;
-        for rows in [COUNCILS, PROMISES, VOTES, SNAPSHOTS, LETTERS] {
+        for rows in [SLOTS, SNAPSHOTS, LETTERS] {
             transaction.open_table(rows)?;
         }
     }
@@ -243,11 +242,18 @@ fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
 
 fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> {
     let transaction = database.begin_read().map_err(StoreError::disk)?;
-    let table = transaction.open_table(COUNCILS).map_err(StoreError::disk)?;
     let mut councils = HashSet::new();
-    for row in table.iter().map_err(StoreError::disk)? {
-        let (key, _) = row.map_err(StoreError::disk)?;
-        councils.insert(decode(key.value())?);
+    for rows in [SLOTS, SNAPSHOTS, LETTERS] {
+        let table = transaction.open_table(rows).map_err(StoreError::disk)?;
+        let mut after: Vec<u8> = Vec::new();
+        // From one council to the next, past all that it has.
+        while let Some(row) = table.range(after.as_slice()..).map_err(StoreError::disk)?.next() {
+            let (key, _) = row.map_err(StoreError::disk)?;
+            let (council, _): (CouncilId, _) = postcard::take_from_bytes(key.value()).map_err(unreadable)?;
+            councils.insert(council);
+            // No key of a council is as long as this one, nor higher.
+            after = [council.0.as_slice(), [u8::MAX; LONGEST_KEY].as_slice()].concat();
+        }
     }
     Ok(councils)
 }
@@ -255,10 +261,10 @@ fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> 
 fn put(tables: &mut Tables<'_>, council: CouncilId, stored: Stored) -> Result<(), StoreError> {
     match stored {
         Stored::Slot(slot, Record::Promised(ballot)) => {
-            insert(tables, PROMISES, &slot_key(council, slot), &encode(&ballot)?)
+            insert(tables, SLOTS, &slot_key(council, slot, PROMISE), &encode(&ballot)?)
         }
         Stored::Slot(slot, Record::Accepted(vote)) => {
-            insert(tables, VOTES, &slot_key(council, slot), &encode(&vote)?)
+            insert(tables, SLOTS, &slot_key(council, slot, VOTE), &encode(&vote)?)
         }
         Stored::Snapshot(snapshot) => compact(tables, council, &snapshot),
         Stored::Letter(to, id, message) => insert(tables, LETTERS, &letter_key(council, &to, id), &message),
@@ -268,11 +274,9 @@ fn put(tables: &mut Tables<'_>, council: CouncilId, stored: Stored) -> Result<()
 
 /// Keeps a snapshot, and forgets what it stands for.
 fn compact(tables: &mut Tables<'_>, council: CouncilId, snapshot: &Snapshot) -> Result<(), StoreError> {
-    let (first, last) = (slot_key(council, Slot(0)), slot_key(council, snapshot.slot));
-    for rows in [PROMISES, VOTES] {
-        let table = tables.table(rows)?;
-        table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
-    }
+    let (first, last) = (slot_key(council, Slot(0), PROMISE), slot_key(council, snapshot.slot, VOTE));
+    let table = tables.table(SLOTS)?;
+    table.retain_in(first.as_slice()..=last.as_slice(), |_, _| false).map_err(StoreError::disk)?;
     insert(tables, SNAPSHOTS, &council.0, &encode(snapshot)?)
 }
 
@@ -311,14 +315,21 @@ impl<'t> Tables<'t> {
     }
 }
 
-fn slot_key(council: CouncilId, slot: Slot) -> Vec<u8> {
+fn slot_key(council: CouncilId, slot: Slot, kind: u8) -> Vec<u8> {
     // The highest byte first: the order of the keys is that of the slots.
-    [&council.0[..], &slot.0.to_be_bytes()].concat()
+    [&council.0[..], &slot.0.to_be_bytes(), &[kind]].concat()
 }
 
-fn read_slot(key: &[u8]) -> Result<Slot, StoreError> {
-    let bytes = key.try_into().map_err(|_| StoreError::Disk("a key has a wrong length".to_owned()))?;
-    Ok(Slot(u64::from_be_bytes(bytes)))
+fn read_slot(key: &[u8], value: &[u8]) -> Result<Stored, StoreError> {
+    let bad = || StoreError::Disk("a key of a slot cannot be read".to_owned());
+    let (kind, slot) = key.split_last().ok_or_else(bad)?;
+    let slot = Slot(u64::from_be_bytes(slot.try_into().map_err(|_| bad())?));
+    let record = match *kind {
+        PROMISE => Record::Promised(decode(value)?),
+        VOTE => Record::Accepted(decode::<Vote<Value>>(value)?),
+        _ => return Err(bad()),
+    };
+    Ok(Stored::Slot(slot, record))
 }
 
 fn encode(what: &impl Serialize) -> Result<Vec<u8>, StoreError> {
@@ -326,7 +337,12 @@ fn encode(what: &impl Serialize) -> Result<Vec<u8>, StoreError> {
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
-    postcard::from_bytes(bytes).map_err(|error| StoreError::Disk(format!("a row cannot be read: {error}")))
+    postcard::from_bytes(bytes).map_err(unreadable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn unreadable(error: postcard::Error) -> StoreError {
+    StoreError::Disk(format!("a row cannot be read: {error}"))
 }
 
 #[cfg(test)]

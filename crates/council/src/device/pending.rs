@@ -80,10 +80,12 @@ impl<M: Machine> Device<M> {
         }
         let born = self.state.applied();
         let submitted = Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born };
-        if letter.is_some() {
-            out.store(submitted)
+        // With a promise in hand it is decided as soon as it could be stored.
+        let is_soon_over = letter.is_none() && self.round.is_promised();
+        if is_soon_over {
+            out.store_later(submitted);
         } else {
-            out.store_later(submitted)
+            out.store(submitted);
         }
         self.reserve(out);
         let fresh = Pending {
@@ -104,7 +106,7 @@ impl<M: Machine> Device<M> {
         let rolls = [(); 4].map(|()| u128::from((out.roll)()));
         let id = OperationId(rolls.into_iter().fold(0, |id, roll| id << 32 | roll).to_be_bytes());
         let born = self.state.applied();
-        out.store_later(Record::Submitted { id, wish: wish.clone(), letter: None, born });
+        out.store(Record::Submitted { id, wish: wish.clone(), letter: None, born });
         let quiet =
             Pending { exposed: false, is_stored: false, quiet: true, ..Pending::restored(wish, None, born) };
         self.pending.insert(id, quiet);

@@ -156,6 +156,11 @@ impl Round {
         matches!(self.phase, Phase::Resting | Phase::Ready(_))
     }
 
+    /// Whether a majority has promised this slot, and what is wanted next can be proposed at once.
+    pub(super) fn is_promised(&self) -> bool {
+        matches!(self.phase, Phase::Ready(_))
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
     }

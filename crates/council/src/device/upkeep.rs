@@ -158,9 +158,9 @@ impl<M: Machine> Device<M> {
 
     /// Hands in the snapshot of the last compaction where it is missing, for as long as it is.
     fn hand_in(&mut self, out: &mut Out<'_, M::Wish>) {
-        let compacted = self.state.compacted();
+        let wanted = self.furthest_floor();
         let acceptors = self.state.machine().acceptors().keys();
-        let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, compacted)).copied().collect();
+        let lack_it: Vec<_> = acceptors.filter(|id| self.upkeep.lacks(id, wanted)).copied().collect();
         let is_urgent = self.has_snapshot_to_hand_in();
         let turn = &mut self.upkeep.hand_in;
         if lack_it.is_empty() {
@@ -182,7 +182,9 @@ impl<M: Machine> Device<M> {
         if !is_now {
             return;
         }
-        let Some(snapshot) = &self.upkeep.snapshot else {
+        let is_compaction = wanted == self.state.compacted();
+        let snapshot = if is_compaction { self.upkeep.snapshot.clone() } else { Some(self.state.snapshot()) };
+        let Some(snapshot) = snapshot else {
             self.upkeep.is_missing = true;
             return;
         };
@@ -191,6 +193,15 @@ impl<M: Machine> Device<M> {
         for to in lack_it {
             out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
         }
+    }
+
+    /// How far the snapshots of all shall reach: to the last compaction, or as far as one that was relieved. That one cannot
+    /// tell any more what was decided, so the others have to be able to tell what came of it.
+    fn furthest_floor(&self) -> Slot {
+        let (applied, compacted) = (self.state.applied(), self.state.compacted());
+        let acceptors = self.state.machine().acceptors().keys();
+        let floors = acceptors.filter_map(|id| self.upkeep.floors.get(id)).copied();
+        floors.filter(|floor| *floor <= applied).max().unwrap_or_default().max(compacted)
     }
 
     /// An acceptor refuses a slot, for it has as much of this council as it may.

@@ -30,9 +30,9 @@ impl Model {
         for (council, stored) in batch {
             let (table, key) = match stored {
                 Stored::Snapshot(_) => (0, Vec::new()),
-                Stored::Slot(slot, Record::Promised(_)) => (1, slot.0.to_be_bytes().to_vec()),
-                Stored::Slot(slot, Record::Accepted(_)) => (2, slot.0.to_be_bytes().to_vec()),
-                Stored::Letter(to, id, _) => (3, [to.as_bytes(), &id.0[..]].concat()),
+                Stored::Slot(slot, Record::Promised(_)) => (1, [&slot.0.to_be_bytes()[..], &[0]].concat()),
+                Stored::Slot(slot, Record::Accepted(_)) => (1, [&slot.0.to_be_bytes()[..], &[1]].concat()),
+                Stored::Letter(to, id, _) => (2, [to.as_bytes(), &id.0[..]].concat()),
                 Stored::Came(who) => {
                     let is_for = |kept: &Stored| matches!(kept, Stored::Letter(to, ..) if to == who);
                     self.0.retain(|(of, ..), kept| of != council || !is_for(kept));
@@ -141,7 +141,7 @@ fn a_later_format_is_left_alone() {
     transaction.open_table(ACCEPTOR).unwrap().insert("format", FORMAT + 1).unwrap();
     transaction.commit().unwrap();
     drop(store);
-    assert_eq!(Store::open_with(disk.handle(), 1).unwrap_err(), StoreError::Later(FORMAT + 1));
+    assert_eq!(Store::open_with(disk.handle(), 1).unwrap_err(), StoreError::Format(FORMAT + 1));
 }
 
 /// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib after_a_crash` begins at another seed.
