@@ -204,8 +204,8 @@ async fn what_people_see_of_it_is_what_it_does_and_costs_no_disk() {
         assert!(is_promised(&device.told(device.prepare(slot, 1)).await));
         assert!(is_accepted(&device.told(device.accept(slot, 1)).await));
     }
-    let letter =
-        Ask::Post { id: OperationId([1; 16]), to: device.key.public(), message: Bytes::from("hello") };
+    let to = Key::generate().unwrap().public();
+    let letter = Ask::Post { id: OperationId([1; 16]), to, message: Bytes::from("hello") };
     device.told(letter).await;
     let foreign =
         Ask::Prepare { slot: Slot(9), ballot: Ballot::new(Slot(9), 1, NodeId(7)), announce: vec![] };

@@ -58,17 +58,25 @@ fn new_id() -> String {
 fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) -> bool {
     let (id, guest) = (new_id(), Key::generate().unwrap().public().to_string());
     let words = ["--id", &id, "add", &guest, "--name", "guest"];
-    relays.iter().for_each(|relay| relay.delay(LATE));
+    for relay in relays {
+        relay.delay(LATE);
+    }
     let mut adding = device.spawn(&words);
     let slot = watching.wait_for(&id);
     adding.kill().unwrap();
     adding.wait().unwrap();
-    relays.iter().for_each(|relay| relay.delay(Duration::ZERO));
+    for relay in relays {
+        relay.delay(Duration::ZERO);
+    }
 
     // What it knows by itself, with nobody to ask.
-    relays.iter().for_each(|relay| relay.close(true));
+    for relay in relays {
+        relay.close(true);
+    }
     let left = device.run_within("200ms", &["status"]);
-    relays.iter().for_each(|relay| relay.close(false));
+    for relay in relays {
+        relay.close(false);
+    }
     let is_between = left["slot"].as_u64().unwrap() < slot;
     if is_between {
         assert_eq!((&left["pending"], &left["is_current"]), (&json!([id]), &json!(false)), "{left}");

@@ -28,7 +28,7 @@ impl Relay {
             for from in listener.incoming().map_while(Result::ok) {
                 if !shared.is_closed.load(Ordering::SeqCst) {
                     let late = Duration::from_millis(shared.late_ms.load(Ordering::SeqCst));
-                    connect(from, &to, late);
+                    connect(&from, &to, late);
                 }
             }
         });
@@ -50,9 +50,9 @@ impl Relay {
     }
 }
 
-fn connect(from: TcpStream, to: &str, late: Duration) {
+fn connect(from: &TcpStream, to: &str, late: Duration) {
     let Ok(to) = TcpStream::connect(to) else { return };
-    for (source, sink, late) in [(&from, &to, Duration::ZERO), (&to, &from, late)] {
+    for (source, sink, late) in [(from, &to, Duration::ZERO), (&to, from, late)] {
         let (source, sink) = (source.try_clone().unwrap(), sink.try_clone().unwrap());
         thread::spawn(move || pass_on(source, sink, late));
     }
@@ -60,7 +60,7 @@ fn connect(from: TcpStream, to: &str, late: Duration) {
 
 fn pass_on(mut source: TcpStream, mut sink: TcpStream, late: Duration) {
     sink.set_nodelay(true).unwrap();
-    let mut bytes = [0; 64 * 1024];
+    let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = source.read(&mut bytes) {
         thread::sleep(late);
         if sink.write_all(&bytes[..length]).is_err() {
