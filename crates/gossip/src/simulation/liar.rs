@@ -1,0 +1,74 @@
+//! A voter that says whatever might help it: that it leads, by epochs out of nowhere, by old news, in others' names.
+
+use holdoff_sim::kernel::{Around, NodeId};
+
+use super::keys::{GROUP, Pen, key};
+use super::machine::Machine;
+use crate::{Beat, Certificate, Claim, Hint, Message, Node, Signature, Vote};
+
+pub(super) struct Liar {
+    pen: Pen,
+    overheard: Vec<Vec<u8>>,
+    votes: Vec<(u64, Vote)>,
+    said: u64,
+}
+
+const MOST: usize = 500;
+
+impl Liar {
+    pub(super) fn new(me: NodeId) -> Self {
+        Self { pen: Pen(key(me)), overheard: Vec::new(), votes: Vec::new(), said: 0 }
+    }
+
+    /// Keeps everything, to say it again some day.
+    pub(super) fn overhear(&mut self, message: &Message, bytes: &[u8]) {
+        if self.overheard.len() < MOST {
+            self.overheard.push(bytes.to_vec());
+        }
+        if let Message::Votes { epoch, votes } = message {
+            let room = MOST.saturating_sub(self.votes.len());
+            self.votes.extend(votes.iter().take(room).map(|vote| (*epoch, *vote)));
+        }
+    }
+
+    pub(super) fn lie(&mut self, node: &Node<Pen, Pen>, around: &mut Around<'_, Machine>) {
+        self.said += 1;
+        let me = self.pen.0;
+        let epoch = node.hint().map_or(0, |hint| hint.claim.epoch);
+        let mut lies = Vec::new();
+        for epoch in [epoch, epoch + 1, u64::MAX] {
+            let claim = Claim { epoch, rank: u32::MAX, leader: me };
+            for heartbeat in [self.said, u64::MAX] {
+                lies.push(Message::Beat(Beat::sign(GROUP, Hint { claim, heartbeat }, Some(me), &self.pen)));
+            }
+            lies.push(Message::Ask(Some(claim)));
+            let mine = Vote::sign(GROUP, epoch, Some(me), &self.pen);
+            lies.push(Message::Votes { epoch, votes: vec![mine] });
+            lies.push(Message::Proof { certificate: Certificate { epoch, votes: vec![mine; 2] }, beat: None });
+            // In the names of others, and with what they have signed for other epochs.
+            let forge = |by| Vote { by, wish: Some(me), signature: Signature::from_bytes([1; 64]) };
+            let forged: Vec<_> = (0..around.nodes().min(6)).map(|node| forge(key(node))).collect();
+            lies.push(Message::Votes { epoch, votes: forged.clone() });
+            lies.push(Message::Proof { certificate: Certificate { epoch, votes: forged }, beat: None });
+            let old = self.votes.iter().filter(|(voted, _)| *voted != epoch).map(|(_, vote)| *vote);
+            lies.push(Message::Votes { epoch, votes: old.take(10).collect() });
+        }
+        if let Some(Hint { claim, heartbeat }) = node.hint() {
+            // As the leader: truly, if it is one, and else not.
+            let hint = Hint { claim, heartbeat: heartbeat + 1 };
+            lies.push(Message::Beat(Beat::sign(GROUP, hint, None, &self.pen)));
+        }
+        let mut lies: Vec<_> = lies.iter().map(|lie| lie.encode().unwrap()).collect();
+        for _ in 0..20 {
+            let last = self.overheard.len().saturating_sub(1) as u64;
+            let at = usize::try_from(around.chance().between(0, last)).unwrap();
+            lies.extend(self.overheard.get(at).cloned());
+        }
+        let me = around.me();
+        for to in (0..around.nodes()).filter(|to| *to != me) {
+            for lie in &lies {
+                around.send(to, lie.clone());
+            }
+        }
+    }
+}
