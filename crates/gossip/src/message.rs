@@ -65,8 +65,7 @@ impl Message {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::TooLong(bytes.len()));
         }
-        let (message, rest) =
-            postcard::take_from_bytes::<Self>(bytes).map_err(|_| BadMessage::Unreadable)?;
+        let (message, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(|_| BadMessage::Unreadable)?;
         if !rest.is_empty() {
             return Err(BadMessage::Unreadable);
         }

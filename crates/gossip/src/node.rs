@@ -109,6 +109,7 @@ impl<S: Signer, V: Verifier> Node<S, V> {
         for say in says {
             let (to, message) = match say {
                 Say::Spread(message) => (self.sampling.some(self.fan_out, rng), message),
+                Say::Announce(message) => (self.sampling.some(self.fan_out.saturating_mul(2), rng), message),
                 Say::Whisper(message) => (self.sampling.some(1, rng), message),
                 Say::Answer(message) => (from.into_iter().collect(), message),
             };

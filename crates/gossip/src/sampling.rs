@@ -126,7 +126,9 @@ impl Sampling {
             }
             // One in a round: nobody can turn a view over at will.
             Message::Exchange(theirs)
-                if !*taken && theirs.len() <= MAX_EXCHANGED && theirs.first().is_some_and(|peer| peer.key == from) =>
+                if !*taken
+                    && theirs.len() <= MAX_EXCHANGED
+                    && theirs.first().is_some_and(|peer| peer.key == from) =>
             {
                 *taken = true;
                 let given = view.half(None, rng);
@@ -134,7 +136,8 @@ impl Sampling {
                 vec![(from, Message::Exchanged(instead(given, &from, &self.me)))]
             }
             Message::Exchanged(theirs)
-                if theirs.len() <= MAX_EXCHANGED && asked.as_ref().is_some_and(|asked| asked.whom == from) =>
+                if theirs.len() <= MAX_EXCHANGED
+                    && asked.as_ref().is_some_and(|asked| asked.whom == from) =>
             {
                 if let Some(Asked { given, .. }) = asked.take() {
                     view.swap(&given, theirs, &self.me.key);

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use holdoff_net::PublicKey;
 
 use crate::settings::Times;
-use crate::{Beat, Claim, Counts, Electorate, Group, Hint, Message, Proven, Settings, Signer, Verifier, Vote};
+use crate::{
+    Beat, Claim, Counts, Electorate, Group, Hint, Message, Proven, Settings, Signer, Verifier, Vote,
+};
 
 /// So many messages are spread in one round, and so many answered; the rest is kept back. Without trouble it is one.
 const MOST_SPREAD: u32 = 8;
@@ -30,6 +32,8 @@ pub enum Standing {
 pub enum Say {
     /// To some others, chosen at random.
     Spread(Message),
+    /// To twice as many: it is rare, and waited for.
+    Announce(Message),
     /// To one other, chosen at random.
     Whisper(Message),
     /// To whom it is an answer.
@@ -233,12 +237,16 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     fn say_to_some(&mut self, message: Message) {
+        self.say(Say::Spread(message));
+    }
+
+    fn say(&mut self, say: Say) {
         if self.spread >= MOST_SPREAD {
             self.counts.kept_back += 1;
             return;
         }
         self.spread += 1;
-        self.says.push(Say::Spread(message));
+        self.says.push(say);
     }
 
     fn answer(&mut self, message: Message) {

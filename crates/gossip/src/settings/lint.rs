@@ -30,10 +30,16 @@ impl Settings {
         let show = format_duration;
         let [round, across, suspicion] = [self.round, self.across(), self.suspicion()];
         if round < Duration::from_millis(10) {
-            find("round-too-short", format!("a round of {} floods the network; take 10ms or more", show(round)));
+            find(
+                "round-too-short",
+                format!("a round of {} floods the network; take 10ms or more", show(round)),
+            );
         }
         if self.fan_out == 0 || self.diameter == 0 {
-            find("nobody-told", "with a fan_out or a diameter of 0 nobody is told anything; take 1 or more".into());
+            find(
+                "nobody-told",
+                "with a fan_out or a diameter of 0 nobody is told anything; take 1 or more".into(),
+            );
         }
         if suspicion < across {
             let (suspicion, across) = (show(suspicion), show(across));
@@ -44,7 +50,9 @@ impl Settings {
                      will be suspected; raise suspicion, or lower diameter or dissemination"
                 ),
             );
-        } else if suspicion < round.saturating_mul(2).saturating_add(across).saturating_add(self.clock_tolerance) {
+        } else if suspicion
+            < round.saturating_mul(2).saturating_add(across).saturating_add(self.clock_tolerance)
+        {
             find(
                 "suspicion-after-one-loss",
                 format!(
@@ -118,7 +126,10 @@ mod tests {
     #[test]
     fn they_are_read_as_they_are_written() {
         let settings: Settings = toml::from_str("round = \"200ms\"\nsuspicion = \"2s\"\n").unwrap();
-        assert_eq!((settings.round, settings.suspicion), (Duration::from_millis(200), Some(Duration::from_secs(2))));
+        assert_eq!(
+            (settings.round, settings.suspicion),
+            (Duration::from_millis(200), Some(Duration::from_secs(2)))
+        );
         assert_eq!(settings.minimum_tenure(), Duration::from_secs(4));
         assert!(toml::from_str::<Settings>("rounds = \"200ms\"").is_err());
         assert!(toml::from_str::<Settings>("round = 200").is_err());

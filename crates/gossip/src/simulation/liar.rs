@@ -44,7 +44,10 @@ impl Liar {
             lies.push(Message::Ask(Some(claim)));
             let mine = Vote::sign(GROUP, epoch, Some(me), &self.pen);
             lies.push(Message::Votes { epoch, votes: vec![mine] });
-            lies.push(Message::Proof { certificate: Certificate { epoch, votes: vec![mine; 2] }, beat: None });
+            lies.push(Message::Proof {
+                certificate: Certificate { epoch, votes: vec![mine; 2] },
+                beat: None,
+            });
             // In the names of others, and with what they have signed for other epochs.
             let forge = |by| Vote { by, wish: Some(me), signature: Signature::from_bytes([1; 64]) };
             let forged: Vec<_> = (0..around.nodes().min(6)).map(|node| forge(key(node))).collect();

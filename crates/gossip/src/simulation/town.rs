@@ -112,7 +112,8 @@ impl Town {
     fn decide(&mut self) {
         let majority = |supporters: usize| supporters > self.setup.voters as usize / 2;
         let with = |leader: NodeId, counts: &dyn Fn(NodeId) -> bool| {
-            let reaches = |node: &NodeId| !self.world.is_cut(leader, *node) && !self.world.is_cut(*node, leader);
+            let reaches =
+                |node: &NodeId| !self.world.is_cut(leader, *node) && !self.world.is_cut(*node, leader);
             let voters = self.up().into_iter().filter(|node| *node < self.setup.voters);
             majority(voters.filter(reaches).filter(|node| counts(*node)).count())
         };

@@ -132,16 +132,15 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     /// A better claim is proven.
     pub(super) fn adopt(&mut self, proven: Proven, beat: Option<Beat>) {
         let claim = proven.claim();
-        let genuine = beat.filter(|beat| {
-            beat.hint.claim == claim && beat.is_genuine(self.group, &self.verifier)
-        });
+        let genuine =
+            beat.filter(|beat| beat.hint.claim == claim && beat.is_genuine(self.group, &self.verifier));
         let (learned_us, risen_us) = (self.now_us, self.now_us);
         self.held = Some(Held { proven, beat: genuine, learned_us, risen_us });
         self.votes.clear();
         (self.suspecting, self.false_alarms, self.agreed_us) = (false, 0, self.now_us);
         self.counts.claims += 1;
         if let Some(proof) = self.proof() {
-            self.say_to_some(proof);
+            self.say(Say::Announce(proof));
         }
     }
 
