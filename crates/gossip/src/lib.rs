@@ -16,6 +16,8 @@ mod sampling;
 mod settings;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod vote;
 mod watch;
 

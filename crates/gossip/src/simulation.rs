@@ -2,7 +2,8 @@
 //!
 //! Everything is measured in virtual time. A scene that fails says the seed it ran under.
 
-mod keys;
+mod changes;
+pub(crate) mod keys;
 mod liar;
 mod machine;
 mod scenes;

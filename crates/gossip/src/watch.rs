@@ -74,7 +74,7 @@ pub struct Watch<S, V> {
     standing: Standing,
     /// When the log and the hint last named the same.
     agreed_us: u64,
-    suspecting: bool,
+    suspecting_since_us: Option<u64>,
     false_alarms: u32,
     now_us: u64,
     spread: u32,
@@ -124,7 +124,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             heard_us: None,
             standing: Standing::Nobody,
             agreed_us: now_us,
-            suspecting: false,
+            suspecting_since_us: None,
             false_alarms: 0,
             now_us,
             spread: 0,
@@ -184,7 +184,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         std::mem::take(&mut self.says)
     }
 
-    /// The leader would rather have another voter lead.
+    /// The leader would rather have another voter lead. What answers is for that one.
     pub fn hand_over(&mut self, now_us: u64, to: PublicKey) -> Result<Vec<Say>, NotNow> {
         self.at(now_us);
         let Some(held) = self.held.as_ref().filter(|held| self.leads(held)) else {
@@ -198,6 +198,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             return Err(NotNow::TooSoon { after_us: self.times.tenure_us - stood_us });
         }
         self.beat(Some(to));
+        if let Some(farewell) = self.farewell() {
+            self.answer(Message::Beat(farewell));
+        }
         Ok(std::mem::take(&mut self.says))
     }
 
@@ -205,7 +208,16 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     fn raise(&mut self) {
         if self.held.as_ref().is_some_and(|held| self.leads(held)) {
             self.beat(None);
+        } else if let Some(farewell) = self.farewell() {
+            // It beats no more, so whoever missed this would wait for nothing.
+            self.say_to_some(Message::Beat(farewell));
         }
+    }
+
+    /// This node's last beat, until another should lead.
+    fn farewell(&self) -> Option<Beat> {
+        let beat = self.held.as_ref()?.beat?;
+        (beat.hint.claim.leader == self.pen.public() && beat.leaving.is_some()).then_some(beat)
     }
 
     /// Whether this node should lead, does so with a quorum, and means to go on.

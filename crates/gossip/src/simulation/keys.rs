@@ -2,27 +2,27 @@
 
 use crate::{Address, Group, Peer, PublicKey, Signature, Signer, Verifier};
 
-pub(super) const GROUP: Group = Group([7; 16]);
+pub(crate) const GROUP: Group = Group([7; 16]);
 
 /// The key of the so-many-th node; its number stands at the end.
-pub(super) fn key(number: u32) -> PublicKey {
+pub(crate) fn key(number: u32) -> PublicKey {
     let mut bytes = *blake3::hash(&number.to_le_bytes()).as_bytes();
     bytes[28..].copy_from_slice(&number.to_le_bytes());
     PublicKey::from_bytes(bytes)
 }
 
-pub(super) fn number(key: &PublicKey) -> u32 {
+pub(crate) fn number(key: &PublicKey) -> u32 {
     u32::from_le_bytes(key.as_bytes()[28..].try_into().unwrap())
 }
 
-pub(super) fn peer(number: u32) -> Peer {
+pub(crate) fn peer(number: u32) -> Peer {
     let address = Address::try_from(format!("10.0.0.{number}:7946")).unwrap();
     Peer { key: key(number), address }
 }
 
 /// Signs as somebody.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pen(pub(super) PublicKey);
+pub(crate) struct Pen(pub(crate) PublicKey);
 
 impl Signer for Pen {
     fn public(&self) -> PublicKey {

@@ -1,5 +1,7 @@
 //! A voter that says whatever might help it: that it leads, by epochs out of nowhere, by old news, in others' names.
 
+use std::collections::BTreeMap;
+
 use holdoff_sim::kernel::{Around, NodeId};
 
 use super::keys::{GROUP, Pen, key};
@@ -8,6 +10,7 @@ use crate::{Beat, Certificate, Claim, Hint, Message, Node, Signature, Vote};
 
 pub(super) struct Liar {
     pen: Pen,
+    majority: usize,
     overheard: Vec<Vec<u8>>,
     votes: Vec<(u64, Vote)>,
     said: u64,
@@ -16,8 +19,8 @@ pub(super) struct Liar {
 const MOST: usize = 500;
 
 impl Liar {
-    pub(super) fn new(me: NodeId) -> Self {
-        Self { pen: Pen(key(me)), overheard: Vec::new(), votes: Vec::new(), said: 0 }
+    pub(super) fn new(me: NodeId, majority: usize) -> Self {
+        Self { pen: Pen(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), said: 0 }
     }
 
     /// Keeps everything, to say it again some day.
@@ -31,8 +34,16 @@ impl Liar {
         }
     }
 
+    /// It begins when others have voted without it.
+    pub(super) fn is_patient(&self) -> bool {
+        self.said < 20
+    }
+
     pub(super) fn lie(&mut self, node: &Node<Pen, Pen>, around: &mut Around<'_, Machine>) {
         self.said += 1;
+        if self.is_patient() {
+            return;
+        }
         let me = self.pen.0;
         let epoch = node.hint().map_or(0, |hint| hint.claim.epoch);
         let mut lies = Vec::new();
@@ -61,6 +72,7 @@ impl Liar {
             let hint = Hint { claim, heartbeat: heartbeat + 1 };
             lies.push(Message::Beat(Beat::sign(GROUP, hint, None, &self.pen)));
         }
+        lies.extend(self.stuff(epoch));
         let mut lies: Vec<_> = lies.iter().map(|lie| lie.encode().unwrap()).collect();
         for _ in 0..20 {
             let last = self.overheard.len().saturating_sub(1) as u64;
@@ -73,5 +85,20 @@ impl Liar {
                 around.send(to, lie.clone());
             }
         }
+    }
+
+    /// Puts its own vote to those of an epoch that has begun, where it is luckier than they: the one lie that is a proof.
+    fn stuff(&self, epoch: u64) -> Option<Message> {
+        let mine = Vote::sign(GROUP, epoch, None, &self.pen);
+        let is_luckier = |vote: &&Vote| {
+            let certificate = Certificate { epoch, votes: vec![mine, **vote] };
+            vote.by != mine.by && certificate.claim().is_some_and(|claim| claim.leader == mine.by)
+        };
+        let same = self.votes.iter().filter(|(voted, _)| *voted == epoch).map(|(_, vote)| vote);
+        let less_lucky = same.filter(is_luckier).map(|vote| (vote.by, *vote));
+        let mut votes: BTreeMap<_, _> = less_lucky.take(MOST).collect();
+        votes.insert(mine.by, mine);
+        let certificate = Certificate::gather(epoch, &votes, self.majority)?;
+        Some(Message::Proof { certificate, beat: None })
     }
 }

@@ -36,11 +36,17 @@ impl Setup {
 pub(super) struct Machine {
     pub(super) node: Node<Pen, Pen>,
     pub(super) sent_bytes: u64,
+    /// When it was last looked at, by its own clock.
+    pub(super) looked_us: u64,
     liar: Option<Liar>,
 }
 
 impl Machine {
     pub(super) fn say(&mut self, sends: Vec<Send>, around: &mut Around<'_, Self>) {
+        // A liar that waits is silent: what it could prove, it proves when nobody expects it any more.
+        if self.liar.as_ref().is_some_and(Liar::is_patient) {
+            return;
+        }
         for Send { to, message } in sends {
             let bytes = message.encode().unwrap();
             self.sent_bytes += u64::try_from(bytes.len()).unwrap() + FRAMING_BYTES;
@@ -70,8 +76,8 @@ impl Program for Machine {
         };
         let sampling = Sampling::new(peer(me), contacts, setup.is_mesh);
         let node = Node::new(watch, sampling, &settings);
-        let liar = (setup.liar == Some(me)).then(|| Liar::new(me));
-        let mut machine = Self { node, sent_bytes: 0, liar };
+        let liar = (setup.liar == Some(me)).then(|| Liar::new(me, setup.electorate().majority()));
+        let mut machine = Self { node, sent_bytes: 0, looked_us: around.now_us(), liar };
         let sends = machine.node.tick(around.now_us(), roll(around));
         machine.say(sends, around);
         let phase_us = around.chance().between(0, 300_000);

@@ -160,19 +160,35 @@ fn churn_changes_no_hint_and_leaves_nobody_out() {
 }
 
 #[test]
-fn a_liar_changes_nothing_and_stays_no_leader() {
+fn a_liar_leads_nobody_and_moves_a_hint_once_at_most() {
+    let mut stuffed = 0;
     for (nodes, voters, is_mesh) in [(3, 3, true), (10, 10, true), (50, 7, false)] {
-        for seed in 0..if nodes > 10 { 2 } else { 10 } {
-            let setup = Setup { voters, is_mesh, liar: Some(1) };
+        for seed in 0..if nodes > 10 { 4 } else { 10 } {
+            let liar = u32::try_from(seed).unwrap() % voters;
+            let setup = Setup { voters, is_mesh, liar: Some(liar) };
             let mut town = Town::new(seed, nodes, setup, 0.01);
-            let honest: Vec<_> = (0..nodes).filter(|node| *node != 1).collect();
+            let honest: Vec<_> = (0..nodes).filter(|node| *node != liar).collect();
             town.until(60 * SECOND_US, |town| town.log.is_some() && town.agreed(&honest) == town.log)
                 .unwrap_or_else(|| panic!("seed {seed}: {nodes} nodes do not agree beside a liar"));
             town.run_for(2 * SECOND_US);
-            let (leader, epoch) = (town.log.unwrap(), town.epoch(0));
-            town.run_for(60 * SECOND_US);
-            let now = (town.agreed(&honest), town.epoch(0));
-            assert_eq!(now, (Some(leader), epoch), "seed {seed}: {nodes} nodes are led by a liar");
+            let (leader, epoch) = (town.log.unwrap(), town.epoch(honest[0]));
+            // Once in an epoch a liar may stuff its vote into a proof, if it is the luckiest; the log does not follow.
+            let mut turns = 0;
+            let mut hint = Some(leader);
+            for _ in 0..1200 {
+                town.step();
+                let next = town.leader(leader);
+                turns += u32::from(next != hint);
+                hint = next;
+                assert_eq!(town.log, Some(leader), "seed {seed}: {nodes} nodes are led by a liar");
+            }
+            stuffed += u32::from(turns > 0);
+            assert_eq!(town.agreed(&honest), Some(leader), "seed {seed}");
+            assert!(
+                turns <= 3 && town.epoch(honest[0]) <= epoch + 1,
+                "seed {seed}: {turns}, {}",
+                town.epoch(honest[0])
+            );
             if nodes > 3 {
                 let rest: Vec<_> = honest.iter().copied().filter(|node| *node != leader).collect();
                 town.crash(leader);
@@ -185,6 +201,8 @@ fn a_liar_changes_nothing_and_stays_no_leader() {
             assert!(forged > 1000, "the liar was heard, and found out: {forged}");
         }
     }
+    println!("a liar moved a hint for a while in {stuffed} of 24 runs");
+    assert!(stuffed > 0, "the lie that works was told");
 }
 
 #[test]

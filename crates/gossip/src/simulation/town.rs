@@ -1,10 +1,10 @@
 //! A world of gossiping nodes, and the log that decides among them.
 
-use holdoff_sim::kernel::{Incident, Link, NodeId, Skew, World};
+use holdoff_sim::kernel::{Incident, Link, NodeId, World};
 
 use super::keys::{key, number};
 use super::machine::{Machine, Setup};
-use crate::Standing;
+use crate::{NotNow, Standing};
 
 /// How often the log looks at the hint, and the test at everything.
 const STEP_US: u64 = 50_000;
@@ -40,13 +40,10 @@ impl Town {
         self.world.now_us()
     }
 
-    fn local_us(&self) -> u64 {
-        Skew::EPOCH_US + self.now_us()
-    }
-
     /// Whom a node would have, once that is settled.
     pub(super) fn leader(&self, node: NodeId) -> Option<NodeId> {
-        self.world.node(node)?.node.leader(self.local_us()).map(|leader| number(&leader))
+        let machine = self.world.node(node)?;
+        machine.node.leader(machine.looked_us).map(|leader| number(&leader))
     }
 
     pub(super) fn epoch(&self, node: NodeId) -> u64 {
@@ -67,14 +64,16 @@ impl Town {
     pub(super) fn step(&mut self) {
         self.world.run_until(self.now_us() + STEP_US);
         self.decide();
-        let now_us = self.local_us();
         for node in self.up() {
             let standing = match self.log {
                 Some(leader) if leader == node => Standing::Leads,
                 Some(leader) if !self.world.is_cut(leader, node) => Standing::Follows(key(leader)),
                 _ => Standing::Nobody,
             };
-            self.world.act(node, |machine, (), _| machine.node.stand(now_us, standing));
+            self.world.act(node, |machine, (), around| {
+                machine.looked_us = around.now_us();
+                machine.node.stand(around.now_us(), standing);
+            });
         }
     }
 
@@ -101,6 +100,26 @@ impl Town {
     pub(super) fn settle(&mut self, most_us: u64) -> Option<NodeId> {
         self.until(most_us, |town| town.agreed(&town.up()).is_some())?;
         self.agreed(&self.up())
+    }
+
+    /// The log has decided who votes: all know at once.
+    pub(super) fn elect(&mut self, voters: u32) {
+        self.setup.voters = voters;
+        self.setup.begin();
+        for node in self.up() {
+            let electorate = self.setup.electorate();
+            self.world.act(node, |machine, (), around| machine.node.elect(around.now_us(), electorate));
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, from: NodeId, to: NodeId) -> Result<(), NotNow> {
+        let handed = self.world.act(from, |machine, (), around| {
+            let roll = around.chance().between(0, u64::MAX);
+            let sends = machine.node.hand_over(around.now_us(), roll, key(to))?;
+            machine.say(sends, around);
+            Ok(())
+        });
+        handed.unwrap()
     }
 
     pub(super) fn crash(&mut self, node: NodeId) {

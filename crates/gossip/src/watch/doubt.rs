@@ -8,18 +8,20 @@ use crate::{Certificate, Signer, Verifier, Vote};
 impl<S: Signer, V: Verifier> Watch<S, V> {
     /// Votes for the next epoch while there is a reason to.
     pub(super) fn doubt(&mut self) {
-        let suspects = self.suspects();
-        self.counts.suspected += u64::from(suspects && !self.suspecting);
-        self.suspecting = suspects;
         let me = self.pen.public();
-        if !suspects {
+        if !self.suspects() {
+            self.suspecting_since_us = None;
             self.votes.remove(&me);
             return;
         }
-        let Some(epoch) = self.epoch().checked_add(1).filter(|_| self.may_vote()) else { return };
+        if self.suspecting_since_us.is_none() {
+            self.suspecting_since_us = Some(self.now_us);
+            self.counts.suspected += 1;
+        }
+        let wish = self.wish();
+        let Some(epoch) = self.epoch().checked_add(1).filter(|_| self.may_vote(wish)) else { return };
         if !self.votes.contains_key(&me) {
-            let vote = Vote::sign(self.group, epoch, self.wish(), &self.pen);
-            self.votes.insert(me, vote);
+            self.votes.insert(me, Vote::sign(self.group, epoch, wish, &self.pen));
         }
         if !self.count() {
             self.say_votes();
@@ -42,40 +44,35 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// A voter that has listened and hears somebody; one that hears nobody may be what is broken.
-    fn may_vote(&self) -> bool {
-        let hears = self.heard_us.is_some_and(|heard_us| self.now_us - heard_us < self.times.suspicion_us);
-        self.electorate.has(&self.pen.public())
-            && self.now_us.saturating_sub(self.began_us) >= self.times.listening_us
+    /// A voter that has listened and hears somebody may; one that hears nobody may be what is broken. Who is wished for
+    /// votes first, for without its vote it cannot be chosen; the others wait for that, but not for long.
+    pub(super) fn may_vote(&self, wish: Option<PublicKey>) -> bool {
+        let me = self.pen.public();
+        let since = |us: u64| self.now_us.saturating_sub(us);
+        let hears = self.heard_us.is_some_and(|heard_us| since(heard_us) < self.times.suspicion_us);
+        let waits = wish.is_some_and(|wish| wish != me && !self.votes.contains_key(&wish))
+            && self.suspecting_since_us.is_none_or(|us| since(us) < self.times.round_us.saturating_mul(2));
+        self.electorate.has(&me)
+            && since(self.began_us) >= self.times.listening_us
             && (hears || self.electorate.is_single())
+            && !waits
     }
 
     /// Whether another should lead.
     pub(super) fn suspects(&self) -> bool {
         let Some(held) = &self.held else { return true };
-        self.is_outdated(held) || self.is_left(held) || self.is_silent(held) || self.is_astray(held)
+        self.is_outdated(held) || held.leaving().is_some() || self.is_silent(held) || self.is_astray(held)
     }
 
     /// Whether it may soon be suspected.
     pub(super) fn doubts(&self) -> bool {
         let Some(held) = &self.held else { return true };
-        held.leaving().is_some()
-            || self.now_us.saturating_sub(held.risen_us) >= self.times.round_us.saturating_mul(2)
-            || self.suspects()
+        self.now_us.saturating_sub(held.risen_us) >= self.times.round_us.saturating_mul(2) || self.suspects()
     }
 
     /// Others vote now, and to them the epoch is not proven.
     fn is_outdated(&self, held: &Held) -> bool {
         !held.proven.holds_for(&self.electorate)
-    }
-
-    /// The leader wants to go: its successor votes first, the others when it has, or does not.
-    fn is_left(&self, held: &Held) -> bool {
-        held.leaving().is_some_and(|to| {
-            to == self.pen.public()
-                || self.votes.contains_key(&to)
-                || self.now_us.saturating_sub(held.risen_us) >= self.times.round_us.saturating_mul(2)
-        })
     }
 
     /// The heart stands still. One that has not begun to beat has its tenure to get a quorum; after false alarms there is
@@ -108,7 +105,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     /// Whom the leader named, or who leads anyway.
-    fn wish(&self) -> Option<PublicKey> {
+    pub(super) fn wish(&self) -> Option<PublicKey> {
         let held = self.held.as_ref();
         let leader = held.map(|held| held.proven.claim().leader);
         let renewed = held.filter(|held| self.is_outdated(held)).and(leader);

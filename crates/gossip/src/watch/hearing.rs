@@ -63,11 +63,10 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         let Some(held) = &mut self.held else { return };
         (held.beat, held.risen_us) = (Some(beat), self.now_us);
         if !self.suspects() {
-            if self.suspecting {
+            if self.suspecting_since_us.take().is_some() {
                 self.false_alarms = self.false_alarms.saturating_add(1);
                 self.counts.false_alarms += 1;
             }
-            self.suspecting = false;
             self.votes.clear();
         }
         self.say_to_some(Message::Beat(beat));
@@ -118,7 +117,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             return;
         }
         // Who has just heard the leader passes no doubts on.
-        if self.doubts() {
+        if self.suspects() && self.may_vote(self.wish()) {
+            self.doubt();
+        } else if self.doubts() {
             self.say_votes();
         }
     }
@@ -137,7 +138,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         let (learned_us, risen_us) = (self.now_us, self.now_us);
         self.held = Some(Held { proven, beat: genuine, learned_us, risen_us });
         self.votes.clear();
-        (self.suspecting, self.false_alarms, self.agreed_us) = (false, 0, self.now_us);
+        (self.suspecting_since_us, self.false_alarms, self.agreed_us) = (None, 0, self.now_us);
         self.counts.claims += 1;
         if let Some(proof) = self.proof() {
             self.say(Say::Announce(proof));
