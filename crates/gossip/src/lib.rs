@@ -30,5 +30,5 @@ pub use message::{BadMessage, MAX_MESSAGE_BYTES, Message};
 pub use node::{Node, Send};
 pub use sampling::{Address, BadAddress, MAX_ARCS, MAX_EXCHANGED, MESH, Peer, Sampling};
 pub use settings::{Finding, Settings};
-pub use vote::{Certificate, Proven, Vote};
+pub use vote::{Certificate, Next, Proven, Vote};
 pub use watch::{NotNow, Say, Standing, Watch};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::sampling::{MAX_EXCHANGED, Peer};
-use crate::{Beat, Certificate, Claim, MAX_VOTERS, Vote};
+use crate::{Beat, Certificate, Claim, MAX_VOTERS, Next, Vote};
 
 /// No message is longer.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -25,8 +25,8 @@ pub enum Message {
     },
     /// These voters want this epoch to begin.
     Votes {
-        /// The epoch.
-        epoch: u64,
+        /// The epoch, and whose time is over.
+        next: Next,
         /// Their votes, and not yet those of a majority.
         votes: Vec<Vote>,
     },

@@ -4,7 +4,7 @@ mod fuzz;
 mod laws;
 
 use crate::simulation::keys::{GROUP, Pen, key};
-use crate::{Beat, Certificate, Claim, Electorate, Hint, Message, Settings, Vote, Watch};
+use crate::{Beat, Certificate, Claim, Electorate, Hint, Message, Next, Settings, Vote, Watch};
 
 /// Five voters; the last two of them lie.
 const VOTERS: u32 = 5;
@@ -19,10 +19,15 @@ fn watch(me: u32) -> Watch<Pen, Pen> {
 }
 
 fn certificate(epoch: u64, voters: &[u32], wish: Option<u32>) -> Certificate {
-    let vote = |voter: &u32| Vote::sign(GROUP, epoch, wish.map(key), &Pen(key(*voter)));
+    over(epoch, None, voters, wish)
+}
+
+fn over(epoch: u64, over: Option<u32>, voters: &[u32], wish: Option<u32>) -> Certificate {
+    let next = Next { epoch, over: over.map(key) };
+    let vote = |voter: &u32| Vote::sign(GROUP, next, wish.map(key), &Pen(key(*voter)));
     let mut votes: Vec<_> = voters.iter().map(vote).collect();
     votes.sort_by_key(|vote| vote.by);
-    Certificate { epoch, votes }
+    Certificate { next, votes }
 }
 
 fn beat(claim: Claim, heartbeat: u64, by: u32) -> Beat {

@@ -9,7 +9,7 @@ use holdoff_net::PublicKey;
 
 use crate::settings::Times;
 use crate::{
-    Beat, Claim, Counts, Electorate, Group, Hint, Message, Proven, Settings, Signer, Verifier, Vote,
+    Beat, Claim, Counts, Electorate, Group, Hint, Message, Next, Proven, Settings, Signer, Verifier, Vote,
 };
 
 /// So many messages are spread in one round, and so many answered; the rest is kept back. Without trouble it is one.
@@ -241,6 +241,12 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
 
     fn epoch(&self) -> u64 {
         self.claim().map_or(0, |claim| claim.epoch)
+    }
+
+    /// The epoch that votes count for.
+    fn next(&self) -> Option<Next> {
+        let epoch = self.epoch().checked_add(1)?;
+        Some(Next { epoch, over: self.claim().map(|claim| claim.leader) })
     }
 
     /// Time does not go back.

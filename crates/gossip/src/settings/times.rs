@@ -6,6 +6,7 @@ use super::Settings;
 
 /// The same in microseconds, all of them set.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "the unit stands last in each")]
 pub(crate) struct Times {
     pub(crate) round_us: u64,
     pub(crate) election_us: u64,
@@ -50,6 +51,7 @@ pub(super) mod optional_text {
 
     use super::text;
 
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
     pub(in super::super) fn serialize<S: Serializer>(
         time: &Option<Duration>,
         to: S,

@@ -6,13 +6,13 @@ use holdoff_sim::kernel::{Around, NodeId};
 
 use super::keys::{GROUP, Pen, key};
 use super::machine::Machine;
-use crate::{Beat, Certificate, Claim, Hint, Message, Node, Signature, Vote};
+use crate::{Beat, Certificate, Claim, Hint, Message, Next, Node, Signature, Vote};
 
 pub(super) struct Liar {
     pen: Pen,
     majority: usize,
     overheard: Vec<Vec<u8>>,
-    votes: Vec<(u64, Vote)>,
+    votes: Vec<(Next, Vote)>,
     said: u64,
 }
 
@@ -28,9 +28,9 @@ impl Liar {
         if self.overheard.len() < MOST {
             self.overheard.push(bytes.to_vec());
         }
-        if let Message::Votes { epoch, votes } = message {
+        if let Message::Votes { next, votes } = message {
             let room = MOST.saturating_sub(self.votes.len());
-            self.votes.extend(votes.iter().take(room).map(|vote| (*epoch, *vote)));
+            self.votes.extend(votes.iter().take(room).map(|vote| (*next, *vote)));
         }
     }
 
@@ -53,19 +53,18 @@ impl Liar {
                 lies.push(Message::Beat(Beat::sign(GROUP, Hint { claim, heartbeat }, Some(me), &self.pen)));
             }
             lies.push(Message::Ask(Some(claim)));
-            let mine = Vote::sign(GROUP, epoch, Some(me), &self.pen);
-            lies.push(Message::Votes { epoch, votes: vec![mine] });
-            lies.push(Message::Proof {
-                certificate: Certificate { epoch, votes: vec![mine; 2] },
-                beat: None,
-            });
+            let over = node.hint().map(|hint| hint.claim.leader);
+            let next = Next { epoch, over };
+            let mine = Vote::sign(GROUP, next, Some(me), &self.pen);
+            lies.push(Message::Votes { next, votes: vec![mine] });
+            lies.push(Message::Proof { certificate: Certificate { next, votes: vec![mine; 2] }, beat: None });
             // In the names of others, and with what they have signed for other epochs.
             let forge = |by| Vote { by, wish: Some(me), signature: Signature::from_bytes([1; 64]) };
             let forged: Vec<_> = (0..around.nodes().min(6)).map(|node| forge(key(node))).collect();
-            lies.push(Message::Votes { epoch, votes: forged.clone() });
-            lies.push(Message::Proof { certificate: Certificate { epoch, votes: forged }, beat: None });
-            let old = self.votes.iter().filter(|(voted, _)| *voted != epoch).map(|(_, vote)| *vote);
-            lies.push(Message::Votes { epoch, votes: old.take(10).collect() });
+            lies.push(Message::Votes { next, votes: forged.clone() });
+            lies.push(Message::Proof { certificate: Certificate { next, votes: forged }, beat: None });
+            let old = self.votes.iter().filter(|(voted, _)| *voted != next).map(|(_, vote)| *vote);
+            lies.push(Message::Votes { next, votes: old.take(10).collect() });
         }
         if let Some(Hint { claim, heartbeat }) = node.hint() {
             // As the leader: truly, if it is one, and else not.
@@ -89,16 +88,17 @@ impl Liar {
 
     /// Puts its own vote to those of an epoch that has begun, where it is luckier than they: the one lie that is a proof.
     fn stuff(&self, epoch: u64) -> Option<Message> {
-        let mine = Vote::sign(GROUP, epoch, None, &self.pen);
+        let (next, _) = *self.votes.iter().rfind(|(voted, _)| voted.epoch == epoch)?;
+        let mine = Vote::sign(GROUP, next, None, &self.pen);
         let is_luckier = |vote: &&Vote| {
-            let certificate = Certificate { epoch, votes: vec![mine, **vote] };
+            let certificate = Certificate { next, votes: vec![mine, **vote] };
             vote.by != mine.by && certificate.claim().is_some_and(|claim| claim.leader == mine.by)
         };
-        let same = self.votes.iter().filter(|(voted, _)| *voted == epoch).map(|(_, vote)| vote);
+        let same = self.votes.iter().filter(|(voted, _)| *voted == next).map(|(_, vote)| vote);
         let less_lucky = same.filter(is_luckier).map(|vote| (vote.by, *vote));
         let mut votes: BTreeMap<_, _> = less_lucky.take(MOST).collect();
         votes.insert(mine.by, mine);
-        let certificate = Certificate::gather(epoch, &votes, self.majority)?;
+        let certificate = Certificate::gather(next, &votes, self.majority)?;
         Some(Message::Proof { certificate, beat: None })
     }
 }

@@ -9,7 +9,7 @@ use holdoff_testbed::fuzz::{cases, hunt};
 
 use super::{beat, certificate, proof, watch};
 use crate::simulation::keys::{key, peer};
-use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, Node, Sampling, Settings};
+use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, Next, Node, Sampling, Settings};
 
 const REPLAY: &str = "cargo test -p holdoff-gossip --lib fuzz";
 
@@ -22,8 +22,8 @@ fn corpus() -> Vec<Vec<u8>> {
         Message::Beat(beat(claim, 3, 4)),
         Message::Ask(Some(claim)),
         Message::Ask(None),
-        Message::Votes { epoch: 6, votes: later.votes.clone() },
-        Message::Votes { epoch: 9, votes: later.votes.clone() },
+        Message::Votes { next: Next { epoch: 6, over: Some(key(1)) }, votes: later.votes.clone() },
+        Message::Votes { next: later.next, votes: later.votes.clone() },
         Message::Proof { beat: Some(beat(claim, 3, 4)), certificate: later },
         proof(certificate(4, &[0, 1, 2], None)),
         Message::Join(peer(3)),

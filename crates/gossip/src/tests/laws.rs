@@ -3,9 +3,9 @@
 use fastrand::Rng;
 use proptest::prelude::*;
 
-use super::{HONEST, VOTERS, beat, certificate, proof, watch};
+use super::{HONEST, VOTERS, beat, certificate, over, proof, watch};
 use crate::simulation::keys::{GROUP, Pen, key, number};
-use crate::{Beat, Certificate, Claim, Hint, Message, Say, Signature, Standing, Vote};
+use crate::{Beat, Certificate, Claim, Hint, Message, Next, Say, Signature, Standing, Vote};
 
 /// `PROPTEST_CASES` asks for more of them.
 fn cases() -> ProptestConfig {
@@ -42,13 +42,14 @@ fn lie(rng: &mut Rng, honest_epoch: u64) -> Message {
     let epochs = [honest_epoch, honest_epoch + 1, honest_epoch + 2, u64::MAX, rng.u64(..)];
     let epoch = epochs[rng.usize(..epochs.len())];
     let liar = rng.u32(HONEST..VOTERS);
+    let over = rng.bool().then_some(key(1));
     let claim = Claim { epoch, rank: rng.u32(..), leader: key(rng.u32(0..VOTERS)) };
     let signed = |rng: &mut Rng| {
         let wish = rng.bool().then_some(key(liar));
         let (by, for_epoch) = (rng.u32(0..VOTERS), rng.u64(1..=honest_epoch));
         match rng.u8(0..3) {
-            0 => Vote::sign(GROUP, epoch, wish, &Pen(key(rng.u32(HONEST..VOTERS)))),
-            1 => Vote::sign(GROUP, for_epoch, wish, &Pen(key(by))),
+            0 => Vote::sign(GROUP, Next { epoch, over }, wish, &Pen(key(rng.u32(HONEST..VOTERS)))),
+            1 => Vote::sign(GROUP, Next { epoch: for_epoch, over }, wish, &Pen(key(by))),
             _ => Vote { by: key(by), wish, signature: Signature::from_bytes([rng.u8(..); 64]) },
         }
     };
@@ -61,16 +62,19 @@ fn lie(rng: &mut Rng, honest_epoch: u64) -> Message {
     match rng.u8(0..4) {
         0 => Message::Beat(beat),
         1 => Message::Ask(rng.bool().then_some(claim)),
-        2 => Message::Votes { epoch, votes },
-        _ => Message::Proof { certificate: Certificate { epoch, votes }, beat: rng.bool().then_some(beat) },
+        2 => Message::Votes { next: Next { epoch, over }, votes },
+        _ => Message::Proof {
+            certificate: Certificate { next: Next { epoch, over }, votes },
+            beat: rng.bool().then_some(beat),
+        },
     }
 }
 
 /// The epoch it has voted for in what it says, if it has.
 fn voted(says: &[Say], me: u32) -> Option<u64> {
     says.iter().find_map(|say| match say {
-        Say::Spread(Message::Votes { epoch, votes }) if votes.iter().any(|vote| vote.by == key(me)) => {
-            Some(*epoch)
+        Say::Spread(Message::Votes { next, votes }) if votes.iter().any(|vote| vote.by == key(me)) => {
+            Some(next.epoch)
         }
         _ => None,
     })
@@ -185,15 +189,16 @@ fn who_beats_without_the_log_is_replaced_by_whom_the_log_follows() {
     let mut watch = watch(0);
     watch.hear(0, proof(certificate(1, &[0, 1, 4], Some(4))));
     let claim = watch.hint().unwrap().claim;
+    let next = Next { epoch: 2, over: Some(key(4)) };
     let mut says = Vec::new();
     for round in 1..14_u64 {
         watch.stand(round * 300_000, Standing::Follows(key(1)));
         watch.hear(round * 300_000, Message::Beat(beat(claim, round, 4)));
-        watch.hear(round * 300_000, Message::Votes { epoch: 2, votes: certificate(2, &[1], Some(1)).votes });
+        watch.hear(round * 300_000, Message::Votes { next, votes: over(2, Some(4), &[1], Some(1)).votes });
         says = watch.tick(round * 300_000);
     }
     let wishes = says.iter().find_map(|say| match say {
-        Say::Spread(Message::Votes { epoch: 2, votes }) => {
+        Say::Spread(Message::Votes { votes, .. }) => {
             Some(votes.iter().map(|vote| vote.wish).collect::<Vec<_>>())
         }
         _ => None,

@@ -19,9 +19,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             self.counts.suspected += 1;
         }
         let wish = self.wish();
-        let Some(epoch) = self.epoch().checked_add(1).filter(|_| self.may_vote(wish)) else { return };
+        let Some(next) = self.next().filter(|_| self.may_vote(wish)) else { return };
         if !self.votes.contains_key(&me) {
-            self.votes.insert(me, Vote::sign(self.group, epoch, wish, &self.pen));
+            self.votes.insert(me, Vote::sign(self.group, next, wish, &self.pen));
         }
         if !self.count() {
             self.say_votes();
@@ -30,8 +30,8 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
 
     /// Whether there are votes enough; then the next epoch begins.
     pub(super) fn count(&mut self) -> bool {
-        let Some(epoch) = self.epoch().checked_add(1) else { return false };
-        let Some(certificate) = Certificate::gather(epoch, &self.votes, self.electorate.majority()) else {
+        let Some(next) = self.next() else { return false };
+        let Some(certificate) = Certificate::gather(next, &self.votes, self.electorate.majority()) else {
             return false;
         };
         // Each vote was checked when it came.

@@ -1,7 +1,7 @@
 //! What others say, and what is believed of it: what is proven and more than what is held.
 
 use super::{Held, Say, Watch};
-use crate::{Beat, Certificate, Claim, Message, Proven, Signer, Verifier, Vote};
+use crate::{Beat, Certificate, Claim, Message, Next, Proven, Signer, Verifier, Vote};
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
     /// Another node has said something.
@@ -16,7 +16,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             Message::Beat(beat) => self.hear_beat(beat),
             Message::Ask(claim) => self.hear_claim(claim),
             Message::Proof { certificate, beat } => self.hear_proof(certificate, beat),
-            Message::Votes { epoch, votes } => self.hear_votes(epoch, votes),
+            Message::Votes { next, votes } => self.hear_votes(next, votes),
             Message::Join(_) | Message::Introduce(_) | Message::Exchange(_) | Message::Exchanged(_) => {}
         }
         std::mem::take(&mut self.says)
@@ -91,13 +91,14 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     /// Votes count for the next epoch alone.
-    fn hear_votes(&mut self, epoch: u64, votes: Vec<Vote>) {
+    fn hear_votes(&mut self, next: Next, votes: Vec<Vote>) {
         let mine = self.epoch();
-        if epoch <= mine {
+        if next.epoch <= mine {
             self.tell();
             return;
         }
-        if mine.checked_add(1) != Some(epoch) {
+        if self.next() != Some(next) {
+            // They know of later epochs, or of another claim in this one: better or not, asking settles it.
             let mine = self.claim();
             self.answer(Message::Ask(mine));
             return;
@@ -107,7 +108,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             if self.votes.contains_key(&vote.by) {
                 continue;
             }
-            if !self.electorate.has(&vote.by) || !vote.is_genuine(self.group, epoch, &self.verifier) {
+            if !self.electorate.has(&vote.by) || !vote.is_genuine(self.group, next, &self.verifier) {
                 self.counts.forged += 1;
                 continue;
             }
@@ -125,9 +126,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     }
 
     pub(super) fn say_votes(&mut self) {
-        let Some(epoch) = self.epoch().checked_add(1) else { return };
+        let Some(next) = self.next() else { return };
         let votes = self.votes.values().copied().collect();
-        self.say_to_some(Message::Votes { epoch, votes });
+        self.say_to_some(Message::Votes { next, votes });
     }
 
     /// A better claim is proven.
