@@ -64,7 +64,7 @@ impl Program for Machine {
     type Timer = ();
     type Disk = ();
 
-    fn start(_: &mut (), around: &mut Around<'_, Self>) -> Self {
+    fn start((): &mut (), around: &mut Around<'_, Self>) -> Self {
         let (setup, settings, me) = (SETUP.get(), Settings::default(), around.me());
         let pen = Pen(key(me));
         let watch = Watch::new(GROUP, pen, pen, setup.electorate(), &settings, around.now_us());
@@ -85,7 +85,7 @@ impl Program for Machine {
         machine
     }
 
-    fn receive(&mut self, _: &mut (), from: NodeId, bytes: Vec<u8>, around: &mut Around<'_, Self>) {
+    fn receive(&mut self, (): &mut (), from: NodeId, bytes: Vec<u8>, around: &mut Around<'_, Self>) {
         let Ok(message) = Message::decode(&bytes) else { return };
         if let Some(liar) = &mut self.liar {
             liar.overhear(&message, &bytes);
@@ -94,7 +94,7 @@ impl Program for Machine {
         self.say(sends, around);
     }
 
-    fn wake(&mut self, _: &mut (), (): (), around: &mut Around<'_, Self>) {
+    fn wake(&mut self, (): &mut (), (): (), around: &mut Around<'_, Self>) {
         let sends = self.node.tick(around.now_us(), roll(around));
         self.say(sends, around);
         if let Some(liar) = &mut self.liar {
