@@ -205,3 +205,42 @@ fn who_beats_without_the_log_is_replaced_by_whom_the_log_follows() {
     });
     assert_eq!(wishes, Some(vec![Some(key(1)); 2]));
 }
+
+#[test]
+fn doubts_of_different_days_do_not_add_up() {
+    let mut watch = watch(0);
+    watch.hear(0, proof(certificate(1, &[0, 1, 4], Some(4))));
+    let claim = watch.hint().unwrap().claim;
+    let next = Next { epoch: 2, over: Some(key(4)) };
+    let doubt = |voter| Message::Votes { next, votes: over(2, Some(4), &[voter], None).votes };
+    for (day, voter) in (1..).zip([1, 2, 3]) {
+        watch.hear(day * 2, doubt(voter));
+        watch.hear(day * 2 + 1, Message::Beat(beat(claim, day, 4)));
+    }
+    assert_eq!(watch.hint().map(|hint| hint.claim), Some(claim), "each of them was wrong");
+    for voter in [1, 2, 3] {
+        watch.hear(10, doubt(voter));
+    }
+    assert_eq!(watch.hint().map(|hint| hint.claim.epoch), Some(2), "at one time they are a majority");
+}
+
+#[test]
+fn who_hears_nobody_does_not_vote() {
+    let mut watch = watch(0);
+    watch.hear(0, proof(certificate(1, &[0, 1, 4], Some(4))));
+    let claim = watch.hint().unwrap().claim;
+    watch.hear(1, Message::Beat(beat(claim, 1, 4)));
+    for round in 1..100 {
+        assert_eq!(voted(&watch.tick(round * 300_000), 0), None, "after {round} rounds");
+    }
+    watch.hear(30_000_000, Message::Ask(None));
+    assert_eq!(voted(&watch.tick(30_000_001), 0), Some(2), "somebody is there, and it is not the leader");
+}
+
+#[test]
+fn who_is_new_listens_first() {
+    let mut watch = watch(0);
+    watch.hear(1, Message::Ask(None));
+    assert_eq!(voted(&watch.tick(599_999), 0), None);
+    assert_eq!(voted(&watch.tick(600_000), 0), Some(1));
+}
