@@ -38,6 +38,8 @@ pub enum Message {
     Exchange(Vec<Peer>),
     /// Some of mine for yours.
     Exchanged(Vec<Peer>),
+    /// I am there, but have exchanged enough for now: keep yours.
+    Busy,
 }
 
 /// Why bytes are not a message. Nothing has changed.
@@ -75,7 +77,7 @@ impl Message {
     /// Whether its lists are as short as they must be.
     pub fn is_within_limits(&self) -> bool {
         match self {
-            Self::Beat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) => true,
+            Self::Beat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) | Self::Busy => true,
             Self::Proof { certificate, .. } => certificate.votes.len() <= MAX_VOTERS,
             Self::Votes { votes, .. } => votes.len() <= MAX_VOTERS,
             Self::Exchange(peers) | Self::Exchanged(peers) => peers.len() <= MAX_EXCHANGED,

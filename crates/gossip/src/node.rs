@@ -52,7 +52,11 @@ impl<S: Signer, V: Verifier> Node<S, V> {
     pub fn receive(&mut self, now_us: u64, roll: u64, from: PublicKey, message: Message) -> Vec<Send> {
         let mut rng = Rng::with_seed(roll);
         match message {
-            Message::Join(_) | Message::Introduce(_) | Message::Exchange(_) | Message::Exchanged(_) => {
+            Message::Join(_)
+            | Message::Introduce(_)
+            | Message::Exchange(_)
+            | Message::Exchanged(_)
+            | Message::Busy => {
                 let sends = self.sampling.receive(from, message, &mut rng).into_iter();
                 sends.map(|(to, message)| Send { to, message }).collect()
             }

@@ -135,6 +135,11 @@ impl Sampling {
                 view.swap(&given, theirs, &self.me.key);
                 vec![(from, Message::Exchanged(instead(given, &from, &self.me)))]
             }
+            Message::Exchange(_) if *taken => vec![(from, Message::Busy)],
+            Message::Busy => {
+                asked.take_if(|asked| asked.whom == from);
+                Vec::new()
+            }
             Message::Exchanged(theirs)
                 if theirs.len() <= MAX_EXCHANGED
                     && asked.as_ref().is_some_and(|asked| asked.whom == from) =>

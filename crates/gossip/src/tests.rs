@@ -1,5 +1,6 @@
 //! What holds whatever is said.
 
+mod arcs;
 mod fuzz;
 mod laws;
 

@@ -17,7 +17,11 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             Message::Ask(claim) => self.hear_claim(claim),
             Message::Proof { certificate, beat } => self.hear_proof(certificate, beat),
             Message::Votes { next, votes } => self.hear_votes(next, votes),
-            Message::Join(_) | Message::Introduce(_) | Message::Exchange(_) | Message::Exchanged(_) => {}
+            Message::Join(_)
+            | Message::Introduce(_)
+            | Message::Exchange(_)
+            | Message::Exchanged(_)
+            | Message::Busy => {}
         }
         std::mem::take(&mut self.says)
     }
