@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("council", &["policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
     ("ledger", &["policy"]),
+    ("gossip", &["policy", "net"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (
         "cli",

@@ -1,0 +1,34 @@
+//! **Who should lead, by hearsay that nobody can poison.** Two machines, no clock, no chance, no I/O.
+//!
+//! - [`Watch`]: the [`Hint`], merged by maximum; an epoch is proven by a majority of voters, a heartbeat by its leader.
+//! - [`Sampling`]: whom to tell: everybody up to ten nodes, a small random view above.
+//!
+//! A [`Node`] is both. Give it what happens, with a time that never goes back and a number drawn at random; send what it
+//! wants sent. It says who *should* lead. Who does is decided by a quorum, in the log of `holdoff-paxos`.
+
+mod counts;
+mod electorate;
+mod hint;
+mod key;
+mod message;
+mod node;
+mod sampling;
+mod settings;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod vote;
+mod watch;
+
+pub use counts::Counts;
+pub use electorate::{BadElectorate, Electorate, MAX_VOTERS};
+pub use hint::{Beat, Claim, Hint};
+pub use holdoff_net::{PublicKey, Signature};
+pub use key::{Ed25519, Group, Signer, Verifier};
+pub use message::{BadMessage, MAX_MESSAGE_BYTES, Message};
+pub use node::{Node, Send};
+pub use sampling::{Address, BadAddress, MAX_ARCS, MAX_EXCHANGED, MESH, Peer, Sampling};
+pub use settings::{Finding, Settings};
+pub use vote::{Certificate, Next, Proven, Vote};
+pub use watch::{NotNow, Say, Standing, Watch};

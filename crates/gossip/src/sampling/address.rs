@@ -1,0 +1,49 @@
+//! Where a peer is.
+
+use holdoff_net::PublicKey;
+use serde::{Deserialize, Serialize};
+
+const LONGEST: usize = 64;
+
+/// Another node, and where it is. Who answers there proves its key, so a wrong address leads to nobody.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// Who it is.
+    pub key: PublicKey,
+    /// Where.
+    pub address: Address,
+}
+
+/// A host and a port, as they are written; at most 64 bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Address(String);
+
+/// Why a text is no address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("an address has 1 to {LONGEST} bytes, none of them a blank; this one does not")]
+pub struct BadAddress;
+
+impl TryFrom<String> for Address {
+    type Error = BadAddress;
+
+    fn try_from(text: String) -> Result<Self, BadAddress> {
+        let is_blank = |character: char| character.is_whitespace() || character.is_control();
+        match text.len() {
+            1..=LONGEST if !text.contains(is_blank) => Ok(Self(text)),
+            _ => Err(BadAddress),
+        }
+    }
+}
+
+impl From<Address> for String {
+    fn from(Address(text): Address) -> Self {
+        text
+    }
+}
+
+impl AsRef<str> for Address {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}

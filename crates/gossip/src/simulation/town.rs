@@ -1,0 +1,146 @@
+//! A world of gossiping nodes, and the log that decides among them.
+
+use holdoff_sim::kernel::{Incident, Link, NodeId, World};
+
+use super::keys::{key, number};
+use super::machine::{Machine, Setup};
+use crate::{NotNow, Standing};
+
+/// How often the log looks at the hint, and the test at everything.
+const STEP_US: u64 = 50_000;
+
+pub(super) struct Town {
+    pub(super) world: World<Machine>,
+    setup: Setup,
+    /// Who leads the log: somebody that a majority of voters would have, and that reaches them.
+    pub(super) log: Option<NodeId>,
+}
+
+impl Town {
+    pub(super) fn new(seed: u64, nodes: u32, setup: Setup, loss: f64) -> Self {
+        setup.begin();
+        let link = Link { loss, duplication: loss, delay: loss, ..Link::default() };
+        Self { world: World::new(seed, nodes, link), setup, log: None }
+    }
+
+    pub(super) fn mesh(seed: u64, nodes: u32, loss: f64) -> Self {
+        Self::new(seed, nodes, Setup { voters: nodes, is_mesh: true, liar: None }, loss)
+    }
+
+    /// Seven voters among many.
+    pub(super) fn partial(seed: u64, nodes: u32, loss: f64) -> Self {
+        Self::new(seed, nodes, Setup { voters: 7, is_mesh: false, liar: None }, loss)
+    }
+
+    pub(super) fn sized(seed: u64, nodes: u32, loss: f64) -> Self {
+        if nodes <= 10 { Self::mesh(seed, nodes, loss) } else { Self::partial(seed, nodes, loss) }
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.world.now_us()
+    }
+
+    /// Whom a node would have, once that is settled.
+    pub(super) fn leader(&self, node: NodeId) -> Option<NodeId> {
+        let machine = self.world.node(node)?;
+        machine.node.leader(machine.looked_us).map(|leader| number(&leader))
+    }
+
+    pub(super) fn epoch(&self, node: NodeId) -> u64 {
+        self.world.node(node).and_then(|machine| machine.node.hint()).map_or(0, |hint| hint.claim.epoch)
+    }
+
+    pub(super) fn up(&self) -> Vec<NodeId> {
+        (0..self.world.nodes()).filter(|node| self.world.node(*node).is_some()).collect()
+    }
+
+    /// The one that all of these would have, if it is up.
+    pub(super) fn agreed(&self, among: &[NodeId]) -> Option<NodeId> {
+        let first = self.leader(*among.first()?)?;
+        let is_agreed = among.iter().all(|node| self.leader(*node) == Some(first));
+        (is_agreed && self.world.node(first).is_some()).then_some(first)
+    }
+
+    pub(super) fn step(&mut self) {
+        self.world.run_until(self.now_us() + STEP_US);
+        self.decide();
+        for node in self.up() {
+            let standing = match self.log {
+                Some(leader) if leader == node => Standing::Leads,
+                Some(leader) if !self.world.is_cut(leader, node) => Standing::Follows(key(leader)),
+                _ => Standing::Nobody,
+            };
+            self.world.act(node, |machine, (), around| {
+                machine.looked_us = around.now_us();
+                machine.node.stand(around.now_us(), standing);
+            });
+        }
+    }
+
+    pub(super) fn run_for(&mut self, us: u64) {
+        let end_us = self.now_us() + us;
+        while self.now_us() < end_us {
+            self.step();
+        }
+    }
+
+    /// Runs until it is so, for so long at most; says how long it took.
+    pub(super) fn until(&mut self, most_us: u64, is_so: impl Fn(&Self) -> bool) -> Option<u64> {
+        let began_us = self.now_us();
+        while !is_so(self) {
+            if self.now_us() - began_us >= most_us {
+                return None;
+            }
+            self.step();
+        }
+        Some(self.now_us() - began_us)
+    }
+
+    /// Runs until all that are up would have the same, and says who.
+    pub(super) fn settle(&mut self, most_us: u64) -> Option<NodeId> {
+        self.until(most_us, |town| town.agreed(&town.up()).is_some())?;
+        self.agreed(&self.up())
+    }
+
+    /// The log has decided who votes: all know at once.
+    pub(super) fn elect(&mut self, voters: u32) {
+        self.setup.voters = voters;
+        self.setup.begin();
+        for node in self.up() {
+            let electorate = self.setup.electorate();
+            self.world.act(node, |machine, (), around| machine.node.elect(around.now_us(), electorate));
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, from: NodeId, to: NodeId) -> Result<(), NotNow> {
+        let handed = self.world.act(from, |machine, (), around| {
+            let roll = around.chance().between(0, u64::MAX);
+            let sends = machine.node.hand_over(around.now_us(), roll, key(to))?;
+            machine.say(sends, around);
+            Ok(())
+        });
+        handed.unwrap()
+    }
+
+    pub(super) fn crash(&mut self, node: NodeId) {
+        self.world.befall(Incident::Crash(node));
+    }
+
+    /// The log keeps its leader while that has a quorum, and takes whom a majority would have. Liars cannot lead it: they
+    /// do not answer as they should.
+    fn decide(&mut self) {
+        let majority = |supporters: usize| supporters > self.setup.voters as usize / 2;
+        let with = |leader: NodeId, counts: &dyn Fn(NodeId) -> bool| {
+            let reaches =
+                |node: &NodeId| !self.world.is_cut(leader, *node) && !self.world.is_cut(*node, leader);
+            let voters = self.up().into_iter().filter(|node| *node < self.setup.voters);
+            majority(voters.filter(reaches).filter(|node| counts(*node)).count())
+        };
+        let is_up = |node: &NodeId| self.world.node(*node).is_some() && self.setup.liar != Some(*node);
+        let kept = self.log.filter(is_up).filter(|leader| with(*leader, &|_| true));
+        let wanted = (0..self.setup.voters)
+            .filter(is_up)
+            .find(|wanted| with(*wanted, &|node| self.leader(node) == Some(*wanted)));
+        self.log = wanted.or(kept);
+    }
+}

@@ -1,0 +1,101 @@
+//! A million messages that nobody would send: no panic, and nothing that is not proven is believed.
+//!
+//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-gossip --lib fuzz` replays or goes further.
+
+use std::cell::{Cell, RefCell};
+
+use fastrand::Rng;
+use holdoff_testbed::fuzz::{cases, hunt};
+
+use super::{beat, certificate, proof, watch};
+use crate::simulation::keys::{key, peer};
+use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, Next, Node, Sampling, Settings};
+
+const REPLAY: &str = "cargo test -p holdoff-gossip --lib fuzz";
+
+/// One of each kind, of an epoch that is over or not begun.
+fn corpus() -> Vec<Vec<u8>> {
+    let later = certificate(9, &[3, 4], Some(4));
+    let claim = later.claim().unwrap();
+    let peers: Vec<_> = (1..9).map(peer).collect();
+    let messages = [
+        Message::Beat(beat(claim, 3, 4)),
+        Message::Ask(Some(claim)),
+        Message::Ask(None),
+        Message::Votes { next: Next { epoch: 6, over: Some(key(1)) }, votes: later.votes.clone() },
+        Message::Votes { next: later.next, votes: later.votes.clone() },
+        Message::Proof { beat: Some(beat(claim, 3, 4)), certificate: later },
+        proof(certificate(4, &[0, 1, 2], None)),
+        Message::Join(peer(3)),
+        Message::Introduce(peer(3)),
+        Message::Exchange(peers.clone()),
+        Message::Exchanged(peers),
+    ];
+    messages.iter().map(|message| message.encode().unwrap()).collect()
+}
+
+fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    if rng.u8(0..8) == 0 {
+        return (0..rng.usize(0..300)).map(|_| rng.u8(..)).collect();
+    }
+    let mut bytes = corpus[rng.usize(..corpus.len())].clone();
+    for _ in 0..rng.usize(0..4) {
+        let at = rng.usize(..=bytes.len());
+        match rng.u8(0..4) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, rng.u8(..)),
+            2 => bytes.splice(at..at, [0xff; 9]).for_each(drop),
+            _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << rng.u8(0..8)),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_million_bad_messages_change_nothing() {
+    let settings = Settings::default();
+    let corpus = corpus();
+    let mut proven = watch(0);
+    proven.hear(0, proof(certificate(5, &[0, 1, 2], Some(1))));
+    let hint = proven.hint();
+    let sampling = Sampling::new(peer(0), (1..5).map(peer).collect(), false);
+    let node = RefCell::new(Node::new(proven, sampling, &settings));
+    let read = Cell::new(0_u64);
+    let cases = cases(1_000_000);
+    hunt(REPLAY, cases, |rng| {
+        let Ok(message) = Message::decode(&garble(rng, &corpus)) else { return };
+        read.set(read.get() + 1);
+        let mut node = node.borrow_mut();
+        node.receive(1, rng.u64(..), key(rng.u32(1..5)), message);
+        if rng.u8(0..16) == 0 {
+            node.tick(1, rng.u64(..));
+        }
+        assert_eq!(node.hint(), hint);
+        assert!((1..=MAX_ARCS).contains(&node.sampling().peers().len()));
+        assert!(node.sampling().peers().iter().all(|peer| peer.key != key(0)), "no arc to itself");
+    });
+    println!("{} of {cases} could be read", read.get());
+    assert!(cases < 1000 || read.get() * 4 > cases, "most of them must come further than to the door");
+}
+
+#[test]
+fn what_is_written_is_read_and_nothing_longer() {
+    for bytes in corpus() {
+        let message = Message::decode(&bytes).unwrap();
+        assert_eq!(message.encode().unwrap(), bytes);
+        assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err(), "nothing may follow");
+    }
+    assert!(Message::decode(&vec![0; MAX_MESSAGE_BYTES + 1]).is_err());
+    let many = Message::Exchange(vec![peer(1); 17]).encode().unwrap();
+    assert!(Message::decode(&many).is_err());
+    let size = |message: &Message| message.encode().unwrap().len();
+    let claim = certificate(1, &[0, 1, 2], Some(1)).claim().unwrap();
+    assert_eq!(size(&Message::Beat(beat(claim, 100_000, 1))), 1 + 1 + 5 + 32 + 3 + 1 + 64);
+    // The longest there is fits: a majority of fifteen, each wishing for somebody.
+    let most: Vec<_> = (0..15).collect();
+    let longest = Message::Proof {
+        certificate: certificate(u64::MAX, &most, Some(1)),
+        beat: Some(beat(claim, u64::MAX, 1)),
+    };
+    assert!(size(&longest) <= MAX_MESSAGE_BYTES, "{}", size(&longest));
+}
