@@ -16,6 +16,8 @@ pub enum Flaw {
     FailureChanges,
     /// What arrives is numbered by whoever receives it.
     LocalNumbers,
+    /// Who restarts has forgotten whom it vouched for, and votes for another at once.
+    ForgetVouching,
 }
 
 impl Plant for Flaw {}

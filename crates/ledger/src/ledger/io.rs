@@ -69,8 +69,15 @@ pub enum Input<M: Replicated> {
 pub enum Letter<G, D, A> {
     /// The log's.
     Log(log::Message<Entry<G, D, A>, Checkpoint<A>>),
-    /// Somebody wants this done, and whoever gets this is thought to lead.
-    Submit(TxId, G),
+    /// Somebody wants this done, and whoever gets this is thought to lead, or to know who does.
+    Submit {
+        /// The transaction.
+        tx_id: TxId,
+        /// What is wanted.
+        goal: G,
+        /// Whether it was passed on already: that is done once.
+        relayed: bool,
+    },
     /// A voter has learned that something is decided.
     Seal(Seal),
     /// A majority of voters has.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdoff_paxos::log::{self, Payload, Term};
 use holdoff_paxos::{Slot, planted};
 
-use super::Ledger;
+use super::{Ledger, Letter};
 use crate::certificate::Notary;
 use crate::entry::{Entry, Hash, Replicated, TxId, link};
 use crate::state::State;
@@ -54,10 +54,15 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             term.filter(|_| is_level).and_then(|term| Tenure::begin(term, &self.state, self.log.store()));
     }
 
-    /// Somebody else was asked for this. Whoever does not lead says nothing: it will be asked of the one who does.
-    pub(super) fn take_from(&mut self, tx_id: TxId, goal: &M::Goal) {
+    /// Somebody else was asked for this. Whoever does not lead passes it on to the one who does, once; if nobody does, it
+    /// will be sent again.
+    pub(super) fn take_from(&mut self, tx_id: TxId, goal: M::Goal, relayed: bool) {
         self.lead();
-        self.run(tx_id, goal);
+        match self.log.leader().filter(|leader| *leader != self.me) {
+            Some(leader) if !relayed => self.send(leader, Letter::Submit { tx_id, goal, relayed: true }),
+            Some(_) => {}
+            None => drop(self.run(tx_id, &goal)),
+        }
     }
 
     /// Runs a goal, unless that was done. Returns whether its entry is in the log.
@@ -99,7 +104,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         (tenure.last, tenure.head) = (index, head);
         tenure.flight.insert(tx_id);
         self.log(log::Input::Propose(entry));
-        true
+        self.state.done(tx_id).is_some() || self.tenure.is_some()
     }
 
     /// A transaction of this tenure is decided.

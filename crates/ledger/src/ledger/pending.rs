@@ -28,7 +28,6 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Ends a transaction that is in the history.
     pub(super) fn end(&mut self, tx_id: TxId) {
-        self.land(tx_id);
         let Some((index, result)) = self.state.done(tx_id) else { return };
         if self.pending.remove(&tx_id).is_some() {
             let outcome = match result.clone() {
@@ -59,20 +58,30 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Sends what is pending to whoever leads.
+    /// Sends what is pending to whoever leads. Who does not vote hears of no leader, and asks a voter, who does.
     pub(super) fn route(&mut self) {
-        let Some(leader) = self.log.leader() else { return };
-        if leader == self.me && self.tenure.is_none() {
+        let leader = self.log.leader();
+        let Some(to) = leader.or_else(|| self.some_voter()) else { return };
+        if to == self.me && self.tenure.is_none() {
             return;
         }
         let is_due = |pending: &Pending<M::Goal>| match pending.asked {
-            Some((asked, at_us)) => asked != leader || at_us + self.options.resend_us <= self.now_us,
+            Some((asked, at_us)) => {
+                leader.is_some_and(|leader| leader != asked)
+                    || at_us + self.options.resend_us <= self.now_us
+            }
             None => true,
         };
         let due = self.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(tx_id, _)| *tx_id);
         for tx_id in due.collect::<Vec<_>>() {
-            self.ask(tx_id, leader);
+            self.ask(tx_id, to);
         }
+    }
+
+    fn some_voter(&self) -> Option<NodeId> {
+        let voters = self.state.voters.acceptors();
+        let place = self.roll as usize % voters.len().max(1);
+        voters.get(place).copied().filter(|_| !self.state.voters.contains(self.me))
     }
 
     fn ask(&mut self, tx_id: TxId, leader: NodeId) {
@@ -80,7 +89,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let (goal, before) = (pending.goal.clone(), pending.asked);
         pending.asked = Some((leader, self.now_us));
         if leader != self.me {
-            self.send(leader, Letter::Submit(tx_id, goal));
+            self.send(leader, Letter::Submit { tx_id, goal, relayed: false });
         } else if !self.run(tx_id, &goal) {
             // Nothing was appended: whether anybody was asked is as it was.
             if let Some(pending) = self.pending.get_mut(&tx_id) {
@@ -88,7 +97,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             }
             return;
         }
-        if let Some((from, _)) = before.filter(|(from, _)| *from != leader) {
+        let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
+        if let Some((from, _)) = before.filter(changed) {
             self.outputs.push(Output::Rerouted { tx_id, from, to: leader });
         }
     }

@@ -16,7 +16,7 @@ use crate::{How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, Reco
 
 const TICK_US: u64 = 20_000;
 /// A disk takes so long at most.
-const FLUSH_US: u64 = 30_000;
+const FLUSH_US: u64 = 60_000;
 
 pub(super) type Post = LetterOf<KeyValue>;
 
@@ -54,7 +54,8 @@ pub(super) fn options() -> Options {
     let growth = Growth::exponential(Duration::from_millis(50), 2.0);
     let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
     Options {
-        log: log::Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64 },
+        // Fewer undecided than kept: whatever is decided at once can be looked at.
+        log: log::Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 32 },
         result_us: 900_000,
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
@@ -106,7 +107,7 @@ impl kernel::Node for Machine {
     fn crash(disk: &mut Disk, chance: &mut Chance) {
         let unflushed = std::mem::take(&mut disk.unflushed);
         let kept = chance.between(0, unflushed.len() as u64);
-        let tears = kept > 0;
+        let tears = kept < unflushed.len() as u64;
         let id = name(disk.node.unwrap_or_default(), disk.lost);
         if let Some(store) = &mut disk.store {
             for record in unflushed.into_iter().take(usize::try_from(kept).unwrap()) {
@@ -144,7 +145,7 @@ impl Machine {
         if now_us >= QUIET_US {
             return;
         }
-        if around.chance().happens(0.25) {
+        if around.chance().happens(0.3) {
             let tx_id = Truth::with(Truth::new_tx);
             let goal = some_goal(around.chance());
             self.step(disk, Input::Submit { tx_id, goal }, around);
