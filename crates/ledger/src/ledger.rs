@@ -300,7 +300,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     /// The place of the oldest entry that can be served.
-    fn first_kept(&self) -> Slot {
+    pub(crate) fn first_kept(&self) -> Slot {
         Slot(self.state.index.0 + 1 - self.history.len() as u64)
     }
 

@@ -106,7 +106,7 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
 }
 
 fn heal(world: &mut World<Machine>) {
-    Truth::with(|truth| truth.heal());
+    Truth::with(Truth::heal);
     world.befall(Incident::Heal);
     for from in 0..world.nodes() {
         if world.node(from).is_none() {

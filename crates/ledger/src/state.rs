@@ -8,8 +8,8 @@ use holdoff_paxos::log::{self, Payload};
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
-pub use done::REMEMBERED;
 pub(crate) use done::Done;
+pub use done::REMEMBERED;
 
 use crate::entry::{Hash, Logged, Replicated, TxId, link};
 use crate::machine::{BadSnapshot, Failed, Misfit};
@@ -122,7 +122,13 @@ impl<M: Replicated> State<M> {
         Ok(())
     }
 
-    fn settle(&mut self, slot: Slot, hash: Hash, entry: &Logged<M>, over: &mut M::Overlay) -> Result<(), Tear> {
+    fn settle(
+        &mut self,
+        slot: Slot,
+        hash: Hash,
+        entry: &Logged<M>,
+        over: &mut M::Overlay,
+    ) -> Result<(), Tear> {
         if let Payload::Value(value) = &entry.payload {
             if self.machine.hash(over) != value.state_hash {
                 return Err(Tear::OtherState(slot));

@@ -36,6 +36,10 @@ pub enum How {
 }
 
 /// What comes to a node.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
 #[derive(Clone, Debug)]
 pub enum Input<M: Replicated> {
     /// Time has passed.
@@ -65,6 +69,10 @@ pub enum Input<M: Replicated> {
 }
 
 /// What nodes say to each other.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Letter<G, D, A> {
     /// The log's.
@@ -127,6 +135,10 @@ pub enum Outcome<A> {
 }
 
 /// What a node wants done, once its records are stored.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output<G, D, A> {
     /// Say this to another node.

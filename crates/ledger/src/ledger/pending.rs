@@ -41,7 +41,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Ends all that are in the history: many entries have come at once.
     pub(super) fn end_done(&mut self) {
         let all: Vec<_> = self.pending.keys().copied().collect();
-        all.into_iter().for_each(|tx_id| self.end(tx_id));
+        for tx_id in all {
+            self.end(tx_id);
+        }
     }
 
     /// Ends what has waited too long. The index stays where it is, whatever was missed.
@@ -67,8 +69,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let is_due = |pending: &Pending<M::Goal>| match pending.asked {
             Some((asked, at_us)) => {
-                leader.is_some_and(|leader| leader != asked)
-                    || at_us + self.options.resend_us <= self.now_us
+                leader.is_some_and(|leader| leader != asked) || at_us + self.options.resend_us <= self.now_us
             }
             None => true,
         };

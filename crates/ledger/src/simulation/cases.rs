@@ -7,8 +7,8 @@ use holdoff_paxos::{Configuration, NodeId, Slot};
 
 use super::machine::{key, options};
 use super::notary::Clerk;
-use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::flaw::{Flaw, Plant};
+use crate::machine::{Command, Commands, KeyValue, Values};
 use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId};
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
@@ -73,7 +73,9 @@ impl Room {
         let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
         let (ledger, store) = &mut self.nodes[number - 1];
         let stored = ledger.step(self.now_us, roll, input).release(|records| {
-            records.into_iter().for_each(|record| store.apply(record));
+            for record in records {
+                store.apply(record);
+            }
             Ok::<_, Infallible>(())
         });
         for output in stored.unwrap() {
@@ -288,7 +290,10 @@ fn reads_what_is_old(after_us: u64) -> bool {
     for read in 0..100 {
         room.pass(10_000);
         let serves = room.node(other).is_ready();
-        room.step(leader, Input::Read { read: ReadId(read), goal: vec![Command::Get(key(0))], how: How::Lease });
+        room.step(
+            leader,
+            Input::Read { read: ReadId(read), goal: vec![Command::Get(key(0))], how: How::Lease },
+        );
         if serves && room.answered.contains(&ReadId(read)) {
             return true;
         }

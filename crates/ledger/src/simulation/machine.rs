@@ -60,7 +60,7 @@ pub(super) fn options() -> Options {
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 40,
+        kept: 80,
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -87,6 +87,8 @@ impl kernel::Node for Machine {
     fn receive(&mut self, disk: &mut Disk, _: u32, sent: Self::Message, around: &mut Around<'_, Self>) {
         let (from, to, letter) = sent;
         if to == self.me {
+            let installs = matches!(letter, Letter::Log(log::Message::Install { .. }));
+            Truth::with(|truth| truth.count("snapshot sent", u64::from(installs)));
             self.step(disk, Input::Message(from, letter), around);
         }
     }
@@ -184,7 +186,8 @@ impl Machine {
                 let lost = u32::from(replaced.is_some_and(|old| number(old) == node));
                 let one = name(node, lost);
                 let without = now.acceptors().iter().copied().filter(|node| *node != one);
-                let to: Vec<_> = if now.contains(one) { without.collect() } else { without.chain([one]).collect() };
+                let to: Vec<_> =
+                    if now.contains(one) { without.collect() } else { without.chain([one]).collect() };
                 if to.len() < 3 {
                     return;
                 }
@@ -223,7 +226,9 @@ impl Machine {
                 Output::Rerouted { .. } => Truth::with(|truth| truth.count("rerouted", 1)),
                 Output::Answered { read, index, .. } => Truth::with(|truth| truth.answered(read, index)),
                 Output::NotAnswered(..) => Truth::with(|truth| truth.count("reads not answered", 1)),
-                Output::Torn(tear) => Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}"))),
+                Output::Torn(tear) => {
+                    Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}")));
+                }
             }
         }
     }

@@ -131,7 +131,8 @@ fn a_checkpoint_is_the_whole_of_it() {
     let state = with_one();
     let (last, configuration) = (log::Mark { slot: state.index, term: term() }, voters());
     let bytes = postcard::to_stdvec(&state.checkpoint()).unwrap();
-    let snapshot = log::Snapshot { last, start: Slot(1), configuration, state: postcard::from_bytes(&bytes).unwrap() };
+    let snapshot =
+        log::Snapshot { last, start: Slot(1), configuration, state: postcard::from_bytes(&bytes).unwrap() };
     let mut restored = State::<KeyValue>::restore(&snapshot).unwrap();
     assert_eq!(format!("{restored:?}"), format!("{state:?}"));
     let again = next(&state, 1, add(1));
