@@ -105,7 +105,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             }
         }
         self.fetching = Fetching::default();
-        self.certificates.insert(certificate.index, certificate);
+        self.keep_certificate(certificate);
         self.seal();
     }
 

@@ -63,7 +63,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     fn publish(&mut self, certificate: &Certificate) {
         self.seals.0.retain(|(index, _), _| *index > certificate.index);
-        self.certificates.insert(certificate.index, certificate.clone());
+        self.keep_certificate(certificate.clone());
         let (me, voters) = (self.me, self.state.voters.clone());
         for voter in voters.acceptors().iter().filter(|voter| **voter != me) {
             self.send(*voter, Letter::Certified(certificate.clone()));
@@ -74,7 +74,15 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     pub(super) fn know(&mut self, certificate: Certificate) {
         let is_new = certificate.index > self.certified();
         if is_new && certificate.is_of(&self.state.voters, &self.notary) {
-            self.certificates.insert(certificate.index, certificate);
+            self.keep_certificate(certificate);
+        }
+    }
+
+    /// As many as entries are kept: those that are ahead of the history count, too.
+    pub(super) fn keep_certificate(&mut self, certificate: Certificate) {
+        self.certificates.insert(certificate.index, certificate);
+        while self.certificates.len() > self.options.kept {
+            self.certificates.pop_first();
         }
     }
 }

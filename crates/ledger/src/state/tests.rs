@@ -3,7 +3,7 @@ use holdoff_paxos::log::Term;
 
 use super::*;
 use crate::entry::{Entry, Logged};
-use crate::machine::{Command, Key, KeyValue, Machine, Overlay, Value};
+use crate::machine::{Command, Facts, Key, KeyValue, Machine, Overlay, Value};
 
 fn voters() -> Configuration {
     Configuration::new([NodeId(1)]).unwrap()
@@ -137,6 +137,13 @@ fn a_checkpoint_is_the_whole_of_it() {
     assert_eq!(format!("{restored:?}"), format!("{state:?}"));
     let again = next(&state, 1, add(1));
     assert_eq!(restored.apply(Slot(3), &again), Err(Tear::Twice(Slot(3))));
+}
+
+#[test]
+fn facts_have_a_history_as_values_have() {
+    let mut state = State::<Facts>::new(voters());
+    state.apply(Slot(1), &log::Entry { term: term(), payload: Payload::Barrier }).unwrap();
+    assert_eq!(state.index(), Slot(1));
 }
 
 #[test]
