@@ -1,5 +1,26 @@
-//! **One leader, one history.** So far, what a history is about: [`machine`], the states that goals change.
+//! **One leader, one history.** Transactions on the Paxos log: whoever leads runs a goal, a majority keeps what came of
+//! it, and everybody applies that, in one order.
 //!
-//! Pure: no clock, no chance, no I/O.
+//! - [`machine`]: the states that goals change.
+//! - [`Entry`]: a goal and what came of it; each hash covers the one before.
+//! - [`State`]: what the entries have made of a machine; takes the next entry and no other.
+//! - [`Ledger`]: the core of a node: [`step`](Ledger::step) takes what happens and gives what is to be stored, then done.
+//!
+//! Pure: no clock, no chance, no I/O; there is no runtime here. `docs/ledger.md` says what holds and why.
 
+mod certificate;
+mod entry;
+#[cfg(any(test, feature = "flaws"))]
+pub mod flaw;
+mod ledger;
 pub mod machine;
+#[cfg(test)]
+mod simulation;
+mod state;
+
+pub use certificate::{Certificate, Notary, Seal, Signature};
+pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
+pub use ledger::{
+    How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, ReadId, Record, Step, Store,
+};
+pub use state::{Checkpoint, REMEMBERED, State, Tear};

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("net", &["policy"]),
     ("council", &["policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
-    ("ledger", &["policy"]),
+    ("ledger", &["policy", "paxos"]),
     ("gossip", &["policy", "net"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (

@@ -1,0 +1,330 @@
+//! One node of a ledger: what comes in, and what follows from it.
+//!
+//! ```text
+//! io.rs       what comes, and what is wanted      fetching.rs  what is missing, from whoever has it
+//! leading.rs  goals run over what is in flight    sealing.rs   signatures under what is decided
+//! pending.rs  transactions that were submitted    reading.rs   answers, and how fresh they are
+//! ```
+
+mod fetching;
+mod io;
+mod leading;
+mod options;
+mod pending;
+mod reading;
+mod sealing;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+
+use holdoff_paxos::log::{self, Node};
+use holdoff_paxos::{Configuration, Held, NodeId, Slot, planted};
+
+pub use io::{How, Input, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Record, Step, Store};
+pub use options::Options;
+
+use crate::certificate::{Certificate, Notary};
+use crate::entry::{Logged, Replicated, TxId, Value};
+use crate::state::{Checkpoint, State, Tear};
+use fetching::Fetching;
+use leading::Tenure;
+use pending::Pending;
+use reading::Reads;
+use sealing::Seals;
+
+type Log<M> = Node<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
+type LogInput<M> = log::Input<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
+
+/// A node of a ledger: it votes, leads, follows, and serves what is decided.
+///
+/// Give it what happens by [`Ledger::step`], with a time that never goes back and a number drawn at random; store its
+/// records, in order; then do what it wants done.
+pub struct Ledger<M: Replicated, N> {
+    pub(crate) me: NodeId,
+    options: Options,
+    notary: N,
+    log: Log<M>,
+    state: State<M>,
+    tenure: Option<Tenure<M>>,
+    pending: BTreeMap<TxId, Pending<M::Goal>>,
+    /// The last entries that were applied, for whoever misses them.
+    pub(crate) history: VecDeque<Logged<M>>,
+    pub(crate) certificates: BTreeMap<Slot, Certificate>,
+    seals: Seals,
+    fetching: Fetching,
+    reads: Reads<M::Goal>,
+    /// Until when this node lets nobody else lead than whom it has vouched for.
+    vouched_us: u64,
+    /// Until when it leaves it to another to lead, and whether it has done so since it last knew a leader.
+    yields: (u64, bool),
+    torn: Option<Tear>,
+    now_us: u64,
+    roll: u32,
+    records: Vec<Record<M>>,
+    outputs: Vec<OutputOf<M>>,
+}
+
+impl<M: Replicated, N: Notary> Ledger<M, N> {
+    /// An empty store for a ledger that these decide.
+    pub fn empty(voters: Configuration) -> Store<M> {
+        log::Store::new(voters, Checkpoint::default())
+    }
+
+    /// A node that goes on from what it has stored.
+    ///
+    /// For the length of a lease it lets nobody lead: it may have vouched for somebody in its life before.
+    pub fn new(
+        me: NodeId,
+        options: Options,
+        notary: N,
+        store: Store<M>,
+        now_us: u64,
+        roll: u32,
+    ) -> Result<Self, Tear> {
+        let state = State::restore(store.snapshot())?;
+        let vouched_us = if planted!(ForgetVouching) { 0 } else { now_us + options.lease_us };
+        let log = Node::new(me, options.log, store, now_us, roll);
+        let mut ledger = Self {
+            me,
+            options,
+            notary,
+            log,
+            state,
+            tenure: None,
+            pending: BTreeMap::new(),
+            history: VecDeque::new(),
+            certificates: BTreeMap::new(),
+            seals: Seals::default(),
+            fetching: Fetching::default(),
+            reads: Reads::default(),
+            vouched_us,
+            yields: (0, false),
+            torn: None,
+            now_us,
+            roll,
+            records: Vec::new(),
+            outputs: Vec::new(),
+        };
+        if planted!(CountOnRestart) {
+            ledger.count_without_applying();
+        }
+        ledger.apply_decided();
+        Ok(ledger)
+    }
+
+    /// Something happens.
+    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<M>) -> Step<M> {
+        (self.now_us, self.roll) = (now_us, roll);
+        if self.torn.is_none() {
+            self.take_in(input);
+            self.lead();
+            self.route();
+        }
+        let outputs = std::mem::take(&mut self.outputs);
+        if self.records.is_empty() {
+            return Held::free(outputs);
+        }
+        Held::behind(std::mem::take(&mut self.records), outputs)
+    }
+
+    /// What is decided and applied, as far as this node knows.
+    pub fn state(&self) -> &State<M> {
+        &self.state
+    }
+
+    /// Its promise and its log.
+    pub fn store(&self) -> &Store<M> {
+        self.log.store()
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.log.leader()
+    }
+
+    /// The term it leads in, if it does.
+    pub fn leads(&self) -> Option<log::Term> {
+        self.log.leads()
+    }
+
+    /// Whether it leads and takes transactions.
+    pub fn is_ready(&self) -> bool {
+        self.tenure.is_some()
+    }
+
+    /// Why it has stopped, if it has.
+    pub fn torn(&self) -> Option<&Tear> {
+        self.torn.as_ref()
+    }
+
+    fn take_in(&mut self, input: Input<M>) {
+        match input {
+            Input::Tick => self.tick(),
+            Input::Message(from, letter) => self.hear(from, letter),
+            Input::Submit { tx_id, goal } => self.submit(tx_id, goal),
+            Input::Read { read, goal, how } => self.read(read, goal, how),
+            Input::Change(to) => self.log(log::Input::Change(to)),
+            Input::ShouldLead(node) => self.heed_hint(node),
+        }
+    }
+
+    fn tick(&mut self) {
+        let leads = self.log.leads().is_some();
+        let waits = self.now_us < self.vouched_us || self.now_us < self.yields.0;
+        if leads || !waits {
+            self.log(log::Input::Tick);
+        }
+        if self.log.leader().is_some() {
+            self.yields.1 = false;
+        }
+        self.end_late();
+        self.seal_again();
+        self.fetch();
+        self.probe_on();
+        self.compact();
+    }
+
+    fn hear(&mut self, from: NodeId, letter: LetterOf<M>) {
+        match letter {
+            Letter::Log(message) => self.hear_log(from, message),
+            Letter::Submit { tx_id, goal, relayed } => self.take_from(tx_id, goal, relayed),
+            Letter::Seal(seal) => self.collect(from, seal),
+            Letter::Certified(certificate) => self.know(certificate),
+            Letter::Fetch(after) => self.serve(from, after),
+            Letter::History { first, entries, certificate } => self.admit(first, entries, certificate),
+            Letter::Probe(term, round) => self.vouch(from, term, round),
+            Letter::Probed(term, round) => self.probed(from, term, round),
+        }
+    }
+
+    /// Whoever has vouched for a leader helps nobody else to lead, nor itself.
+    fn hear_log(&mut self, from: NodeId, message: log::Message<Value<M>, Checkpoint<M::Answer>>) {
+        let elects = matches!(message, log::Message::Vote(_) | log::Message::Voted { .. });
+        if !elects || self.now_us >= self.vouched_us {
+            self.log(log::Input::Message(from, message));
+        }
+    }
+
+    /// Gives others the time to lead that the hint names, once for each time without a leader: a lie costs no more.
+    fn heed_hint(&mut self, node: NodeId) {
+        if node != self.me && self.log.leader().is_none() && !self.yields.1 {
+            self.yields = (self.now_us + self.options.log.election_us, true);
+        }
+    }
+
+    /// Something happens to the log; what is decided by it is applied.
+    fn log(&mut self, input: LogInput<M>) {
+        let step = self.log.step(self.now_us, self.roll, input);
+        let records = &mut self.records;
+        let stored = step.release(|step| {
+            records.extend(step);
+            Ok::<_, Infallible>(())
+        });
+        let outputs = match stored {
+            Ok(outputs) => outputs,
+            Err(never) => match never {},
+        };
+        for output in outputs {
+            match output {
+                log::Output::Send(to, message) => self.send(to, Letter::Log(message)),
+                // The overlay has what the log has not: it is made anew.
+                log::Output::NotTaken(_) => self.tenure = None,
+                log::Output::Proposed(..) | log::Output::Decided(_) | log::Output::Installed(_) => {}
+            }
+        }
+        self.apply_decided();
+    }
+
+    fn send(&mut self, to: NodeId, letter: LetterOf<M>) {
+        self.outputs.push(Output::Send(to, letter));
+    }
+
+    /// Applies what the log has decided: each entry once, in order, and nothing in the place of what is missing.
+    fn apply_decided(&mut self) {
+        let before = self.state.index;
+        if self.log.store().snapshot().last.slot > self.state.index {
+            self.begin_anew();
+        }
+        while self.torn.is_none() && self.state.index < self.log.store().decided() {
+            let slot = self.state.index.next();
+            let Some(entry) = self.log.store().entry(slot).cloned() else { return };
+            self.apply(slot, entry);
+        }
+        if self.state.index > before {
+            self.seal();
+        }
+    }
+
+    /// A snapshot has come in the place of entries.
+    fn begin_anew(&mut self) {
+        match State::restore(self.log.store().snapshot()) {
+            Ok(state) => {
+                self.state = state;
+                self.tenure = None;
+                self.history.clear();
+                self.end_done();
+            }
+            Err(tear) => self.stop(tear),
+        }
+    }
+
+    fn apply(&mut self, slot: Slot, entry: Logged<M>) {
+        let applied = match &mut self.tenure {
+            Some(tenure) if tenure.term == entry.term => {
+                self.state.settle_oldest(slot, &entry, &mut tenure.over)
+            }
+            _ => self.state.apply(slot, &entry),
+        };
+        match applied {
+            Ok(()) => {
+                if let log::Payload::Value(value) = &entry.payload {
+                    self.land(value.tx_id);
+                    self.end(value.tx_id);
+                }
+                self.history.push_back(entry);
+                self.forget();
+            }
+            Err(tear) => self.stop(tear),
+        }
+    }
+
+    /// Keeps so much history, and the certificates for it.
+    fn forget(&mut self) {
+        while self.history.len() > self.options.kept {
+            self.history.pop_front();
+        }
+        let first = self.first_kept();
+        while self.certificates.first_key_value().is_some_and(|(index, _)| *index < first) {
+            self.certificates.pop_first();
+        }
+    }
+
+    /// The place of the oldest entry that can be served.
+    pub(crate) fn first_kept(&self) -> Slot {
+        Slot(self.state.index.0 + 1 - self.history.len() as u64)
+    }
+
+    /// A snapshot takes the place of what the log need not keep.
+    fn compact(&mut self) {
+        let base = self.log.store().snapshot().last.slot;
+        let is_due = self.state.index.0 > base.0 + 2 * self.options.kept as u64;
+        if is_due && self.state.index <= self.log.store().decided() {
+            let (through, state) = (self.state.index, self.state.checkpoint());
+            self.log(log::Input::Compact { through, state });
+        }
+    }
+
+    fn stop(&mut self, tear: Tear) {
+        self.outputs.push(Output::Torn(tear.clone()));
+        self.torn = Some(tear);
+    }
+
+    /// The first system's restart.
+    fn count_without_applying(&mut self) {
+        while let Some(entry) = self.log.store().entry(self.state.index.next()) {
+            let slot = self.state.index.next();
+            let hash = crate::entry::link(self.state.hash, slot, entry);
+            (self.state.index, self.state.hash) = (slot, hash.unwrap_or_default());
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What comes to a node, and what it wants done.
+
+use holdoff_paxos::log::{self, Term};
+use holdoff_paxos::{Configuration, Held, NodeId, Slot};
+use serde::{Deserialize, Serialize};
+
+use crate::certificate::{Certificate, Seal};
+use crate::entry::{Entry, Replicated, TxId, Value};
+use crate::machine::{Failed, Machine};
+use crate::state::{Checkpoint, Tear};
+
+/// What must be on disk before anybody may know of it: all of it is the log's.
+pub type Record<M> = log::Record<Value<M>, Checkpoint<<M as Machine>::Answer>>;
+/// What a node has on disk.
+pub type Store<M> = log::Store<Value<M>, Checkpoint<<M as Machine>::Answer>>;
+/// What nodes of this machine say to each other.
+pub type LetterOf<M> = Letter<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
+/// What nodes of this machine want done.
+pub type OutputOf<M> = Output<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
+/// What must be stored, and what may be done then. Nothing leaves before the disk.
+pub type Step<M> = Held<Vec<Record<M>>, Vec<OutputOf<M>>>;
+
+/// A read's name, given by whoever asks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReadId(pub u64);
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// What this node has, however old it is.
+    Local,
+    /// Not older than the question: the leader asks a majority whether it still leads.
+    Quorum,
+    /// Not older than the question, if clocks drift no more than is stated: the leader was promised so much time.
+    Lease,
+}
+
+/// What comes to a node.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
+#[derive(Clone, Debug)]
+pub enum Input<M: Replicated> {
+    /// Time has passed.
+    Tick,
+    /// Another node has said something.
+    Message(NodeId, LetterOf<M>),
+    /// Somebody wants this done.
+    Submit {
+        /// The transaction's name: the same name again is the same transaction.
+        tx_id: TxId,
+        /// What is wanted.
+        goal: M::Goal,
+    },
+    /// Somebody wants to know something. What the goal would change is not changed.
+    Read {
+        /// Its name.
+        read: ReadId,
+        /// What to look for.
+        goal: M::Goal,
+        /// How fresh the answer must be.
+        how: How,
+    },
+    /// Somebody wants these to decide from then on: one comes or goes at a time.
+    Change(Configuration),
+    /// This node should lead, others say. It is a hint, and may be a lie.
+    ShouldLead(NodeId),
+}
+
+/// What nodes say to each other.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Letter<G, D, A> {
+    /// The log's.
+    Log(log::Message<Entry<G, D, A>, Checkpoint<A>>),
+    /// Somebody wants this done, and whoever gets this is thought to lead, or to know who does.
+    Submit {
+        /// The transaction.
+        tx_id: TxId,
+        /// What is wanted.
+        goal: G,
+        /// Whether it was passed on already: that is done once.
+        relayed: bool,
+    },
+    /// A voter has learned that something is decided.
+    Seal(Seal),
+    /// A majority of voters has.
+    Certified(Certificate),
+    /// What comes after this?
+    Fetch(Slot),
+    /// What comes from a place on, up to what the certificate is for.
+    History {
+        /// The place of the first entry.
+        first: Slot,
+        /// The entries.
+        entries: Vec<log::Entry<Entry<G, D, A>>>,
+        /// Who says that they are decided.
+        certificate: Certificate,
+    },
+    /// Is this still the term?
+    Probe(Term, u64),
+    /// It is.
+    Probed(Term, u64),
+}
+
+/// What came of a transaction.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Outcome<A> {
+    /// It is done.
+    Committed {
+        /// Where it stands.
+        index: Slot,
+        /// What it answered.
+        result: A,
+    },
+    /// It stands in the history, and has changed nothing.
+    Failed {
+        /// Where it stands.
+        index: Slot,
+        /// Why it came to nothing.
+        why: Failed,
+    },
+    /// Nobody was found to lead, so nobody was asked: of this submission nothing will come. Submit it again. What may come
+    /// of an earlier one under the same name, of which nothing was known, is as unknown as before.
+    NoQuorum,
+    /// It may happen yet, or have happened. Submit it again under the same name: it happens once at most.
+    Unknown,
+    /// Too many are under way here: it has not happened, and will not. Submit it later.
+    TooMany,
+}
+
+/// What a node wants done, once its records are stored.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "what comes most often is the largest: a box would cost each message"
+)]
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output<G, D, A> {
+    /// Say this to another node.
+    Send(NodeId, Letter<G, D, A>),
+    /// A transaction that was submitted here has come to its end.
+    Ended(TxId, Outcome<A>),
+    /// A transaction goes to another leader, because it changed: worth a line in the log.
+    Rerouted {
+        /// The transaction.
+        tx_id: TxId,
+        /// Who was thought to lead.
+        from: NodeId,
+        /// Who does now.
+        to: NodeId,
+    },
+    /// A read is answered.
+    Answered {
+        /// The read.
+        read: ReadId,
+        /// The last entry that the answer knows of.
+        index: Slot,
+        /// What it found.
+        result: Result<A, Failed>,
+    },
+    /// A read cannot be answered here: ask whoever leads, if anybody does.
+    NotAnswered(ReadId, Option<NodeId>),
+    /// What is decided does not fit what is here: this node has stopped. Its disk is to be looked at; a new one can take
+    /// its place.
+    Torn(Tear),
+}

@@ -1,0 +1,106 @@
+//! Transactions that were submitted here: they go to whoever leads, until they are seen in the history.
+
+use holdoff_paxos::{NodeId, planted};
+
+use super::{Ledger, Letter, Outcome, Output};
+use crate::certificate::Notary;
+use crate::entry::{Replicated, TxId};
+
+pub(super) struct Pending<G> {
+    goal: G,
+    until_us: u64,
+    /// Who was last asked, and when.
+    asked: Option<(NodeId, u64)>,
+}
+
+impl<M: Replicated, N: Notary> Ledger<M, N> {
+    /// Somebody wants something done.
+    pub(super) fn submit(&mut self, tx_id: TxId, goal: M::Goal) {
+        if self.pending.len() >= self.options.pending && !self.pending.contains_key(&tx_id) {
+            self.outputs.push(Output::Ended(tx_id, Outcome::TooMany));
+            return;
+        }
+        let until_us = self.now_us + self.options.result_us;
+        let pending = self.pending.entry(tx_id).or_insert(Pending { goal, until_us, asked: None });
+        pending.until_us = until_us;
+        self.end(tx_id);
+    }
+
+    /// Ends a transaction that is in the history.
+    pub(super) fn end(&mut self, tx_id: TxId) {
+        let Some((index, result)) = self.state.done(tx_id) else { return };
+        if self.pending.remove(&tx_id).is_some() {
+            let outcome = match result.clone() {
+                Ok(result) => Outcome::Committed { index, result },
+                Err(why) => Outcome::Failed { index, why },
+            };
+            self.outputs.push(Output::Ended(tx_id, outcome));
+        }
+    }
+
+    /// Ends all that are in the history: many entries have come at once.
+    pub(super) fn end_done(&mut self) {
+        let all: Vec<_> = self.pending.keys().copied().collect();
+        for tx_id in all {
+            self.end(tx_id);
+        }
+    }
+
+    /// Ends what has waited too long. The index stays where it is, whatever was missed.
+    pub(super) fn end_late(&mut self) {
+        let late = |pending: &Pending<M::Goal>| pending.until_us <= self.now_us;
+        let ids = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(tx_id, _)| *tx_id);
+        for tx_id in ids.collect::<Vec<_>>() {
+            let Some(pending) = self.pending.remove(&tx_id) else { continue };
+            let outcome = if pending.asked.is_some() { Outcome::Unknown } else { Outcome::NoQuorum };
+            self.outputs.push(Output::Ended(tx_id, outcome));
+            if planted!(SkipOnTimeout) {
+                self.state.index = self.state.index.next();
+            }
+        }
+    }
+
+    /// Sends what is pending to whoever leads. Who does not vote hears of no leader, and asks a voter, who does.
+    pub(super) fn route(&mut self) {
+        let leader = self.log.leader();
+        let Some(to) = leader.or_else(|| self.some_voter()) else { return };
+        if to == self.me && self.tenure.is_none() {
+            return;
+        }
+        let is_due = |pending: &Pending<M::Goal>| match pending.asked {
+            Some((asked, at_us)) => {
+                leader.is_some_and(|leader| leader != asked) || at_us + self.options.resend_us <= self.now_us
+            }
+            None => true,
+        };
+        let due = self.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(tx_id, _)| *tx_id);
+        for tx_id in due.collect::<Vec<_>>() {
+            self.ask(tx_id, to);
+        }
+    }
+
+    fn some_voter(&self) -> Option<NodeId> {
+        let voters = self.state.voters.acceptors();
+        let place = self.roll as usize % voters.len().max(1);
+        voters.get(place).copied().filter(|_| !self.state.voters.contains(self.me))
+    }
+
+    fn ask(&mut self, tx_id: TxId, leader: NodeId) {
+        let Some(pending) = self.pending.get_mut(&tx_id) else { return };
+        let (goal, before) = (pending.goal.clone(), pending.asked);
+        pending.asked = Some((leader, self.now_us));
+        if leader != self.me {
+            self.send(leader, Letter::Submit { tx_id, goal, relayed: false });
+        } else if !self.run(tx_id, &goal) {
+            // Nothing was appended: whether anybody was asked is as it was.
+            if let Some(pending) = self.pending.get_mut(&tx_id) {
+                pending.asked = before;
+            }
+            return;
+        }
+        let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
+        if let Some((from, _)) = before.filter(changed) {
+            self.outputs.push(Output::Rerouted { tx_id, from, to: leader });
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Nodes on bad links, with disks that forget, tear or are lost: first everything goes wrong, then all is healed.
+//!
+//! Messages are lost, doubled, held back; links are cut, also one way; nodes crash, with a part of what they were storing
+//! on disk, or none, and one may lose its disk and come back as somebody else; voters come and go; hints name anybody;
+//! history is tampered with on its way. Whatever a node applies, acknowledges or answers is held against one truth. After
+//! healing all must come to the same state, and go on.
+//!
+//! A seed that fails is printed with the command that replays it. `HOLDOFF_LEDGER_SEEDS` sets how many are run.
+
+mod cases;
+mod machine;
+mod mutants;
+mod notary;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use holdoff_sim::Micros;
+use holdoff_sim::kernel::{Chance, Incident, Latency, Link, Skew, World};
+
+use machine::Machine;
+use truth::Truth;
+
+/// How long everything goes wrong, when the last thing is wanted, and when all must be well.
+const TROUBLE_US: u64 = 4_000_000;
+const QUIET_US: u64 = 6_500_000;
+const HEALED_US: u64 = 8_000_000;
+
+/// How often each thing happened in a run.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// What must strike in three of ten runs.
+const FAULTS: [&str; 14] = [
+    "crashed",
+    "restarted",
+    "torn tail",
+    "wiped disk",
+    "lost",
+    "duplicated",
+    "reordered",
+    "partitioned",
+    "one-way cut",
+    "voters changed",
+    "led again",
+    "false hints",
+    "tampered history",
+    "skewed",
+];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|number| number.parse().ok())
+}
+
+fn run(seed: u64) -> Result<Counts, String> {
+    let mut chance = Chance::of(seed, u64::MAX);
+    let nodes = u32::try_from(chance.between(3, 5)).unwrap();
+    Truth::begin(chance.happens(0.6), chance.happens(0.5));
+    let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
+    plan(&mut world, &mut chance);
+    for node in 0..nodes {
+        // No two drift further apart than the lease allows for.
+        let drift_ppm = i32::try_from(chance.between(0, 40_000)).unwrap() - 20_000;
+        world.set_skew(node, Skew { offset_us: 0, drift_ppm });
+    }
+    world.run_until(TROUBLE_US);
+    heal(&mut world);
+    world.run_until(HEALED_US);
+    let faults = *world.faults();
+    let mut counts = Truth::end(&world)?;
+    counts.extend(faults.named());
+    Ok(counts)
+}
+
+fn bad_link(chance: &mut Chance) -> Link {
+    let mut share = |most: f64| if chance.happens(0.7) { chance.unit() * most } else { 0.0 };
+    let delayed_by = Latency::Exponential { mean: Micros::from_millis(100) };
+    Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
+}
+
+/// Crashes and cuts, as many as the seed says.
+fn plan(world: &mut World<Machine>, chance: &mut Chance) {
+    let last = world.nodes() - 1;
+    let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, u64::from(last))).unwrap();
+    for _ in 0..chance.between(1, 7) {
+        let (node, at_us) = (some_node(chance), chance.between(300_000, TROUBLE_US));
+        world.plan(at_us, Incident::Crash(node));
+        world.plan(at_us + chance.between(10_000, 1_500_000), Incident::Restart(node));
+    }
+    for _ in 0..chance.between(0, 5) {
+        let (node, at_us) = (some_node(chance), chance.between(0, TROUBLE_US));
+        let until_us = at_us + chance.between(50_000, 1_500_000);
+        let [deaf, mute] = [chance.happens(0.7), chance.happens(0.7)];
+        if deaf != mute {
+            Truth::with(|truth| truth.count("one-way cut", 1));
+        }
+        for other in (0..=last).filter(|other| *other != node) {
+            for (from, to, cut) in [(other, node, deaf), (node, other, mute)] {
+                if cut {
+                    world.plan(at_us, Incident::Cut { from, to });
+                    world.plan(until_us, Incident::Mend { from, to });
+                }
+            }
+        }
+    }
+}
+
+fn heal(world: &mut World<Machine>) {
+    Truth::with(Truth::heal);
+    world.befall(Incident::Heal);
+    for from in 0..world.nodes() {
+        if world.node(from).is_none() {
+            world.befall(Incident::Restart(from));
+        }
+        for to in (0..world.nodes()).filter(|to| *to != from) {
+            world.set_link(from, to, Link::default());
+        }
+    }
+}
+
+/// Half of them in a thread of its own.
+fn run_all(seeds: Range<u64>) -> Vec<Counts> {
+    let run_some = |seeds: Range<u64>| -> Vec<Counts> {
+        let replay = "cargo test -p holdoff-ledger --lib one_history_under";
+        let run = |seed| {
+            run(seed).unwrap_or_else(|broken| {
+                panic!("seed {seed}: {broken}\nreplay: HOLDOFF_LEDGER_SEED={seed} {replay}")
+            })
+        };
+        seeds.map(run).collect()
+    };
+    let half = seeds.start.midpoint(seeds.end);
+    std::thread::scope(|threads| {
+        let first = threads.spawn(|| run_some(seeds.start..half));
+        let mut all = run_some(half..seeds.end);
+        all.extend(first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        all
+    })
+}
+
+#[test]
+fn one_history_under_any_seed() {
+    let seeds = match number("HOLDOFF_LEDGER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("HOLDOFF_LEDGER_SEEDS").unwrap_or(2000),
+    };
+    let runs = seeds.end - seeds.start;
+    let mut total: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+    for (name, count) in run_all(seeds).into_iter().flatten() {
+        let (struck, times) = total.entry(name).or_default();
+        *struck += u64::from(count > 0);
+        *times += count;
+    }
+    for (name, (struck, times)) in &total {
+        println!("{name:<22} in {:>3} % of {runs} runs, {times} times", struck * 100 / runs);
+    }
+    for fault in FAULTS.iter().filter(|_| runs >= 100) {
+        let (struck, _) = total.get(fault).copied().unwrap_or_default();
+        assert!(struck * 10 >= runs * 3, "{fault} struck in {struck} of {runs} runs only");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..5 {
+        let [one, other] = [(), ()].map(|()| format!("{:?}", run(seed)));
+        assert_eq!(one, other, "seed {seed}");
+    }
+}

@@ -1,0 +1,281 @@
+//! A node on a simulated machine: it flushes its records now and then, and says nothing before.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use holdoff_paxos::log::{self, Payload};
+use holdoff_paxos::{Configuration, Held, NodeId};
+use holdoff_policy::{Growth, Jitter, Policy};
+use holdoff_sim::kernel::{self, Around, Chance};
+
+use super::QUIET_US;
+use super::notary::Clerk;
+use super::truth::Truth;
+use crate::machine::{Command, Commands, Key, KeyValue};
+use crate::{How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, Record, Step, Store, TxId};
+
+const TICK_US: u64 = 20_000;
+/// A disk takes so long at most.
+const FLUSH_US: u64 = 60_000;
+
+pub(super) type Post = LetterOf<KeyValue>;
+
+pub(super) struct Machine {
+    pub(super) ledger: Ledger<KeyValue, Clerk>,
+    me: NodeId,
+    /// What waits to be flushed, and then said.
+    pending: Vec<Step<KeyValue>>,
+}
+
+#[derive(Default)]
+pub(super) struct Disk {
+    store: Option<Store<KeyValue>>,
+    unflushed: Vec<Record<KeyValue>>,
+    /// How often the disk was lost: whoever comes back without it is somebody else.
+    lost: u32,
+    node: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Timer {
+    Tick,
+    Flush,
+}
+
+pub(super) fn name(node: kernel::NodeId, lost: u32) -> NodeId {
+    NodeId(u128::from(lost) << 32 | (u128::from(node) + 1))
+}
+
+fn number(node: NodeId) -> kernel::NodeId {
+    u32::try_from((node.0 & 0xFFFF_FFFF) - 1).unwrap()
+}
+
+pub(super) fn options() -> Options {
+    let growth = Growth::exponential(Duration::from_millis(50), 2.0);
+    let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
+    Options {
+        // Fewer undecided than kept: whatever is decided at once can be looked at.
+        log: log::Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 32 },
+        result_us: 900_000,
+        resend_us: 200_000,
+        fetching: fetching.attempts(u32::MAX).build().unwrap(),
+        pending: 64,
+        kept: 80,
+        batch: 16,
+        lease_us: 200_000,
+        drift_ppm: 50_000,
+    }
+}
+
+impl kernel::Node for Machine {
+    type Message = (NodeId, NodeId, Post);
+    type Timer = Timer;
+    type Disk = Disk;
+
+    fn start(disk: &mut Disk, around: &mut Around<'_, Self>) -> Self {
+        disk.node = Some(around.me());
+        let voters = Configuration::new((0..around.nodes().min(3)).map(|node| name(node, 0))).unwrap();
+        let store = disk.store.get_or_insert_with(|| Ledger::<KeyValue, Clerk>::empty(voters)).clone();
+        let me = name(around.me(), disk.lost);
+        let (now_us, roll) = (around.now_us(), around.chance().roll());
+        let ledger = Ledger::new(me, options(), Clerk(me), store, now_us, roll).unwrap();
+        let first_us = around.chance().between(1, TICK_US);
+        around.remind(first_us, Timer::Tick);
+        Self { ledger, me, pending: Vec::new() }
+    }
+
+    fn receive(&mut self, disk: &mut Disk, _: u32, sent: Self::Message, around: &mut Around<'_, Self>) {
+        let (from, to, letter) = sent;
+        if to == self.me {
+            let installs = matches!(letter, Letter::Log(log::Message::Install { .. }));
+            Truth::with(|truth| truth.count("snapshot sent", u64::from(installs)));
+            self.step(disk, Input::Message(from, letter), around);
+        }
+    }
+
+    fn wake(&mut self, disk: &mut Disk, timer: Timer, around: &mut Around<'_, Self>) {
+        match timer {
+            Timer::Flush => self.flush(disk, around),
+            Timer::Tick => {
+                around.remind(TICK_US, Timer::Tick);
+                self.step(disk, Input::Tick, around);
+                self.want(disk, around);
+                self.operate(disk, around);
+            }
+        }
+    }
+
+    /// What was being stored is there in part, or the whole disk is gone.
+    fn crash(disk: &mut Disk, chance: &mut Chance) {
+        let unflushed = std::mem::take(&mut disk.unflushed);
+        let kept = chance.between(0, unflushed.len() as u64);
+        let tears = kept < unflushed.len() as u64;
+        let id = name(disk.node.unwrap_or_default(), disk.lost);
+        if let Some(store) = &mut disk.store {
+            for record in unflushed.into_iter().take(usize::try_from(kept).unwrap()) {
+                Truth::with(|truth| truth.stored(id, &record));
+                store.apply(record);
+            }
+        }
+        Truth::with(|truth| truth.count("torn tail", u64::from(tears)));
+        if Truth::with(|truth| truth.may_wipe(id)) {
+            disk.store = None;
+            disk.lost += 1;
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn step(&mut self, disk: &mut Disk, input: Input<KeyValue>, around: &mut Around<'_, Self>) {
+        let roll = around.chance().roll();
+        let step = self.ledger.step(around.now_us(), roll, input);
+        if self.pending.is_empty() {
+            let after_us = around.chance().between(500, FLUSH_US);
+            around.remind(after_us, Timer::Flush);
+        }
+        for record in step.record().into_iter().flatten() {
+            Truth::with(|truth| truth.logged(record));
+            disk.unflushed.push(record.clone());
+        }
+        self.pending.push(step);
+        Truth::with(|truth| truth.look_at(self.me, &self.ledger));
+    }
+
+    /// What people want: of any node.
+    fn want(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
+        let now_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US);
+        if now_us >= QUIET_US {
+            return;
+        }
+        if around.chance().happens(0.3) {
+            let tx_id = Truth::with(Truth::new_tx);
+            let goal = some_goal(around.chance());
+            self.step(disk, Input::Submit { tx_id, goal }, around);
+        }
+        if around.chance().happens(0.1) {
+            let how = *[How::Local, How::Quorum, How::Lease, How::Lease]
+                .get(usize::try_from(around.chance().between(0, 3)).unwrap())
+                .unwrap();
+            let read = Truth::with(|truth| truth.new_read(how));
+            self.step(disk, Input::Read { read, goal: vec![Command::Get(key(0))], how }, around);
+        }
+        if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.02) {
+            Truth::with(|truth| truth.count("false hints", 1));
+            let anybody = name(u32::try_from(around.chance().between(0, 7)).unwrap(), 0);
+            self.step(disk, Input::ShouldLead(anybody), around);
+        }
+    }
+
+    /// What operators do: who has lost its disk goes, and comes back under its new name; others come and go.
+    fn operate(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
+        if !self.ledger.is_ready() {
+            return;
+        }
+        let now = self.ledger.state().voters().clone();
+        let replaced = Truth::with(|truth| truth.wiped);
+        let to: Vec<_> = match replaced {
+            Some(old) if now.contains(old) => {
+                now.acceptors().iter().copied().filter(|node| *node != old).collect()
+            }
+            Some(old) if !now.contains(name(number(old), 1)) && now.acceptors().len() < 3 => {
+                now.acceptors().iter().copied().chain([name(number(old), 1)]).collect()
+            }
+            _ if Truth::with(|truth| truth.may_change()) && around.chance().happens(0.01) => {
+                let last = u64::from(around.nodes() - 1);
+                let node = u32::try_from(around.chance().between(0, last)).unwrap();
+                let lost = u32::from(replaced.is_some_and(|old| number(old) == node));
+                let one = name(node, lost);
+                let without = now.acceptors().iter().copied().filter(|node| *node != one);
+                let to: Vec<_> =
+                    if now.contains(one) { without.collect() } else { without.chain([one]).collect() };
+                if to.len() < 3 {
+                    return;
+                }
+                to
+            }
+            _ => return,
+        };
+        self.step(disk, Input::Change(Configuration::new(to).unwrap()), around);
+    }
+
+    /// Stores what waits, in order, then does what was to be done.
+    fn flush(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
+        let pending = std::mem::take(&mut self.pending);
+        disk.unflushed.clear();
+        let me = self.me;
+        let stored = Held::release_all(pending, |records: Vec<Vec<Record<KeyValue>>>| {
+            for record in records.into_iter().flatten() {
+                Truth::with(|truth| truth.stored(me, &record));
+                if let Some(store) = &mut disk.store {
+                    store.apply(record);
+                }
+            }
+            Ok::<_, Infallible>(())
+        });
+        for output in stored.unwrap().into_iter().flatten() {
+            match output {
+                Output::Send(to, letter) => {
+                    let letter = if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.2) {
+                        tampered(letter)
+                    } else {
+                        letter
+                    };
+                    around.send(number(to), (me, to, letter));
+                }
+                Output::Ended(tx_id, outcome) => self.ended(disk, tx_id, &outcome, around),
+                Output::Rerouted { .. } => Truth::with(|truth| truth.count("rerouted", 1)),
+                Output::Answered { read, index, .. } => Truth::with(|truth| truth.answered(read, index)),
+                Output::NotAnswered(..) => Truth::with(|truth| truth.count("reads not answered", 1)),
+                Output::Torn(tear) => {
+                    Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}")));
+                }
+            }
+        }
+    }
+
+    /// What is not known is submitted again, under its name.
+    fn ended(
+        &mut self,
+        disk: &mut Disk,
+        tx_id: TxId,
+        outcome: &Outcome<crate::machine::Values>,
+        around: &mut Around<'_, Self>,
+    ) {
+        Truth::with(|truth| truth.ended(tx_id, outcome));
+        if *outcome == Outcome::Unknown && around.chance().happens(0.7) {
+            let goal = some_goal(around.chance());
+            self.step(disk, Input::Submit { tx_id, goal }, around);
+        }
+    }
+}
+
+pub(super) fn key(number: u64) -> Key {
+    Key::new(format!("k{number}")).unwrap()
+}
+
+pub(super) fn some_goal(chance: &mut Chance) -> Commands {
+    let some_key = |chance: &mut Chance| key(chance.between(0, 3));
+    let add = Command::Increment(some_key(chance), i64::try_from(chance.between(1, 9)).unwrap());
+    if chance.happens(0.3) {
+        // Most often somebody else was there before: then the first command must leave nothing behind.
+        let expected = Some(i64::try_from(chance.between(0, 20)).unwrap().into());
+        return vec![add, Command::CompareAndSet { key: some_key(chance), expected, new: None }];
+    }
+    vec![add]
+}
+
+/// An entry that has changed nothing, in the place of one that did: as good a lie as can be told.
+fn tampered(letter: Post) -> Post {
+    let Letter::History { first, mut entries, certificate } = letter else { return letter };
+    let mut before = None;
+    for entry in &mut entries {
+        let Payload::Value(value) = &mut entry.payload else { continue };
+        if let Some(before) = before.filter(|_| !value.diff.is_empty()) {
+            (value.diff, value.state_hash) = (crate::machine::Diff::default(), before);
+            Truth::with(|truth| truth.count("tampered history", 1));
+            break;
+        }
+        before = Some(value.state_hash);
+    }
+    Letter::History { first, entries, certificate }
+}
