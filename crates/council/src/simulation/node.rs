@@ -8,7 +8,7 @@ use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
 
 use super::keys::{Pen, key};
 use crate::acceptor::Store;
-use crate::acceptor::disk::Disk as Platter;
+use holdoff_disk::forgetful::Disk as Platter;
 use crate::machine::{Acceptor, Change, Members};
 use crate::{
     Ask, Asker, CouncilId, Decided, Device, Input, Options, Output, PublicKey, Quota, Record, Seat, Stored,

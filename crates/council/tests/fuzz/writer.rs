@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use holdoff_council::acceptor::disk::Disk;
+use holdoff_disk::forgetful::Disk;
 use holdoff_council::acceptor::{Limits, Request, Store, Watcher, Writer};
 use holdoff_council::{Ask, Asker, CouncilId, Quota, Refusal, Seat, Tell, To, node_id};
 use tokio::task::coop::unconstrained;

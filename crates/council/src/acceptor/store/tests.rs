@@ -6,7 +6,7 @@ use holdoff_paxos::{Ballot, NodeId};
 use tokio::time::Instant;
 
 use super::*;
-use crate::acceptor::disk::Disk;
+use holdoff_disk::forgetful::Disk;
 use crate::{Batch, Digest, Signature, Signer};
 
 struct Nobody;

@@ -6,7 +6,7 @@ use holdoff_paxos::{Ballot, Slot};
 
 use super::*;
 use crate::acceptor::Sort;
-use crate::acceptor::disk::Disk;
+use holdoff_disk::forgetful::Disk;
 use crate::{Batch, Digest, Ed25519, Quota, Snapshot, Value, node_id};
 
 /// A connection that keeps what it is told.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use super::*;
-use crate::acceptor::disk::Disk;
+use holdoff_disk::forgetful::Disk;
 use crate::{Batch, Digest, Signature, Signer};
 
 struct Nobody;
