@@ -6,8 +6,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use super::*;
-use holdoff_disk::forgetful::Disk;
 use crate::{Batch, Digest, Signature, Signer};
+use holdoff_disk::forgetful::Disk;
 
 struct Nobody;
 
