@@ -147,6 +147,7 @@ impl<M: Housed> Task<M> {
             self.counts.leader_changes += 1;
         }
         let show = |node: Option<NodeId>| node.map_or("nobody".to_owned(), |node| node.to_string());
+        self.introduce();
         tracing::info!(namespace = %self.namespace, from = show(before), to = show(after), "the leader changed");
     }
 

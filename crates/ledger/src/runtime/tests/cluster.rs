@@ -82,11 +82,12 @@ impl Cluster {
 
     pub(super) async fn until_all_vote(&self, count: usize) {
         let node = self.places[0].node().await;
-        until("all vote", || async {
+        let all = until("all vote", || async {
             let status = node.status().await.unwrap();
-            status.members.iter().filter(|member| member.votes).count() == count
-        })
-        .await;
+            let votes = status.members.iter().filter(|member| member.votes).count();
+            if votes == count { Ok(()) } else { Err(status) }
+        });
+        all.await.unwrap();
     }
 
     /// Who leads, by its place.
@@ -140,23 +141,31 @@ impl Holds for bool {
     }
 }
 
+impl<E: std::fmt::Debug> Holds for Result<(), E> {
+    fn holds(&self) -> bool {
+        self.is_ok()
+    }
+}
+
 impl<T> Holds for Option<T> {
     fn holds(&self) -> bool {
         self.is_some()
     }
 }
 
-pub(super) async fn until<T: Holds, F: Future<Output = T>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let looking = async {
-        loop {
-            let found = look().await;
-            if found.holds() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+pub(super) async fn until<T: Holds + std::fmt::Debug, F: Future<Output = T>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = look().await;
+        if found.holds() {
+            return found;
         }
-    };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("never: {what}"))
+        assert!(tokio::time::Instant::now() < end, "never: {what}, but {found:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 pub(super) fn add(by: i64) -> Either<crate::machine::Goal, Vec<Command>> {
