@@ -14,7 +14,8 @@ type Said = Message<u8, ()>;
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// Who votes when one is let go.
 const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
-const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
+const OPTIONS: Options =
+    Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4, early: false };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {
@@ -262,7 +263,7 @@ impl State {
                 *granted && waits(&node.role)
             }
             Message::Matched { term, .. } | Message::Behind { term, .. } => node.leads() == Some(*term),
-            Message::Refused { .. } => false,
+            Message::Refused { .. } | Message::Lead { .. } => false,
         }
     }
 
