@@ -76,7 +76,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if tenure.flight.contains(&tx_id) {
             return true;
         }
-        if !has_room || tenure.last != store.last() {
+        if !has_room || self.log.hands_over() || tenure.last != store.last() {
             return false;
         }
         let (diff, result) = match self.state.machine.execute(&tenure.over, goal) {

@@ -27,6 +27,8 @@ pub(super) struct Truth {
     counts: Counts,
     may_change: bool,
     may_wipe: bool,
+    /// Whether leaders send what they have not stored.
+    pub(super) early: bool,
     pub(super) is_healed: bool,
     /// Who has lost its disk.
     pub(super) wiped: Option<NodeId>,
@@ -56,8 +58,8 @@ thread_local! {
 }
 
 impl Truth {
-    pub(super) fn begin(may_change: bool, may_wipe: bool) {
-        TRUTH.set(Self { may_change, may_wipe, ..Self::default() });
+    pub(super) fn begin(may_change: bool, may_wipe: bool, early: bool) {
+        TRUTH.set(Self { may_change, may_wipe, early, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
