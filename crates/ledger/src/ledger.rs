@@ -219,14 +219,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Asks to lead if it is the one that the hint names. Else gives that one the time to, once for each time without a
+    /// Means to lead if it is the one that the hint names. Else gives that one the time to, once for each time without a
     /// leader. A lie costs a round of messages, or so much time.
     fn heed_hint(&mut self, node: NodeId) {
         if node == self.me {
             self.yields.0 = self.now_us;
-            if self.now_us >= self.vouched_us {
-                self.log(log::Input::Run);
-            }
+            self.log(log::Input::Run);
         }
         if node != self.me && self.log.leader().is_none() && !self.yields.1 {
             self.yields = (self.now_us + self.options.log.election_us, true);

@@ -5,9 +5,6 @@ use super::progress::Progress;
 use super::{Candidacy, Message, Node, Payload, Record, Term};
 use crate::{NodeId, Tally};
 
-/// A leader that has missed so many heartbeats may be gone.
-const UNHEARD: u64 = 3;
-
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Asks whether it would be let lead. Whoever was cut off asks in vain, and disturbs nobody.
     pub(super) fn run_for_trial(&mut self) {
@@ -18,19 +15,22 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Asks at once, if it hears no leader: not more often than a leader is heard of, and its patience stays.
-    ///
-    /// Whoever hears a leader refuses, so that a lie costs a round of messages.
-    pub(super) fn run_when_urged(&mut self) {
-        let lately = |at_us: Option<u64>, us| at_us.is_some_and(|at_us| at_us + us > self.now_us);
-        let heartbeat_us = self.options.heartbeat_us;
-        let is_heard = lately(self.heard_us, UNHEARD * heartbeat_us) || lately(self.urged_us, heartbeat_us);
-        let asks = matches!(self.role, Role::Leader(_) | Role::Candidate { trial: false, .. });
-        if asks || is_heard {
+    /// Means to ask as soon as others may listen: they refuse while they have heard of a leader, as lately as this one has.
+    /// Not more often than a leader is heard of.
+    pub(super) fn urge(&mut self) {
+        if matches!(self.role, Role::Leader(_) | Role::Candidate { trial: false, .. }) {
             return;
         }
-        self.urged_us = Some(self.now_us);
+        let given_up_us = self.heard_us.map_or(0, |heard_us| heard_us + self.options.election_us);
+        let again_us = self.ran_us.map_or(0, |ran_us| ran_us + self.options.heartbeat_us);
+        self.urged_us = Some(given_up_us.max(again_us));
+    }
+
+    /// Asks because others think that it should. If that comes to nothing its patience is as it was: a lie costs a round of
+    /// messages.
+    pub(super) fn run_when_urged(&mut self) {
         let deadline_us = self.deadline_us;
+        self.ran_us = Some(self.now_us);
         self.run_for_trial();
         if !matches!(self.role, Role::Candidate { trial: false, .. }) {
             self.deadline_us = deadline_us;

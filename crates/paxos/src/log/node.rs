@@ -34,7 +34,8 @@ pub enum Input<V, S> {
         /// The last slot.
         slot: Slot,
     },
-    /// Others think that this node should lead: if it hears no leader, it asks at once whether it may.
+    /// Others think that this node should lead: unless it hears of a leader, it asks whether it may as soon as it ticks and
+    /// others have given the last one up, without any patience beyond that.
     Run,
     /// Somebody wants this node to lead no longer, and that one to.
     HandOver(NodeId),
@@ -109,8 +110,9 @@ pub struct Node<V, S> {
     /// When a living leader was last heard of.
     pub(super) heard_us: Option<u64>,
     pub(super) deadline_us: u64,
-    /// When it last ran because others thought that it should.
+    /// When it means to run because others think that it should, and when it last did.
     pub(super) urged_us: Option<u64>,
+    pub(super) ran_us: Option<u64>,
     /// The latest attempt that was in somebody's way.
     pub(super) seen: u64,
     pub(super) now_us: u64,
@@ -151,6 +153,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             heard_us: None,
             deadline_us: 0,
             urged_us: None,
+            ran_us: None,
             seen: 0,
             now_us,
             roll,
@@ -171,7 +174,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Input::Change(to) => self.propose(Payload::Configuration(to)),
             Input::Compact { through, state } => self.compact(through, state),
             Input::Stored { term, slot } => self.stored(term, slot),
-            Input::Run => self.run_when_urged(),
+            Input::Run => self.urge(),
             Input::HandOver(to) => self.hand_over_to(to),
         }
         self.hand_on();
@@ -217,6 +220,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         match &self.role {
             Role::Leader(_) => self.lead_on(),
             _ if self.now_us >= self.deadline_us => self.run_for_trial(),
+            _ if self.urged_us.is_some_and(|urged_us| self.now_us >= urged_us) => self.run_when_urged(),
             _ => {}
         }
     }
@@ -250,6 +254,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     pub(super) fn wait(&mut self) {
         let spread = u64::from(self.roll) * self.options.election_us / u64::from(u32::MAX);
         self.deadline_us = self.now_us + self.options.election_us + spread;
+        self.urged_us = None;
     }
 
     /// All up to a slot is decided, as far as there is any.

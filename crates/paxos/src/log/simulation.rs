@@ -80,7 +80,8 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
 /// Up to two leaders crash just when others have heard more of them than their disks have.
 fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
     for _ in 0..chance.between(0, 2) {
-        world.run_until(world.now_us() + chance.between(0, TROUBLE_US / 2));
+        let at_us = world.now_us() + chance.between(0, TROUBLE_US / 2);
+        world.run_until(at_us.min(TROUBLE_US));
         while world.now_us() < TROUBLE_US {
             let is_ahead = |node: &u32| {
                 world.node(*node).is_some() && world.disk(*node).is_some_and(|disk| disk.overtaken > 0)
