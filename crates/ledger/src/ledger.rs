@@ -162,6 +162,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.torn.as_ref()
     }
 
+    /// Until when it lets nobody else lead than whom it has vouched for.
+    #[cfg(test)]
+    pub(crate) fn vouched_until_us(&self) -> u64 {
+        self.vouched_us
+    }
+
     fn take_in(&mut self, input: Input<M>) {
         match input {
             Input::Tick => self.tick(),

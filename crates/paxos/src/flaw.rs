@@ -27,8 +27,6 @@ pub enum Flaw {
     CommitInherited,
     /// A leader that sends entries before they are on its disk counts itself all the same.
     CountUnstored,
-    /// Who hands over leads on until it hears of another.
-    LeadOn,
 }
 
 impl Plant for Flaw {}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdoff_paxos::log::Term;
-use holdoff_paxos::{NodeId, Tally};
+use holdoff_paxos::{NodeId, Tally, planted};
 
 use super::{How, Ledger, Letter, Output, ReadId};
 use crate::certificate::Notary;
@@ -112,7 +112,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Reads no more without asking: others are told in the same step that they need not wait.
     pub(super) fn drop_lease(&mut self) {
-        (self.reads.lease, self.reads.round, self.tenure) = (None, None, None);
+        if !planted!(ReadOn) {
+            (self.reads.lease, self.reads.round, self.tenure) = (None, None, None);
+        }
     }
 
     pub(super) fn probed(&mut self, from: NodeId, term: Term, number: u64) {

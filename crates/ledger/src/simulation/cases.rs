@@ -1,5 +1,8 @@
 //! Known cases, each by its name: a few nodes whose messages and disks are in the test's hand.
 
+mod early;
+mod handing;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -10,7 +13,7 @@ use super::machine::{key, options};
 use super::notary::Clerk;
 use crate::flaw::{Flaw, Plant};
 use crate::machine::{Command, Commands, KeyValue, Values};
-use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId};
+use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId, join};
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
@@ -25,7 +28,7 @@ struct Room {
     answered: Vec<ReadId>,
     ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
-    pub(super) handed_over: Vec<Result<NodeId, Refusal>>,
+    handed_over: Vec<Result<NodeId, Refusal>>,
     now_us: u64,
 }
 

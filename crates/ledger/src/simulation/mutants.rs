@@ -44,8 +44,3 @@ fn a_place_is_what_the_log_says_not_what_was_counted() {
 fn a_leader_counts_what_is_on_its_disk() {
     assert_is_found(OfTheLog::CountUnstored);
 }
-
-#[test]
-fn who_hands_over_has_stopped_to_lead() {
-    assert_is_found(OfTheLog::LeadOn);
-}

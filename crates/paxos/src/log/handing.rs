@@ -2,7 +2,7 @@
 
 use super::node::{Output, Refusal, Role};
 use super::{Message, Node, Record, Term};
-use crate::{NodeId, planted};
+use crate::NodeId;
 
 /// Whom a leader means to hand over to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -62,11 +62,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Leads no longer, and says so to everybody: first to whom it hands over.
     fn resign(&mut self, term: Term, to: NodeId) {
-        if !planted!(LeadOn) {
-            self.role = Role::Follower(None);
-            self.heard_us = None;
-            self.wait();
-        }
+        self.role = Role::Follower(None);
+        self.heard_us = None;
+        self.wait();
         self.send(to, Message::Lead { term, to });
         let voters = self.store.configuration().clone();
         let me = self.me;
