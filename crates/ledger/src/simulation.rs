@@ -20,7 +20,7 @@ use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Chance, Incident, Latency, Link, Skew, World};
 
 use machine::Machine;
-use truth::Truth;
+use truth::{Plan, Truth};
 
 /// How long everything goes wrong, when the last thing is wanted, and when all must be well.
 const TROUBLE_US: u64 = 4_000_000;
@@ -56,7 +56,8 @@ fn number(name: &str) -> Option<u64> {
 fn run(seed: u64) -> Result<Counts, String> {
     let mut chance = Chance::of(seed, u64::MAX);
     let nodes = u32::try_from(chance.between(3, 5)).unwrap();
-    Truth::begin(chance.happens(0.6), chance.happens(0.5), seed % 2 == 1);
+    let (voters_change, a_disk_is_lost) = (chance.happens(0.6), chance.happens(0.5));
+    Truth::begin(Plan { voters_change, a_disk_is_lost, early: seed % 2 == 1 });
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
     plan(&mut world, &mut chance);
     for node in 0..nodes {

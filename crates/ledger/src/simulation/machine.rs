@@ -90,7 +90,7 @@ impl kernel::Node for Machine {
         let me = name(around.me(), disk.lost);
         let (now_us, roll) = (around.now_us(), around.chance().roll());
         let mut options = options();
-        options.log.early = Truth::with(|truth| truth.early);
+        options.log.early = Truth::with(|truth| truth.plan.early);
         let ledger = Ledger::new(me, options, Clerk(me), store, now_us, roll).unwrap();
         let first_us = around.chance().between(1, TICK_US);
         around.remind(first_us, Timer::Tick);
