@@ -29,10 +29,10 @@ fn term(attempt: u64) -> Term {
 /// Something that could stand in a slot. What it says is of no matter to a disk.
 fn entry(rng: &mut Rng, slot: Slot) -> log::Entry<Value<KeyValue>> {
     let goal = vec![Command::Increment(Name::new("sum").unwrap(), rng.i64(-9..9))];
-    let (diff, answer) = KeyValue::default().execute(&Default::default(), &goal).unwrap();
-    let state_hash = KeyValue::default().hash(&Default::default());
+    let (diff, answer) = KeyValue::default().execute(&<_>::default(), &goal).unwrap();
+    let state_hash = KeyValue::default().hash(&<_>::default());
     let (term, tx_id) = (term(rng.u64(1..4)), TxId(rng.u128(..)));
-    let prev_hash = Default::default();
+    let prev_hash = <_>::default();
     let value =
         crate::Entry { index: slot, term, prev_hash, tx_id, goal, diff, result: Ok(answer), state_hash };
     log::Entry { term, payload: if rng.bool() { Payload::Value(value) } else { Payload::Barrier } }
