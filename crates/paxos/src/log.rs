@@ -9,6 +9,7 @@ mod election;
 mod entry;
 mod following;
 mod leading;
+mod learning;
 mod message;
 #[cfg(test)]
 mod model;

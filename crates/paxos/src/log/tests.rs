@@ -1,6 +1,7 @@
 //! What a user of nodes notices, one thing at a time.
 
 mod garbage;
+mod learning;
 mod table;
 
 use super::*;
