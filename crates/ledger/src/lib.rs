@@ -18,9 +18,10 @@ pub mod machine;
 mod simulation;
 mod state;
 
-pub use certificate::{Certificate, Notary, Seal, Signature};
+pub use certificate::{Certificate, Head, Notary, Seal, Signature};
 pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
 pub use ledger::{
-    How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, ReadId, Record, Step, Store,
+    Counts, How, Input, Ledger, Letter, LetterOf, MAX_VOTERS, NotChanged, Options, Outcome, Output, OutputOf,
+    ReadId, Record, Step, Store,
 };
 pub use state::{Checkpoint, REMEMBERED, State, Tear};

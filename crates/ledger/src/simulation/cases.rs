@@ -9,7 +9,9 @@ use super::machine::{key, options};
 use super::notary::Clerk;
 use crate::flaw::{Flaw, Plant};
 use crate::machine::{Command, Commands, KeyValue, Values};
-use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId};
+use crate::{
+    How, Input, Ledger, Letter, LetterOf, NotChanged, Outcome, Output, OutputOf, ReadId, Store, TxId,
+};
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
@@ -24,6 +26,7 @@ struct Room {
     answered: Vec<ReadId>,
     ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
+    changed: Vec<Result<(Configuration, Slot), NotChanged>>,
     now_us: u64,
 }
 
@@ -51,6 +54,7 @@ impl Room {
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
+            changed: Vec::new(),
             now_us: 0,
         }
     }
@@ -89,6 +93,8 @@ impl Room {
             Output::Ended(tx_id, outcome) => self.ended.push((tx_id, outcome)),
             Output::Rerouted { tx_id, from, to } => self.rerouted.push((tx_id, from, to)),
             Output::Answered { read, .. } => self.answered.push(read),
+            Output::Changed(to, slot) => self.changed.push(Ok((to, slot))),
+            Output::NotChanged(_, why) => self.changed.push(Err(why)),
             Output::NotAnswered(..) => {}
             Output::Torn(tear) => panic!("{tear}"),
         }
@@ -151,10 +157,10 @@ fn the_root_at_17_the_leader_at_25() {
     room.fill(25);
     let held = room.node(room.leader()).history.iter().skip(23).take(2).cloned().collect::<Vec<_>>();
     let certificate = room.node(room.leader()).certificates.last_key_value().unwrap().1.clone();
-    assert_eq!(certificate.index, Slot(25));
+    assert_eq!(certificate.head.index, Slot(25));
 
     // 24 and 25 arrive, and time passes: without 18 to 23 they move nothing.
-    let late = Letter::History { first: Slot(24), entries: held, certificate };
+    let late = Letter::History { first: Slot(24), entries: held, rest: Vec::new(), certificate };
     for _ in 0..2 {
         room.step(root, Input::Message(id(1), late.clone()));
         room.pass(2_000_000);
@@ -245,13 +251,13 @@ fn history_that_was_tampered_with_is_refused() {
     room.cut_off = vec![id(4)];
     room.fill(9);
     let before = room.node(4).state().index();
-    room.step(1, Input::Message(id(4), Letter::Fetch(before)));
+    room.step(1, Input::Message(id(4), Letter::Fetch { after: before, or_state: false }));
     let (_, _, history) = room.post.pop_back().unwrap();
     room.post.clear();
-    let Letter::History { first, entries, certificate } = history else { panic!("{history:?}") };
+    let Letter::History { first, entries, rest, certificate } = history else { panic!("{history:?}") };
     let send = |room: &mut Room, entries: &[crate::Logged<KeyValue>], certificate: &crate::Certificate| {
-        let (entries, certificate) = (entries.to_vec(), certificate.clone());
-        room.step(4, Input::Message(id(1), Letter::History { first, entries, certificate }));
+        let (entries, rest, certificate) = (entries.to_vec(), rest.clone(), certificate.clone());
+        room.step(4, Input::Message(id(1), Letter::History { first, entries, rest, certificate }));
         room.node(4).state().index()
     };
 
@@ -271,8 +277,12 @@ fn history_that_was_tampered_with_is_refused() {
     forged.seals.truncate(2);
     assert_eq!(send(&mut room, &entries, &forged), before);
     assert_eq!(send(&mut room, &entries[..entries.len() - 1], &certificate), before);
-    assert_eq!(send(&mut room, &entries, &certificate), certificate.index);
-    assert_eq!(send(&mut room, &entries, &certificate), certificate.index, "stale history moves nothing");
+    assert_eq!(send(&mut room, &entries, &certificate), certificate.head.index);
+    assert_eq!(
+        send(&mut room, &entries, &certificate),
+        certificate.head.index,
+        "stale history moves nothing"
+    );
 }
 
 /// A leader is cut off just when the voter that vouched for it restarts, and another has long wanted to lead.

@@ -11,8 +11,10 @@ use holdoff_sim::kernel::{self, Around, Chance};
 use super::QUIET_US;
 use super::notary::Clerk;
 use super::truth::Truth;
-use crate::machine::{Command, Commands, Key, KeyValue};
-use crate::{How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, Record, Step, Store, TxId};
+use crate::machine::{Command, Commands, Key, KeyValue, Values};
+use crate::{
+    Checkpoint, How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, Record, Step, Store, TxId,
+};
 
 const TICK_US: u64 = 20_000;
 /// A disk takes so long at most.
@@ -60,7 +62,7 @@ pub(super) fn options() -> Options {
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 80,
+        kept: 40,
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -128,7 +130,9 @@ impl kernel::Node for Machine {
 impl Machine {
     pub(super) fn step(&mut self, disk: &mut Disk, input: Input<KeyValue>, around: &mut Around<'_, Self>) {
         let roll = around.chance().roll();
+        let before = *self.ledger.counts();
         let step = self.ledger.step(around.now_us(), roll, input);
+        self.count(before);
         if self.pending.is_empty() {
             let after_us = around.chance().between(500, FLUSH_US);
             around.remind(after_us, Timer::Flush);
@@ -139,6 +143,15 @@ impl Machine {
         }
         self.pending.push(step);
         Truth::with(|truth| truth.look_at(self.me, &self.ledger));
+    }
+
+    fn count(&self, before: crate::Counts) {
+        let now = self.ledger.counts();
+        Truth::with(|truth| {
+            truth.count("history fetched", now.fetched - before.fetched);
+            truth.count("state fetched", now.states - before.states);
+            truth.count("refused", now.refused - before.refused);
+        });
     }
 
     /// What people want: of any node.
@@ -226,6 +239,8 @@ impl Machine {
                 Output::Rerouted { .. } => Truth::with(|truth| truth.count("rerouted", 1)),
                 Output::Answered { read, index, .. } => Truth::with(|truth| truth.answered(read, index)),
                 Output::NotAnswered(..) => Truth::with(|truth| truth.count("reads not answered", 1)),
+                Output::Changed(to, slot) => Truth::with(|truth| truth.changed(&to, slot)),
+                Output::NotChanged(_, why) => Truth::with(|truth| truth.not_changed(why)),
                 Output::Torn(tear) => {
                     Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}")));
                 }
@@ -238,7 +253,7 @@ impl Machine {
         &mut self,
         disk: &mut Disk,
         tx_id: TxId,
-        outcome: &Outcome<crate::machine::Values>,
+        outcome: &Outcome<Values>,
         around: &mut Around<'_, Self>,
     ) {
         Truth::with(|truth| truth.ended(tx_id, outcome));
@@ -266,7 +281,11 @@ pub(super) fn some_goal(chance: &mut Chance) -> Commands {
 
 /// An entry that has changed nothing, in the place of one that did: as good a lie as can be told.
 fn tampered(letter: Post) -> Post {
-    let Letter::History { first, mut entries, certificate } = letter else { return letter };
+    let (first, mut entries, rest, certificate) = match letter {
+        Letter::History { first, entries, rest, certificate } => (first, entries, rest, certificate),
+        Letter::State(snapshot) => return tampered_state(snapshot),
+        letter => return letter,
+    };
     let mut before = None;
     for entry in &mut entries {
         let Payload::Value(value) = &mut entry.payload else { continue };
@@ -277,5 +296,13 @@ fn tampered(letter: Post) -> Post {
         }
         before = Some(value.state_hash);
     }
-    Letter::History { first, entries, certificate }
+    Letter::History { first, entries, rest, certificate }
+}
+
+/// A state that does not know of a transaction: whoever takes it would do that twice.
+fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> Post {
+    if snapshot.state.done.pop().is_some() {
+        Truth::with(|truth| truth.count("tampered state", 1));
+    }
+    Letter::State(snapshot)
 }

@@ -12,7 +12,7 @@ use super::machine::{Machine, name};
 use super::notary::Clerk;
 use crate::entry::link;
 use crate::machine::{KeyValue, Machine as _, Overlay, StateHash, Values};
-use crate::{Hash, How, Ledger, Logged, Outcome, ReadId, Record, TxId};
+use crate::{Hash, How, Ledger, Logged, NotChanged, Outcome, ReadId, Record, TxId};
 
 /// One place of the history, as whoever came there first has it.
 struct Place {
@@ -259,9 +259,29 @@ impl Truth {
         }
     }
 
-    /// All who vote have come to the same state, with something decided since all was healed.
+    /// Whoever wanted other voters is told that they vote.
+    pub(super) fn changed(&mut self, to: &Configuration, slot: Slot) {
+        self.count("change acknowledged", 1);
+        let is_there =
+            self.place(slot).is_some_and(|place| place.entry.payload == Payload::Configuration(to.clone()));
+        if !is_there {
+            self.breaks(format!("{to:?} vote after {slot}, it is said, where another thing is"));
+        }
+    }
+
+    /// Whoever wanted other voters is told why not.
+    pub(super) fn not_changed(&mut self, why: NotChanged) {
+        let name = match why {
+            NotChanged::Overtaken => "change overtaken",
+            NotChanged::Unknown => "change unknown",
+            _ => "change refused",
+        };
+        self.count(name, 1);
+    }
+
+    /// All have come to the same state, with something decided since all was healed.
     pub(super) fn end(world: &World<Machine>) -> Result<Counts, String> {
-        let mut truth = TRUTH.take();
+        let truth = TRUTH.take();
         if let Some(broken) = truth.broken {
             return Err(broken);
         }
@@ -283,11 +303,6 @@ impl Truth {
         }
         for ledger in ledgers() {
             let state = ledger.state();
-            // There are no snapshots for those who do not vote.
-            if !head.voters.contains(ledger.me) && state.index.next() < leader.first_kept() {
-                truth.count("learner left behind", 1);
-                continue;
-            }
             if (state.index, state.hash) != (head.index, head.hash) {
                 return Err(format!("{:?} is at {}, its leader at {}", ledger.me, state.index, head.index));
             }
