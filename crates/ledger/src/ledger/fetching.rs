@@ -26,9 +26,11 @@ pub(super) struct Fetching {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Asks for what is missing: what others have certified, or, for one who does not vote, whatever there is.
+    /// Asks for what is missing: what others have certified; or whatever there is, for one who does not vote, or hears of no
+    /// leader: it may not know yet that it votes no longer.
     pub(super) fn fetch(&mut self) {
-        let misses = self.certified() > self.state.index || !self.state.voters.contains(self.me);
+        let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
+        let misses = self.certified() > self.state.index || !is_told;
         if self.tenure.is_some() || !misses {
             self.fetching = Fetching::default();
             return;
@@ -47,7 +49,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// And whether a whole state will do, if nobody has the entries.
     fn whom_to_ask(&self) -> (Vec<NodeId>, bool) {
-        let others = self.state.voters.acceptors().iter().copied().filter(|voter| *voter != self.me);
+        let others = self.latest_voters().acceptors().iter().copied().filter(|voter| *voter != self.me);
         let mut others: Vec<_> = others.collect();
         match (self.fetching.tries % 3, self.log.leader()) {
             (0, _) => {

@@ -139,6 +139,11 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         later.map_or(&self.state.voters, |(_, stone)| &stone.head.voters)
     }
 
+    /// The latest voters that are known.
+    pub(super) fn latest_voters(&self) -> &Configuration {
+        self.voters_at(Slot(u64::MAX))
+    }
+
     /// Whether it keeps the stone of those who vote now; the first ones have none, for all begin with them.
     fn has_stone(&self) -> bool {
         self.state.start == Slot(1) || self.proofs.stones.contains_key(&self.state.start)

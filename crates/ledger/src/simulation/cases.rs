@@ -16,31 +16,31 @@ use crate::{
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
 /// Nodes with disks that store at once, and messages that go where the test lets them.
-struct Room {
+pub(super) struct Room {
     nodes: Vec<(Ledger<KeyValue, Clerk>, Store<KeyValue>)>,
-    post: VecDeque<Post>,
+    pub(super) post: VecDeque<Post>,
     /// Who neither hears nor is heard.
-    cut_off: Vec<NodeId>,
+    pub(super) cut_off: Vec<NodeId>,
     /// Who does not hear whom, either way.
     apart: Option<(NodeId, NodeId)>,
     answered: Vec<ReadId>,
-    ended: Vec<(TxId, Outcome<Values>)>,
+    pub(super) ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
-    changed: Vec<Result<(Configuration, Slot), NotChanged>>,
+    pub(super) changed: Vec<Result<(Configuration, Slot), NotChanged>>,
     now_us: u64,
 }
 
-fn id(number: usize) -> NodeId {
+pub(super) fn id(number: usize) -> NodeId {
     NodeId(number as u128)
 }
 
-fn add() -> Commands {
+pub(super) fn add() -> Commands {
     vec![Command::Increment(key(0), 1)]
 }
 
 impl Room {
     /// The first so many vote.
-    fn new(voters: usize, nodes: usize) -> Self {
+    pub(super) fn new(voters: usize, nodes: usize) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
             let store = Ledger::<KeyValue, Clerk>::empty(voters.clone());
@@ -64,16 +64,16 @@ impl Room {
         Ledger::new(id(number), options(), Clerk(id(number)), store, now_us, roll).unwrap()
     }
 
-    fn node(&self, number: usize) -> &Ledger<KeyValue, Clerk> {
+    pub(super) fn node(&self, number: usize) -> &Ledger<KeyValue, Clerk> {
         &self.nodes[number - 1].0
     }
 
-    fn restart(&mut self, number: usize) {
+    pub(super) fn restart(&mut self, number: usize) {
         let store = self.nodes[number - 1].1.clone();
         self.nodes[number - 1].0 = Self::ledger(number, store, self.now_us);
     }
 
-    fn step(&mut self, number: usize, input: Input<KeyValue>) {
+    pub(super) fn step(&mut self, number: usize, input: Input<KeyValue>) {
         let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
         let (ledger, store) = &mut self.nodes[number - 1];
         let stored = ledger.step(self.now_us, roll, input).release(|records| {
@@ -101,7 +101,7 @@ impl Room {
     }
 
     /// Delivers all messages, and those that follow.
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         while let Some((from, to, letter)) = self.post.pop_front() {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
             let is_cut = apart || self.cut_off.contains(&from) || self.cut_off.contains(&to);
@@ -113,7 +113,7 @@ impl Room {
     }
 
     /// Lets time pass, with all that happens then.
-    fn pass(&mut self, us: u64) {
+    pub(super) fn pass(&mut self, us: u64) {
         let until_us = self.now_us + us;
         while self.now_us < until_us {
             self.now_us += 10_000;
@@ -129,11 +129,26 @@ impl Room {
         self.deliver();
     }
 
-    fn leader(&self) -> usize {
+    /// Changes the voters, and waits until they may be changed again.
+    pub(super) fn change(&mut self, to: Configuration) {
+        for _ in 0..100 {
+            let leader = self.leader();
+            self.step(leader, Input::Change(to.clone()));
+            self.deliver();
+            self.pass(100_000);
+            if matches!(self.changed.pop(), Some(Ok(_))) {
+                self.pass(500_000);
+                return;
+            }
+        }
+        panic!("the voters cannot be changed to {to:?}");
+    }
+
+    pub(super) fn leader(&self) -> usize {
         (1..=self.nodes.len()).find(|number| self.node(*number).is_ready()).unwrap()
     }
 
-    fn fill(&mut self, through: u64) {
+    pub(super) fn fill(&mut self, through: u64) {
         let leader = self.leader();
         while self.node(leader).state().index() < Slot(through) {
             let tx_id = 1000 + u128::from(self.node(leader).state().index().0);

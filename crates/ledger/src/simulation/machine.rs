@@ -56,13 +56,13 @@ pub(super) fn options() -> Options {
     let growth = Growth::exponential(Duration::from_millis(50), 2.0);
     let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
     Options {
-        // Fewer undecided than kept: whatever is decided at once can be looked at.
+        // Hardly more undecided than kept: whatever is decided at once can be looked at.
         log: log::Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 32 },
         result_us: 900_000,
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 40,
+        kept: 20,
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -256,6 +256,9 @@ impl Machine {
         outcome: &Outcome<Values>,
         around: &mut Around<'_, Self>,
     ) {
+        let healed_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::TROUBLE_US);
+        let is_late = *outcome == Outcome::Unknown && healed_us > 2 * options().result_us;
+        Truth::with(|truth| truth.count("unknown after healing", u64::from(is_late)));
         Truth::with(|truth| truth.ended(tx_id, outcome));
         if *outcome == Outcome::Unknown && around.chance().happens(0.7) {
             let goal = some_goal(around.chance());

@@ -155,7 +155,7 @@ impl Truth {
             return;
         }
         for entry in ledger.history.iter().skip(kept - usize::try_from(behind).unwrap()) {
-            self.go_on(entry);
+            self.go_on(node, entry);
         }
         let found = state.machine.hash(&Overlay::default());
         match self.place(state.index) {
@@ -170,7 +170,7 @@ impl Truth {
     }
 
     /// The history goes on: with a replay of its own.
-    fn go_on(&mut self, entry: &Logged<KeyValue>) {
+    fn go_on(&mut self, first: NodeId, entry: &Logged<KeyValue>) {
         let slot = self.head().next();
         let last = self.history.last();
         let before = last.map(|place| place.hash).unwrap_or_default();
@@ -179,6 +179,9 @@ impl Truth {
             Payload::Configuration(after) => after.clone(),
             _ => place.voters.clone(),
         });
+        if !self.is_with_majority(slot, entry.term, &voters, Some(first)) {
+            self.breaks(format!("{first:?} takes {slot} for decided, and no majority has it"));
+        }
         match &entry.payload {
             Payload::Value(value) => {
                 if value.index != slot || value.prev_hash != before {
@@ -232,18 +235,28 @@ impl Truth {
             return self.breaks(format!("{tx_id:?} is acknowledged at {index}, where another thing is"));
         };
         let fits = value.tx_id == tx_id && value.result.as_ref().ok() == result;
-        let mut tally = Tally::default();
-        let nobody = BTreeSet::new();
-        let stored = self.stored.get(&(index, value.term)).unwrap_or(&nobody).iter();
-        let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= index).map(|(node, _)| node);
-        stored.chain(snapshots).for_each(|node| tally.count(*node, &place.voters));
-        let by_quorum = tally.is_quorum(&place.voters);
+        let by_quorum = self.is_with_majority(index, value.term, &place.voters, None);
         if !fits {
             self.breaks(format!("{tx_id:?} is acknowledged at {index}, where another is"));
         }
         if !by_quorum {
             self.breaks(format!("{tx_id:?} is acknowledged at {index} without a majority"));
         }
+    }
+
+    /// Whether a majority of these has an entry on disk, and one more may have it in memory.
+    fn is_with_majority(
+        &self,
+        index: Slot,
+        term: Term,
+        voters: &Configuration,
+        more: Option<NodeId>,
+    ) -> bool {
+        let mut tally = Tally::default();
+        let stored = self.stored.get(&(index, term)).into_iter().flatten();
+        let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= index).map(|(node, _)| node);
+        stored.chain(snapshots).chain(&more).for_each(|node| tally.count(*node, voters));
+        tally.is_quorum(voters)
     }
 
     pub(super) fn answered(&mut self, read: ReadId, index: Slot) {
