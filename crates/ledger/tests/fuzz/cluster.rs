@@ -5,15 +5,15 @@ use std::convert::Infallible;
 
 use holdoff_ledger::machine::{Command, Key, KeyValue};
 use holdoff_ledger::{
-    Hash, Head, How, Input, Ledger, LetterOf, Notary, Options, Output, ReadId, Signature, Store, TxId,
+    Hash, Head, How, Input, Ledger, Letter, LetterOf, Notary, Options, Output, ReadId, Signature, Store, TxId,
 };
 use holdoff_paxos::{Configuration, NodeId, Slot};
 
-pub type Post = LetterOf<KeyValue>;
-pub type Node = Ledger<KeyValue, Clerk>;
+pub(crate) type Post = LetterOf<KeyValue>;
+pub(crate) type Node = Ledger<KeyValue, Clerk>;
 
 /// Signs by a hash that everybody could make: nobody here does.
-pub struct Clerk(NodeId);
+pub(crate) struct Clerk(NodeId);
 
 fn sign(by: NodeId, index: Slot, hash: Hash) -> Signature {
     let mut hasher = blake3::Hasher::new();
@@ -32,25 +32,27 @@ impl Notary for Clerk {
 }
 
 /// Three voters, and a fourth node that learns.
-pub struct Cluster {
-    pub nodes: Vec<(Node, Store<KeyValue>)>,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<(Node, Store<KeyValue>)>,
     /// All that was ever said.
-    pub said: Vec<Post>,
+    pub(crate) said: Vec<Post>,
     /// Where the history was, at each place that somebody stopped at.
-    pub heads: BTreeMap<Slot, Head>,
+    pub(crate) heads: BTreeMap<Slot, Head>,
     queue: VecDeque<(NodeId, NodeId, Post)>,
-    pub now_us: u64,
-    pub is_learner_cut: bool,
+    pub(crate) now_us: u64,
+    pub(crate) is_learner_cut: bool,
+    /// Whether signatures are lost on their way.
+    pub(crate) is_unsealed: bool,
 }
 
-pub fn node(me: u128, store: Store<KeyValue>, now_us: u64) -> Node {
+pub(crate) fn node(me: u128, store: Store<KeyValue>, now_us: u64) -> Node {
     let options = Options { kept: 8, batch: 4, ..Options::default() };
     let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
     Ledger::new(NodeId(me), options, Clerk(NodeId(me)), store, now_us, roll).unwrap()
 }
 
 impl Cluster {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let store = Node::empty(Configuration::new([1, 2, 3].map(NodeId)).unwrap());
         Self {
             nodes: (1..=4).map(|me| (node(me, store.clone(), 0), store.clone())).collect(),
@@ -59,10 +61,11 @@ impl Cluster {
             queue: VecDeque::new(),
             now_us: 0,
             is_learner_cut: false,
+            is_unsealed: false,
         }
     }
 
-    pub fn step(&mut self, me: usize, input: Input<KeyValue>) {
+    pub(crate) fn step(&mut self, me: usize, input: Input<KeyValue>) {
         let (ledger, store) = &mut self.nodes[me - 1];
         let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
         let stored = ledger.step(self.now_us, roll, input).release(|records| {
@@ -75,7 +78,8 @@ impl Cluster {
             if let Output::Send(to, letter) = output {
                 self.said.push(letter.clone());
                 let is_cut = self.is_learner_cut && (me == 4 || to.0 == 4);
-                if to.0 <= 4 && !is_cut {
+                let is_lost = self.is_unsealed && matches!(letter, Letter::Seal(_));
+                if to.0 <= 4 && !is_cut && !is_lost {
                     self.queue.push_back((NodeId(me as u128), to, letter));
                 }
             }
@@ -88,7 +92,7 @@ impl Cluster {
         }
     }
 
-    pub fn pass(&mut self, times: u32) {
+    pub(crate) fn pass(&mut self, times: u32) {
         for _ in 0..times {
             self.now_us += 50_000;
             for me in 1..=4 {
@@ -98,12 +102,12 @@ impl Cluster {
         }
     }
 
-    pub fn leader(&self) -> usize {
+    pub(crate) fn leader(&self) -> usize {
         self.nodes.iter().position(|(ledger, _)| ledger.is_ready()).unwrap() + 1
     }
 
     /// Transactions and reads at every node.
-    pub fn work(&mut self, first: u128, count: u128) {
+    pub(crate) fn work(&mut self, first: u128, count: u128) {
         for tx_id in first..first + count {
             let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
             self.step(1 + usize::try_from(tx_id % 3).unwrap(), Input::Submit { tx_id: TxId(tx_id), goal });
