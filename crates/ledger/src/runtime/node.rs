@@ -185,7 +185,8 @@ impl<M: Housed> Node<M> {
         }
     }
 
-    /// Lets another voter lead: this one, or whoever has come furthest. Returns who does then.
+    /// Lets another voter lead: this one, or whoever has come furthest. Returns to whom it was left; whether that one comes
+    /// to lead, the voters decide.
     pub async fn hand_over(&self, to: Option<PublicKey>) -> Result<PublicKey, Error> {
         let wanted = Wanted::HandOver(to);
         let doing = async {

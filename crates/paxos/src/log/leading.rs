@@ -86,6 +86,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// A follower misses what comes before what it was sent.
     pub(super) fn behind(&mut self, from: NodeId, term: Term, have: Slot) {
+        let have = have.min(self.store.last());
         if self.follower(from, term).is_some_and(|follower| follower.behind(have)) {
             self.catch_up(from);
         }
