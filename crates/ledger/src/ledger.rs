@@ -237,10 +237,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Letter::Log(message) => self.hear_log(from, message),
             Letter::Submit { tx_id, goal, relayed } => self.take_from(tx_id, goal, relayed),
             Letter::Seal(seal) => self.collect(from, seal),
-            Letter::Certified(certificate) => self.know(from, certificate),
+            Letter::Certified(certificate) => self.know(from, &certificate),
             Letter::Fetch { after, or_state } => self.serve(from, after, or_state),
             Letter::History { first, entries, rest, certificate } => {
-                self.admit(first, entries, &rest, certificate);
+                self.admit(first, entries, &rest, &certificate);
             }
             Letter::State(snapshot) => self.admit_state(snapshot),
             Letter::Probe(term, round) => self.vouch(from, term, round),

@@ -116,7 +116,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         first: Slot,
         mut entries: Vec<Logged<M>>,
         rest: &[Hash],
-        certificate: Certificate,
+        certificate: &Certificate,
     ) {
         if self.tenure.is_some() || entries.len() > self.options.kept {
             return;
@@ -133,7 +133,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if first > next || entries.is_empty() {
             return;
         }
-        if !self.is_decided(&entries, rest, &certificate) {
+        if !self.is_decided(&entries, rest, certificate) {
             self.refuse();
             return;
         }

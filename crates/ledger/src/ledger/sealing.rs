@@ -100,24 +100,24 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         for voter in voters.acceptors().iter().filter(|voter| **voter != me) {
             self.send(*voter, Letter::Certified(certificate.clone()));
         }
-        self.keep_certificate(certificate.clone());
+        self.keep_certificate(certificate);
     }
 
     /// A majority has signed something.
-    pub(super) fn know(&mut self, from: NodeId, certificate: Certificate) {
+    pub(super) fn know(&mut self, from: NodeId, certificate: &Certificate) {
         if !self.wants(&certificate.head) {
-            self.confirm_stone(from, &certificate);
-        } else if self.believes(&certificate) {
+            self.confirm_stone(from, certificate);
+        } else if self.believes(certificate) {
             self.keep_certificate(certificate);
         }
     }
 
     /// As many as entries are kept: those that are ahead of the history count, too.
-    pub(super) fn keep_certificate(&mut self, certificate: Certificate) {
+    pub(super) fn keep_certificate(&mut self, certificate: &Certificate) {
         self.certificates.insert(certificate.head.index, certificate.clone());
         while self.certificates.len() > self.options.kept {
             self.certificates.pop_first();
         }
-        self.keep_proof(&certificate);
+        self.keep_proof(certificate);
     }
 }

@@ -139,7 +139,7 @@ impl Room {
     }
 
     /// Changes the voters, and waits until they may be changed again.
-    pub(super) fn change(&mut self, to: Configuration) {
+    pub(super) fn change(&mut self, to: &Configuration) {
         for _ in 0..100 {
             let leader = self.leader();
             self.step(leader, Input::Change(to.clone()));

@@ -109,7 +109,7 @@ fn a_learner_finds_its_way_to_voters_it_never_knew() {
         for to in [[&now[..], &[come]].concat(), [&now[1..], &[come]].concat()] {
             let index = room.node(room.leader()).state().index().0;
             room.fill(index + 2 * options().kept as u64);
-            room.change(voters(to));
+            room.change(&voters(to));
         }
         assert_eq!(now.remove(0), go);
         now.push(come);

@@ -69,7 +69,9 @@ impl Cluster {
         let (ledger, store) = &mut self.nodes[me - 1];
         let roll = u32::MAX / 5 * u32::try_from(me).unwrap();
         let stored = ledger.step(self.now_us, roll, input).release(|records| {
-            records.into_iter().for_each(|record| store.apply(record));
+            for record in records {
+                store.apply(record);
+            }
             Ok::<_, Infallible>(())
         });
         let head = ledger.state().head();
