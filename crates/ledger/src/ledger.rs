@@ -208,6 +208,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Input::Read { read, goal, how } => self.read(read, goal, how),
             Input::Change(to) => self.change(to),
             Input::Compact => self.compact_now(),
+            Input::Contacts(contacts) => self.fetching.contacts = contacts,
             Input::ShouldLead(node) => self.heed_hint(node),
             Input::HandOver(to) => self.log(log::Input::HandOver(to)),
             Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),

@@ -23,6 +23,15 @@ pub(super) struct Fetching {
     tries: u32,
     /// When to ask again.
     at_us: u64,
+    /// Who else may have something.
+    pub(super) contacts: Vec<NodeId>,
+}
+
+impl Fetching {
+    /// Nothing was asked for in vain.
+    fn begin_anew(&mut self) {
+        (self.tries, self.at_us) = (0, 0);
+    }
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
@@ -32,7 +41,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
         let misses = self.certified() > self.state.index || !is_told;
         if self.tenure.is_some() || !misses {
-            self.fetching = Fetching::default();
+            self.fetching.begin_anew();
             return;
         }
         if self.now_us < self.fetching.at_us {
@@ -59,7 +68,13 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 (others, false)
             }
             (1, Some(leader)) if leader != self.me => (vec![leader], false),
-            (tries, _) => (others, tries == 2),
+            (tries, _) => {
+                let contacts = self.fetching.contacts.iter().filter(|contact| **contact != self.me);
+                others.extend(contacts);
+                others.sort_unstable();
+                others.dedup();
+                (others, tries == 2)
+            }
         }
     }
 
@@ -138,8 +153,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             return;
         }
         self.counts.fetched += 1;
-        self.fetching = Fetching::default();
+        self.fetching.begin_anew();
+        let is_more = entries.len() >= self.options.batch || !rest.is_empty();
         self.log(log::Input::Learn { first: next, entries });
+        if is_more {
+            self.fetch();
+        }
         self.keep_certificate(certificate);
     }
 

@@ -68,6 +68,8 @@ pub enum Input<M: Replicated> {
     Change(Configuration),
     /// A snapshot takes the place of all entries that are decided, now and not when there are many.
     Compact,
+    /// These, too, may have what is missing here, whether they vote or not: those that are known to vote may all be gone.
+    Contacts(Vec<NodeId>),
     /// This node should lead, others say. It is a hint, and may be a lie.
     ShouldLead(NodeId),
     /// Somebody wants this node to lead no longer, and that one to.

@@ -153,8 +153,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A later term stands in the way.
-    pub(super) fn refused(&mut self, term: Term, promised: Term) {
+    /// A later term stands in the way, says one who votes: nobody else's promise does.
+    pub(super) fn refused(&mut self, from: NodeId, term: Term, promised: Term) {
+        if !self.store.configuration().contains(from) {
+            return;
+        }
         let of = match &self.role {
             Role::Leader(leader) => leader.term,
             Role::Candidate { term, .. } => *term,

@@ -247,7 +247,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Message::Matched { term, slot } => self.matched(from, term, slot),
             Message::Behind { term, have } => self.behind(from, term, have),
             Message::Lead { term, to } => self.relieve(from, term, to),
-            Message::Refused { term, promised } => self.refused(term, promised),
+            Message::Refused { term, promised } => self.refused(from, term, promised),
         }
     }
 

@@ -161,7 +161,9 @@ impl<M: Housed> Task<M> {
         let peers: Vec<_> = others.filter_map(|(key, member)| peer(key, &member.address)).collect();
         let is_all = peers.len() < MESH;
         self.gossip.meet(peers, is_all);
+        let ids = members.iter().filter_map(|(key, member)| member.id(key)).collect();
         self.book.write(members);
+        self.step(Input::Contacts(ids));
     }
 
     fn elect(&mut self) {
@@ -213,6 +215,7 @@ impl<M: Housed> Task<M> {
             pending: self.core.pending(),
             members: members.collect(),
             counts: self.counts,
+            core: *self.core.counts(),
             hint: *self.gossip.counts(),
         }
     }

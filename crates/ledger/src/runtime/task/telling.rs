@@ -36,7 +36,7 @@ impl<M: Housed> Task<M> {
             }
             // Whoever leads wants it again in a moment, if it is still wanted.
             Output::NotChanged(_, why) => {
-                tracing::debug!(namespace = %self.namespace, %why, "the voters are the same")
+                tracing::debug!(namespace = %self.namespace, %why, "the voters are the same");
             }
             Output::NotHandedOver(why) => {
                 for caller in std::mem::take(&mut self.led) {
