@@ -12,13 +12,15 @@ mod raft;
 mod rates;
 
 use crate::row::Row;
+use behind::Way;
 
 pub(crate) fn rows() -> Vec<Row> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let Ok(runtime) = runtime else { return measured("ledger", Err("there is no runtime".to_owned())) };
     let mut rows = measured("transactions", runtime.block_on(rates::rows()));
     rows.extend(measured("one client", runtime.block_on(lone::rows())));
-    rows.extend(measured("catching up", runtime.block_on(behind::rows())));
+    rows.extend(measured("catching up by snapshot", runtime.block_on(behind::rows(Way::Snapshot))));
+    rows.extend(measured("catching up entry by entry", runtime.block_on(behind::rows(Way::Entries))));
     rows
 }
 

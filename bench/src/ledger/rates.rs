@@ -14,7 +14,7 @@ use crate::row::Row;
 
 const CLIENTS: [usize; 3] = [1, 64, 1024];
 const TURNS: usize = 2;
-const ROUND_MS: u64 = 1500;
+const ROUND_MS: u64 = 1000;
 const ROUND_VARIABLE: &str = "HOLDOFF_BENCH_ROUND_MS";
 const PEER: &str = "openraft, in memory";
 
@@ -54,17 +54,14 @@ pub(super) async fn rows() -> Result<Vec<Row>, String> {
 
 impl Contestants {
     async fn turn(&self, clients: usize) -> Result<Rates, String> {
+        let who = crowd(clients);
         let durable = ours(&self.durable, clients).await?;
         let memory = ours(&self.memory, clients).await?;
         let peer = rate(&self.peer.leader().await?, clients, round()).await?;
         let [leader, follower] = durable;
-        eprintln!(
-            "ledger: {clients} clients: durable {leader:.0}/s at the leader, {follower:.0}/s at a follower"
-        );
+        eprintln!("ledger: {who}: durable {leader:.0}/s at the leader, {follower:.0}/s at a follower");
         let [leader, follower] = memory;
-        eprintln!(
-            "ledger: {clients} clients: in memory {leader:.0}/s and {follower:.0}/s, openraft {peer:.0}/s"
-        );
+        eprintln!("ledger: {who}: in memory {leader:.0}/s and {follower:.0}/s, openraft {peer:.0}/s");
         Ok(Rates { durable, memory, peer })
     }
 }
@@ -89,7 +86,7 @@ impl Rates {
     }
 
     fn rows(self, clients: usize) -> Vec<Row> {
-        let who = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+        let who = crowd(clients);
         let pair = |what: &str, [leader, follower]: [f64; 2]| {
             [("leader", leader), ("follower", follower)].map(|(place, figure)| {
                 Row::beside(&format!("{what}, {who}, {place}"), "/s", figure, (PEER, self.peer))
@@ -97,6 +94,10 @@ impl Rates {
         };
         [pair("durable", self.durable), pair("in memory", self.memory)].concat()
     }
+}
+
+fn crowd(clients: usize) -> String {
+    if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") }
 }
 
 /// How long each is measured at a time.
