@@ -77,10 +77,10 @@ impl Cluster {
 
     /// A node that follows, and its place.
     pub(super) async fn follower(&self) -> Result<(usize, Node<Books>), String> {
-        let leader = self.leader().await?.key();
-        let follows = |node: &Node<Books>| node.glance().borrow().leader == Some(leader);
         until("somebody follows", async || {
-            self.nodes().find(|(_, node)| node.key() != leader && follows(node))
+            let leader = self.nodes().map(|(_, node)| node).find(leads)?.key();
+            self.nodes()
+                .find(|(_, node)| node.glance().borrow().leader == Some(leader) && node.key() != leader)
         })
         .await
     }

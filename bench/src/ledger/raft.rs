@@ -3,7 +3,7 @@
 //! Between its nodes there is no network: one calls the other, without a byte being encoded, encrypted or sent. That favours
 //! it. Its store keeps each entry as JSON, and reads it from that when it is sent; that does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use holdoff_ledger::Options;
@@ -47,8 +47,7 @@ impl Three {
             three.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, node);
         }
         let first = three.node(1).ok_or("there is no node")?;
-        let members: BTreeMap<_, _> = ids.into_iter().map(|id| (id, ())).collect();
-        first.initialize(members).await.map_err(|error| error.to_string())?;
+        first.initialize(BTreeSet::from(ids)).await.map_err(|error| error.to_string())?;
         three.leader().await?;
         Ok(three)
     }

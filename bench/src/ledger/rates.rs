@@ -42,17 +42,22 @@ pub(super) async fn rows() -> Result<Vec<Row>, String> {
     };
     let mut rows = Vec::new();
     for clients in CLIENTS {
-        let mut best = Rates::default();
-        for _ in 0..TURNS {
-            best = best.or(contestants.turn(clients).await?);
-        }
-        rows.extend(best.rows(clients));
+        let best = contestants.best(clients).await;
+        rows.extend(super::measured(&crowd(clients), best.map(|best| best.rows(clients))));
     }
     contestants.peer.stop().await;
     Ok(rows)
 }
 
 impl Contestants {
+    async fn best(&self, clients: usize) -> Result<Rates, String> {
+        let mut best = Rates::default();
+        for _ in 0..TURNS {
+            best = best.or(self.turn(clients).await?);
+        }
+        Ok(best)
+    }
+
     async fn turn(&self, clients: usize) -> Result<Rates, String> {
         let who = crowd(clients);
         let durable = ours(&self.durable, clients).await?;
