@@ -20,6 +20,7 @@
 //! faults that were not got over before the next one, and a first leader that never came. The town is looked at every
 //! 50 ms, so times are that much too long at most.
 
+pub mod bars;
 mod citizen;
 mod design;
 mod first;
@@ -67,17 +68,17 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// Ten nodes that know each other, 5 to 15 ms apart, whose leader crashes every half minute, for five minutes.
+    /// Ten nodes that know each other, 5 to 15 ms apart, whose leader crashes every twenty seconds, for two minutes.
     fn default() -> Self {
         Self {
             nodes: 10,
             view: View::Mesh,
             loss: 0.01,
             fault: Fault::Crash,
-            fault_every: Micros::from_secs(30),
+            fault_every: Micros::from_secs(20),
             down_for: Micros::from_secs(10),
             cut_for: Micros::from_secs(30),
-            duration: Micros::from_secs(300),
+            duration: Micros::from_secs(120),
             named_runs: true,
             hop: Latency::Uniform { low: Micros::from_millis(5), high: Micros::from_millis(15) },
         }
@@ -144,11 +145,13 @@ pub struct Outcome {
     pub unrecovered: u64,
     /// From each crash of a leader until somebody had authority.
     pub recoveries_us: Vec<u64>,
-    /// From each crash of a leader until everybody took that one for the leader.
-    pub known_us: Vec<u64>,
-    /// From each healing until everybody took the one with authority for the leader, and every voter had all that anybody
-    /// had when it was healed.
+    /// From each healing until every voter took the one with authority for the leader, and had all that anybody had when it
+    /// was healed.
     pub healings_us: Vec<u64>,
+    /// From each crash of a leader, and each healing, until everybody took the one with authority for the leader.
+    pub known_us: Vec<u64>,
+    /// Those after which somebody did not, until the next one. They are among the times, with the time they had.
+    pub unknown: u64,
     /// Messages that were sent.
     pub messages: u64,
     /// The same for each node and second.
@@ -173,14 +176,15 @@ impl Outcome {
             .figure("two_at_once", self.two_at_once)
             .number("without_percent", self.without_share * 100.0)
             .figure("faults", self.faults)
+            .figure("unknown", self.unknown)
             .number("messages_per_node_s", self.messages_per_node_s)
             .number("bytes_per_node_s", self.bytes_per_node_s)
             .number("most_bytes_per_s", self.most_bytes_per_s)
             .figure("torn", self.torn)
             .figure("lost_messages", self.lost_messages)
-            .pooled("recovery_ms", self.recoveries_us)
-            .pooled("known_ms", self.known_us)
-            .pooled("healing_ms", self.healings_us)
+            .pooled("recovery", self.recoveries_us)
+            .pooled("known", self.known_us)
+            .pooled("healing", self.healings_us)
             .thoughts(self.thoughts)
     }
 }

@@ -95,6 +95,9 @@ pub(super) trait Citizen: kernel::Node {
     /// Whom it takes for the leader, at this time on its clock.
     fn thinks(&self, now_us: u64) -> Option<NodeId>;
 
+    /// Whether it has a say in who leads.
+    fn is_voter(&self) -> bool;
+
     /// How much of the history it has, if it keeps one.
     fn head(&self) -> Option<u64>;
 

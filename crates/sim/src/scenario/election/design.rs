@@ -181,6 +181,10 @@ impl Citizen for Elector {
         }
     }
 
+    fn is_voter(&self) -> bool {
+        self.voter.is_some()
+    }
+
     fn head(&self) -> Option<u64> {
         Some(self.voter.as_ref()?.store().decided().0)
     }
@@ -212,8 +216,10 @@ impl Citizen for Elector {
         let stores: Vec<_> =
             up(world).filter_map(|(_, elector)| Some(elector.voter.as_ref()?.store())).collect();
         let Some(longest) = stores.iter().max_by_key(|store| store.decided()) else { return 0 };
-        let differs = |store: &&Store<Value, ()>, slot: u64| store.entry(Slot(slot)) != longest.entry(Slot(slot));
-        let torn = |store: &&Store<Value, ()>| (1..=store.decided().0).filter(|slot| differs(store, *slot)).count();
+        let differs =
+            |store: &&Store<Value, ()>, slot: u64| store.entry(Slot(slot)) != longest.entry(Slot(slot));
+        let torn =
+            |store: &&Store<Value, ()>| (1..=store.decided().0).filter(|slot| differs(store, *slot)).count();
         stores.iter().map(|store| torn(store) as u64).sum()
     }
 }

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use holdoff_gossip::{Counts, Message, PublicKey, Sampling};
 
+use super::Way;
 use super::citizen::{Citizen, Home, Reign, Sent, roll, up};
 use super::keys::{key, number};
-use super::Way;
 use crate::kernel::{self, Around, NodeId, World};
 
 const ROUND_US: u64 = 300_000;
@@ -156,6 +156,10 @@ impl Citizen for Asker {
         Some(self.chosen)
     }
 
+    fn is_voter(&self) -> bool {
+        true
+    }
+
     fn head(&self) -> Option<u64> {
         None
     }
@@ -163,7 +167,8 @@ impl Citizen for Asker {
     /// Whoever takes itself for the leader, if more than half of those who are up do so, too.
     fn reign(world: &World<Self>) -> Option<Reign> {
         let all = up(world).count();
-        let is_followed = |leader: NodeId| up(world).filter(|(_, node)| node.chosen == leader).count() * 2 > all;
+        let is_followed =
+            |leader: NodeId| up(world).filter(|(_, node)| node.chosen == leader).count() * 2 > all;
         let mut candidates = up(world).filter(|(node, asker)| asker.chosen == *node).map(|(node, _)| node);
         candidates.find(|leader| is_followed(*leader)).map(|leader| Reign { leader, term: None })
     }

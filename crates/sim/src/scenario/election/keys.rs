@@ -42,9 +42,8 @@ impl Signer for Pen {
 
     fn sign(&self, message: &[u8]) -> Signature {
         let words = self.0.as_bytes().chunks(8).chain(message.chunks(8));
-        let sum = words.fold(0, |sum, chunk| {
-            mix(sum, chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
-        });
+        let sum = words
+            .fold(0, |sum, chunk| mix(sum, chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))));
         let mut bytes = [0; 64];
         bytes.iter_mut().zip(sum.to_le_bytes()).for_each(|(byte, value)| *byte = value);
         Signature::from_bytes(bytes)

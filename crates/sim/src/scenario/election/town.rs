@@ -111,11 +111,19 @@ impl<N: Citizen> Town<N> {
 
     /// Whether all that are up take the one who leads for the leader.
     pub(super) fn agrees(&self) -> bool {
+        self.do_agree(|_| true)
+    }
+
+    /// Whether all voters that are up do.
+    pub(super) fn voters_agree(&self) -> bool {
+        self.do_agree(N::is_voter)
+    }
+
+    fn do_agree(&self, counts: impl Fn(&N) -> bool) -> bool {
         let now_us = self.clock_us();
-        let is_so = |reign: Reign| {
-            up(&self.world).all(|(_, citizen)| citizen.thinks(now_us) == Some(reign.leader))
-        };
-        self.reign.is_some_and(is_so)
+        let mut counted = up(&self.world).filter(|(_, citizen)| counts(citizen));
+        self.reign
+            .is_some_and(|reign| counted.all(|(_, citizen)| citizen.thinks(now_us) == Some(reign.leader)))
     }
 
     /// The longest history that anybody has, and the shortest.

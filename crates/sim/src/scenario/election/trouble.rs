@@ -47,7 +47,7 @@ impl Trouble {
         if self.heal_us.take_if(|heal_us| now_us >= *heal_us).is_some() {
             let (longest, _) = town.heads();
             town.befall(Incident::Heal);
-            self.healed = Some((now_us, longest));
+            (self.healed, self.unknown_us) = (Some((now_us, longest)), Some(now_us));
         }
         if self.next_us.is_none() && town.has_begun() {
             self.put_off(town);
@@ -111,7 +111,7 @@ impl Trouble {
         if let Some(since_us) = self.unknown_us.take_if(|_| town.agrees()) {
             town.outcome().known_us.push(now_us - since_us);
         }
-        let is_well = |head: u64| town.agrees() && town.heads().1 >= head;
+        let is_well = |head: u64| town.voters_agree() && town.heads().1 >= head;
         if let Some((since_us, _)) = self.healed.take_if(|(_, head)| is_well(*head)) {
             town.outcome().healings_us.push(now_us - since_us);
         }
@@ -123,6 +123,7 @@ impl Trouble {
         let healed = self.healed.take().map(|(since_us, _)| since_us);
         let outcome = town.outcome();
         outcome.unrecovered += u64::from(leaderless.is_some()) + u64::from(healed.is_some());
+        outcome.unknown += u64::from(unknown.is_some());
         outcome.recoveries_us.extend(leaderless.map(|since_us| now_us - since_us));
         outcome.known_us.extend(unknown.map(|since_us| now_us - since_us));
         outcome.healings_us.extend(healed.map(|since_us| now_us - since_us));

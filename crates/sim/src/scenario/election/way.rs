@@ -17,8 +17,7 @@ pub enum Way {
 
 impl Way {
     /// Every way.
-    pub const ALL: [Self; 5] =
-        [Self::First, Self::Sticky, Self::Hysteresis, Self::SlowRounds, Self::Holdoff];
+    pub const ALL: [Self; 5] = [Self::First, Self::Sticky, Self::Hysteresis, Self::SlowRounds, Self::Holdoff];
 
     /// The words used in tables and on the command line.
     pub const NAMES: [&'static str; 5] =
