@@ -49,7 +49,7 @@ pub(super) struct Disk {
 #[derive(Clone)]
 pub(super) enum Said {
     Vote { leader: NodeId, at_us: u64 },
-    Peers(Message),
+    Peers(Box<Message>),
 }
 
 impl kernel::Node for Asker {
@@ -64,7 +64,7 @@ impl kernel::Node for Asker {
         let phase_us = around.chance().between(0, asker.round_us());
         around.remind(phase_us, ());
         let join = asker.sampling.join();
-        asker.exchange(join, disk, around);
+        Self::exchange(join, disk, around);
         asker
     }
 
@@ -78,8 +78,8 @@ impl kernel::Node for Asker {
             }
             Said::Peers(message) => {
                 let mut rng = Rng::with_seed(roll(around));
-                let sends = self.sampling.receive(key(self.home.seed, from), message, &mut rng);
-                self.exchange(sends, disk, around);
+                let sends = self.sampling.receive(key(self.home.seed, from), *message, &mut rng);
+                Self::exchange(sends, disk, around);
             }
         }
     }
@@ -88,7 +88,7 @@ impl kernel::Node for Asker {
         around.remind(self.round_us(), ());
         let mut rng = Rng::with_seed(roll(around));
         let sends = self.sampling.tick(EXCHANGE_ROUNDS, &mut rng, &mut Counts::default());
-        self.exchange(sends, disk, around);
+        Self::exchange(sends, disk, around);
         self.choose(around.now_us(), &mut rng);
         let mut neighbours: Vec<NodeId> =
             self.sampling.peers().into_iter().map(|peer| number(&peer.key)).collect();
@@ -129,14 +129,13 @@ impl Asker {
     }
 
     fn exchange(
-        &self,
         sends: impl IntoIterator<Item = (PublicKey, Message)>,
         disk: &mut Disk,
         around: &mut Around<'_, Self>,
     ) {
         for (to, message) in sends {
             disk.sent.count(message.encode().map_or(0, |bytes| bytes.len()));
-            around.send(number(&to), Said::Peers(message));
+            around.send(number(&to), Said::Peers(Box::new(message)));
         }
     }
 }

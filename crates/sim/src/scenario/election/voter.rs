@@ -123,7 +123,9 @@ impl Voter {
         let decided = self.log.store().decided();
         let step = self.log.step(turn.now_us, turn.roll, input);
         let stored = step.release(|records: Vec<Record<Value, ()>>| {
-            records.into_iter().for_each(|record| turn.store.apply(record));
+            for record in records {
+                turn.store.apply(record);
+            }
             Ok::<_, Infallible>(())
         });
         let Ok(outputs) = stored;
