@@ -43,7 +43,7 @@ fn holdoff_holds_its_bars() {
     for (nodes, view) in sizes {
         for loss in [0.0, 0.05] {
             for fault in FAULTS {
-                let duration = Micros::from_secs(if nodes > 10 { 180 } else { 600 });
+                let duration = Micros::from_secs(if nodes > 10 { 150 } else { 300 });
                 let params = Params { duration, ..of(nodes, view, loss, fault) };
                 let missed = bars::missed(&params, &row(&params, Way::Holdoff, 3));
                 assert!(missed.is_empty(), "{missed:?}\n{}", replay(&params, 3));
