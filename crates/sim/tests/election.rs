@@ -137,6 +137,7 @@ fn alone_a_node_leads_itself() {
 fn what_is_no_way_to_find_a_leader_does_nothing() {
     let outcome = election::run(&Params::default(), &Strategy::named("full").unwrap(), 1);
     assert_eq!(outcome, Outcome::default());
+    assert_eq!(run(&Params { nodes: 0, ..Params::default() }, Way::Holdoff, 1), Outcome::default());
     assert!(Scenario::named("election").unwrap().strategy("full").is_none());
     assert!(Scenario::named("row").unwrap().strategy("first").is_none());
 }

@@ -31,6 +31,9 @@ pub(super) struct Town<N: Citizen> {
 impl<N: Citizen> Town<N> {
     /// `None` without nodes.
     pub(super) fn new(params: &Params, way: Way, seed: u64) -> Option<Self> {
+        if params.nodes == 0 {
+            return None;
+        }
         let homes = (0..params.nodes).map(|node| Home::of(node, params, way, seed));
         let disks: Vec<N::Disk> = homes.map(|home| home.map(N::disk)).collect::<Option<_>>()?;
         let loss = params.loss;
@@ -45,7 +48,7 @@ impl<N: Citizen> Town<N> {
             thoughts: vec![None; params.nodes as usize],
             looks: 0,
             without: 0,
-            outcome: Outcome { first_us: None, ..Outcome::default() },
+            outcome: Outcome::default(),
         })
     }
 
