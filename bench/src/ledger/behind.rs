@@ -1,6 +1,6 @@
 //! A node that was away while others went on: how long from its start until its head is the leader's.
 //!
-//! By default the leader has a snapshot in the place of what the node misses; where it keeps more, it sends entry by entry.
+//! By default the leader has a snapshot in the place of most that the node misses; where it keeps more, it sends entry by entry.
 //! Which way it went is looked at: whoever was sent a snapshot has no history from before it.
 
 use std::time::Duration;
