@@ -109,11 +109,13 @@ impl<M: Housed> Task<M> {
         self.gossip.stand(now_us, standing);
         let sends = self.gossip.tick(now_us, self.rng.u64(..));
         self.whisper(sends);
-        if let Some(named) = self.gossip.leader(now_us) {
-            let id = if named == self.key { Some(self.me) } else { self.id_of(&named) };
-            if let Some(id) = id {
-                self.step(Input::ShouldLead(id));
-            }
+        // Whoever is not named leaves it to another as soon as there is a claim; whoever is, runs when it is settled.
+        let named = self.gossip.hint().map(|hint| hint.claim.leader);
+        if named == Some(self.key) && self.gossip.leader(now_us) == named {
+            self.step(Input::ShouldLead(self.me));
+        } else if let Some(id) = named.filter(|named| *named != self.key).and_then(|named| self.id_of(&named))
+        {
+            self.step(Input::ShouldLead(id));
         }
     }
 

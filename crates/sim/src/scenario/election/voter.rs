@@ -1,8 +1,7 @@
 //! A voter of the log, which heeds hints as the ledger does.
 //!
 //! A node that knows of no leader leaves it to the one that the hint names, for one patience and once for each time
-//! without a leader. The one that is named, and has not heard of a leader for three heartbeats, runs for a trial at once,
-//! and again after a heartbeat at the earliest.
+//! without a leader. The one that is named runs as soon as the log lets it ([`Input::Run`]).
 
 use std::convert::Infallible;
 
@@ -21,14 +20,10 @@ const REMEMBERED_US: u64 = 1_000_000;
 
 /// A voter, and what it remembers of hints.
 pub(super) struct Voter {
-    me: NodeId,
     options: Options,
     log: Node<Value, ()>,
     /// Until when it leaves it to another, and whether it did so since it knew a leader.
     yields: (u64, bool),
-    /// When a leader was last heard of.
-    heard_us: u64,
-    ran_us: u64,
     next_value_us: u64,
     /// When it decided something as the leader lately, and in which term.
     commits: Vec<(u64, Term)>,
@@ -54,7 +49,7 @@ impl Voter {
         let options = Options::default();
         let log = Node::new(me, options, store, now_us, roll);
         let (yields, commits) = ((0, false), Vec::new());
-        Self { me, options, log, yields, heard_us: 0, ran_us: 0, next_value_us: 0, commits }
+        Self { options, log, yields, next_value_us: 0, commits }
     }
 
     /// Who leads, as far as it knows.
@@ -93,9 +88,6 @@ impl Voter {
     /// Another voter has said something.
     pub(super) fn hear(&mut self, from: NodeId, letter: Letter, mut turn: Turn<'_>) {
         self.step(Input::Message(from, letter), &mut turn);
-        if self.log.leader() == Some(from) {
-            self.heard_us = turn.now_us;
-        }
     }
 
     /// Somebody else should lead, as it seems: it has time to.
@@ -107,16 +99,8 @@ impl Voter {
 
     /// This node should lead: it does not wait for its patience to end, unless it hears that another leads.
     pub(super) fn run(&mut self, mut turn: Turn<'_>) {
-        let Options { heartbeat_us, election_us, .. } = self.options;
-        let hears = turn.now_us < self.heard_us + 3 * heartbeat_us;
-        if self.log.leads().is_some() || hears || turn.now_us < self.ran_us + heartbeat_us {
-            return;
-        }
-        self.ran_us = turn.now_us;
-        // A log that begins anew from its store, with its patience spent, runs at its next tick.
-        let began_us = turn.now_us.saturating_sub(2 * election_us);
-        self.log = Node::new(self.me, self.options, self.log.store().clone(), began_us, turn.roll);
-        self.step(Input::Tick, &mut turn);
+        self.yields.0 = 0;
+        self.step(Input::Run, &mut turn);
     }
 
     fn step(&mut self, input: Input<Value, ()>, turn: &mut Turn<'_>) {
