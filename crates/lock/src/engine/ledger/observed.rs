@@ -31,10 +31,16 @@ impl Observed {
         }
         let sight = self.0.entry(*digest).or_default();
         sight.looked_at = came;
-        sight.versions.entry(entry.version).or_insert(came);
+        // What is at hand may be older than what was seen before, of which nothing may be forgotten then.
+        let is_newest = sight.versions.last_key_value().is_none_or(|(newest, _)| *newest <= entry.version);
+        if is_newest {
+            sight.versions.entry(entry.version).or_insert(came);
+        }
         let first = |beat: u64| sight.versions.range(beat..).next().map(|(version, at)| (*version, *at));
         let row = entry.row(|beat| first(beat).map_or(came, |(_, at)| at));
-        sight.versions = entry.beats().filter_map(first).collect();
+        if is_newest {
+            sight.versions = entry.beats().filter_map(first).collect();
+        }
         row
     }
 
@@ -44,5 +50,55 @@ impl Observed {
         let (_, middle, _) = times.select_nth_unstable(middle);
         let middle = *middle;
         self.0.retain(|_, sight| sight.looked_at > middle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Writing;
+    use super::*;
+    use crate::row::Ground;
+    use crate::{Key, Nonce, Owner, Token};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A lock that was granted for ten seconds in this version.
+    fn held(version: u64) -> Entry {
+        let ground = Ground { era: 0, floor: Token::new(0) };
+        let (key, mut row) = (Key::new("default", "a").unwrap(), Row::new(Duration::ZERO));
+        let owner = Owner { nonce: Nonce::fresh(), name: String::new() };
+        row.bid(&owner, SECOND * 10, None, ground, Duration::ZERO);
+        let writing = Writing { version, now: Duration::ZERO, renews: Some(owner.nonce), written_s: 0 };
+        Entry::written(&key, &row, None, writing)
+    }
+
+    fn until(row: &Row) -> Duration {
+        row.lease.as_ref().unwrap().until
+    }
+
+    #[test]
+    fn what_was_seen_first_counts_also_if_something_older_is_seen_later() {
+        let (mut observed, older, newer) = (Observed::default(), held(3), held(7));
+        let mut look = |entry: &Entry, second: u32| until(&observed.look(&[0; 32], entry, SECOND * second));
+        assert_eq!(look(&newer, 1), SECOND * 11);
+        assert_eq!(look(&older, 5), SECOND * 11, "it was written before what was seen then");
+        assert_eq!(look(&newer, 6), SECOND * 11);
+        assert_eq!(look(&held(8), 9), SECOND * 19, "something new");
+    }
+
+    #[test]
+    fn it_does_not_grow_without_end() {
+        let mut observed = Observed::default();
+        for version in 1..100 {
+            observed.look(&[0; 32], &held(version), SECOND);
+        }
+        assert_eq!(observed.0.get(&[0; 32]).unwrap().versions.len(), 1);
+        let entry = held(1);
+        for number in 0..3 * MOST {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            observed.look(&digest, &entry, Duration::from_millis(number as u64));
+            assert!(observed.0.len() <= MOST);
+        }
     }
 }
