@@ -1,9 +1,9 @@
 //! The service that decides: it keeps promises and votes of many councils on one disk.
 //!
 //! ```text
-//! store.rs     what is on disk             disk.rs      a disk that forgets, for simulations
-//! writer.rs    one commit for many asks    seats.rs     the councils in use
-//! watchers.rs  who is told                 limits.rs    how much of all that
+//! store.rs     what is on disk             seats.rs     the councils in use
+//! writer.rs    one commit for many asks    limits.rs    how much of all that
+//! watchers.rs  who is told
 //! index.rs     how much of which council   figures.rs   what was counted
 //! service.rs   the same over the network   protocol.rs  what is said there
 //! lookout.rs   all that, for people
@@ -13,8 +13,6 @@
 //! What one acceptor does in one council is [`Seat`](crate::Seat)'s, which is pure.
 
 mod allowed;
-#[cfg(any(test, feature = "flaws"))]
-pub mod disk;
 mod figures;
 mod index;
 mod limits;

@@ -2,7 +2,6 @@
 
 pub mod acceptor;
 mod clock;
-mod database;
 mod device;
 #[cfg(any(test, feature = "flaws"))]
 pub mod flaw;

@@ -4,7 +4,8 @@ use fastrand::Rng;
 use holdoff_net::PublicKey;
 
 use crate::{
-    Counts, Electorate, Hint, Message, NotNow, Sampling, Say, Settings, Signer, Standing, Verifier, Watch,
+    Counts, Electorate, Hint, Message, NotNow, Peer, Sampling, Say, Settings, Signer, Standing, Verifier,
+    Watch,
 };
 
 /// A message to another node. Where that is, [`Node::sampling`] knows, unless it is one that has just said something.
@@ -80,6 +81,12 @@ impl<S: Signer, V: Verifier> Node<S, V> {
     /// The log says who votes from now on.
     pub fn elect(&mut self, now_us: u64, electorate: Electorate) {
         self.watch.elect(now_us, electorate);
+    }
+
+    /// These are the others now, or, if not all, where to begin. What is known of who should lead stays.
+    pub fn meet(&mut self, contacts: Vec<Peer>, is_all: bool) {
+        self.sampling = Sampling::new(self.sampling.me().clone(), contacts, is_all);
+        self.has_joined = false;
     }
 
     /// The leader would rather have another voter lead.

@@ -19,6 +19,13 @@ pub struct TxId(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Hash(pub(crate) [u8; 32]);
 
+impl Hash {
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
 /// What can be told, stored and compared.
 pub trait Part: Clone + PartialEq + Debug + Serialize + DeserializeOwned {}
 

@@ -4,6 +4,7 @@
 //! io.rs       what comes, and what is wanted      fetching.rs  what is missing, from whoever has it
 //! leading.rs  goals run over what is in flight    sealing.rs   signatures under what is decided
 //! pending.rs  transactions that were submitted    reading.rs   answers, and how fresh they are
+//! verifying.rs  the history that is kept, gone over again
 //! ```
 
 mod fetching;
@@ -13,6 +14,7 @@ mod options;
 mod pending;
 mod reading;
 mod sealing;
+mod verifying;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -22,6 +24,7 @@ use holdoff_paxos::{Configuration, Held, NodeId, Slot, planted};
 
 pub use io::{How, Input, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Record, Step, Store};
 pub use options::Options;
+pub use verifying::Verified;
 
 use crate::certificate::{Certificate, Notary};
 use crate::entry::{Logged, Replicated, TxId, Value};
@@ -152,6 +155,11 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.tenure.is_some()
     }
 
+    /// How many transactions were submitted here and have not ended.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Why it has stopped, if it has.
     pub fn torn(&self) -> Option<&Tear> {
         self.torn.as_ref()
@@ -164,6 +172,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Input::Submit { tx_id, goal } => self.submit(tx_id, goal),
             Input::Read { read, goal, how } => self.read(read, goal, how),
             Input::Change(to) => self.log(log::Input::Change(to)),
+            Input::Compact => self.compact_after(0),
             Input::ShouldLead(node) => self.heed_hint(node),
         }
     }
@@ -181,7 +190,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.seal_again();
         self.fetch();
         self.probe_on();
-        self.compact();
+        self.compact_after(2 * self.options.kept as u64);
     }
 
     fn hear(&mut self, from: NodeId, letter: LetterOf<M>) {
@@ -304,10 +313,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         Slot(self.state.index.0 + 1 - self.history.len() as u64)
     }
 
-    /// A snapshot takes the place of what the log need not keep.
-    fn compact(&mut self) {
+    /// A snapshot takes the place of what the log need not keep, if so many entries have come since the last one.
+    fn compact_after(&mut self, entries: u64) {
         let base = self.log.store().snapshot().last.slot;
-        let is_due = self.state.index.0 > base.0 + 2 * self.options.kept as u64;
+        let is_due = self.state.index.0 > base.0.saturating_add(entries);
         if is_due && self.state.index <= self.log.store().decided() {
             let (through, state) = (self.state.index, self.state.checkpoint());
             self.log(log::Input::Compact { through, state });

@@ -6,7 +6,9 @@
 //! - [`State`]: what the entries have made of a machine; takes the next entry and no other.
 //! - [`Ledger`]: the core of a node: [`step`](Ledger::step) takes what happens and gives what is to be stored, then done.
 //!
-//! Pure: no clock, no chance, no I/O; there is no runtime here. `docs/ledger.md` says what holds and why.
+//! - [`runtime`]: nodes as they run: disks, links, gossip, members.
+//!
+//! All but the runtime is pure: no clock, no chance, no I/O. `docs/ledger.md` says what holds and why.
 
 mod certificate;
 mod entry;
@@ -14,13 +16,17 @@ mod entry;
 pub mod flaw;
 mod ledger;
 pub mod machine;
+pub mod runtime;
 #[cfg(test)]
 mod simulation;
 mod state;
+
+pub use holdoff_paxos::{NodeId, Slot};
 
 pub use certificate::{Certificate, Notary, Seal, Signature};
 pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
 pub use ledger::{
     How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, ReadId, Record, Step, Store,
+    Verified,
 };
 pub use state::{Checkpoint, REMEMBERED, State, Tear};

@@ -6,6 +6,7 @@
 //! overlay.rs  what is not committed yet        value.rs      what stands in rows
 //! diff.rs     what a goal changed, as values   coded.rs      the same bytes for the same rows
 //! sum.rs      the hash that follows changes    limits.rs     how much of all that
+//! pair.rs     two machines in one history
 //! ```
 //!
 //! Whoever leads [executes](Machine::execute) a goal over what is committed and, in an overlay, what is not yet. The goal
@@ -26,13 +27,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod coded;
+pub(crate) mod coded;
 mod diff;
 mod facts;
 mod failed;
 mod key_value;
 pub mod limits;
 mod overlay;
+mod pair;
 mod sum;
 mod table;
 mod value;
@@ -44,6 +46,7 @@ pub use facts::{Answer, Fact, FactRules, Facts, Goal};
 pub use failed::{Failed, Misfit};
 pub use key_value::{Command, Commands, Key, KeyValue, KeyValueRules, Values};
 pub use overlay::Overlay;
+pub use pair::{Both, Either, Pair};
 pub use sum::StateHash;
 pub use table::{BadSnapshot, Ran, Rules, Table};
 pub use value::{BadValue, Symbol, Text, Value};

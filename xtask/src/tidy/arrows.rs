@@ -12,9 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),
     ("net", &["policy"]),
-    ("council", &["policy", "paxos", "net"]),
+    ("disk", &[]),
+    ("council", &["disk", "policy", "paxos", "net"]),
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
-    ("ledger", &["policy", "paxos"]),
+    ("ledger", &["disk", "gossip", "net", "policy", "paxos"]),
     ("gossip", &["policy", "net"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (

@@ -85,7 +85,7 @@ pub enum StartError {
 impl AcceptorService {
     /// Starts the acceptor of this directory, with the key and the store there; both are made if need be.
     pub async fn start(directory: &Path, settings: &Settings) -> Result<Self, StartError> {
-        make(directory).map_err(|source| {
+        holdoff_disk::folder::make(directory).map_err(|source| {
             let directory = directory.display().to_string();
             StartError::Directory { directory, source }
         })?;
@@ -160,14 +160,6 @@ impl AcceptorService {
         }
         cut
     }
-}
-
-/// Makes a directory that only its owner may look into.
-fn make(directory: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(directory)
 }
 
 struct Questions {

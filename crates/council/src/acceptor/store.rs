@@ -18,6 +18,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+use holdoff_disk::{database, folder};
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::{Record, Vote};
 use redb::{
@@ -26,7 +27,7 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value, database};
+use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -95,7 +96,7 @@ impl Store {
         let in_file = |error: std::io::Error| StoreError::Disk(format!("{}: {error}", path.display()));
         let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
         let store = Self::take_up(opened.map_err(StoreError::disk)?, life)?;
-        sync_directory(path).map_err(in_file)?;
+        folder::sync_parent(path).map_err(in_file)?;
         Ok(store)
     }
 
@@ -201,12 +202,6 @@ impl Store {
     fn usable(&self) -> Result<(), StoreError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
-}
-
-/// A new file is there after a crash only once its directory says so.
-fn sync_directory(path: &Path) -> std::io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if cfg!(unix) { std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
 }
 
 fn read_life(database: &Database) -> Result<Option<u64>, StoreError> {

@@ -20,11 +20,7 @@ impl Folder {
     pub(super) fn make(path: &Path) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::Disk(format!("{}: {error}", path.display()));
         let folder = Self { path: path.to_owned() };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(folder.keys_path()).map_err(failed)?;
+        holdoff_disk::folder::make(&folder.keys_path()).map_err(failed)?;
         Ok(folder)
     }
 
@@ -87,10 +83,4 @@ impl Folder {
             tracing::warn!(%error, "a key that is not used any more could not be removed");
         }
     }
-}
-
-/// A new file is there after a crash only once its directory says so.
-pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if cfg!(unix) { fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
 }

@@ -14,6 +14,7 @@
 
 use std::path::Path;
 
+use holdoff_disk::database;
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::Attempt;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
@@ -21,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value, database};
+use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot, Value};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
@@ -67,7 +68,7 @@ impl Store {
             error => disk(error),
         })?;
         let store = Self::take_up(database, fresh)?;
-        super::folder::sync_parent(path).map_err(in_file)?;
+        holdoff_disk::folder::sync_parent(path).map_err(in_file)?;
         Ok(store)
     }
 

@@ -8,12 +8,12 @@ use holdoff_sim::kernel::{Around, Chance, Node, NodeId, mix};
 
 use super::keys::{Pen, key};
 use crate::acceptor::Store;
-use crate::acceptor::disk::Disk as Platter;
 use crate::machine::{Acceptor, Change, Members};
 use crate::{
     Ask, Asker, CouncilId, Decided, Device, Input, Options, Output, PublicKey, Quota, Record, Seat, Stored,
     Tell, To, node_id,
 };
+use holdoff_disk::forgetful::Disk as Platter;
 
 pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
 /// The first nodes are acceptors: those who decide first, and some who wait to.

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
-use holdoff_council::acceptor::disk::Disk;
 use holdoff_council::acceptor::{Limits, Request, Store, Watcher, Writer};
 use holdoff_council::{Ask, Asker, CouncilId, Quota, Refusal, Seat, Tell, To, node_id};
+use holdoff_disk::forgetful::Disk;
 use tokio::task::coop::unconstrained;
 
 use super::{Cheap, asker, number, question};

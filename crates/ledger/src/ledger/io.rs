@@ -25,7 +25,7 @@ pub type Step<M> = Held<Vec<Record<M>>, Vec<OutputOf<M>>>;
 pub struct ReadId(pub u64);
 
 /// How fresh an answer must be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum How {
     /// What this node has, however old it is.
     Local,
@@ -64,6 +64,8 @@ pub enum Input<M: Replicated> {
     },
     /// Somebody wants these to decide from then on: one comes or goes at a time.
     Change(Configuration),
+    /// A snapshot takes the place of all entries that are decided, now and not when there are many.
+    Compact,
     /// This node should lead, others say. It is a hint, and may be a lie.
     ShouldLead(NodeId),
 }

@@ -35,7 +35,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     /// How far a majority has signed, as far as this node knows.
-    pub(super) fn certified(&self) -> Slot {
+    pub fn certified(&self) -> Slot {
         self.certificates.keys().next_back().copied().unwrap_or_default()
     }
 

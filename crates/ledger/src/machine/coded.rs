@@ -21,26 +21,26 @@ impl Coded for () {
     }
 }
 
-pub(super) fn put_length(length: usize, into: &mut Vec<u8>) {
+pub(crate) fn put_length(length: usize, into: &mut Vec<u8>) {
     into.extend((length as u64).to_le_bytes());
 }
 
-pub(super) fn put_text(text: &str, into: &mut Vec<u8>) {
+pub(crate) fn put_text(text: &str, into: &mut Vec<u8>) {
     put_length(text.len(), into);
     into.extend(text.as_bytes());
 }
 
-pub(super) fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+pub(crate) fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(*taken)
 }
 
-pub(super) fn take_length(from: &mut &[u8]) -> Option<usize> {
+pub(crate) fn take_length(from: &mut &[u8]) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(take(from)?)).ok()
 }
 
-pub(super) fn take_text(from: &mut &[u8]) -> Option<String> {
+pub(crate) fn take_text(from: &mut &[u8]) -> Option<String> {
     let length = take_length(from)?;
     let (taken, rest) = from.split_at_checked(length)?;
     *from = rest;

@@ -57,7 +57,7 @@ pub(super) fn shown(value: &impl Display) -> String {
 }
 
 impl Failed {
-    pub(super) fn too_much(what: &str, most: usize) -> Self {
+    pub(crate) fn too_much(what: &str, most: usize) -> Self {
         Self::TooMuch { what: what.to_owned(), most: most as u64 }
     }
 }

@@ -18,12 +18,19 @@ use serde::{Deserialize, Serialize};
 const LANES: usize = 1024;
 const ROW: &str = "holdoff ledger v1: one row";
 const STATE: &str = "holdoff ledger v1: the sum of all rows";
+const BOTH: &str = "holdoff ledger v1: two states side by side";
 
 /// The hash of a whole state: equal for equal states, and different for different ones as far as anybody can find out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StateHash([u8; 32]);
 
 impl StateHash {
+    /// The hash of two states side by side.
+    pub(super) fn of_both(first: &Self, second: &Self) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(BOTH);
+        Self(*hasher.update(&first.0).update(&second.0).finalize().as_bytes())
+    }
+
     /// Its bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

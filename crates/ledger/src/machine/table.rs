@@ -47,6 +47,12 @@ pub struct BadSnapshot {
     what: &'static str,
 }
 
+impl BadSnapshot {
+    pub(super) const fn new(kind: &'static str, what: &'static str) -> Self {
+        Self { kind, what }
+    }
+}
+
 impl<R: Rules> Table<R> {
     /// How many rows there are.
     pub fn len(&self) -> usize {
@@ -61,6 +67,16 @@ impl<R: Rules> Table<R> {
     /// The rows with an overlay on top.
     pub fn view<'a>(&'a self, over: &'a Overlay<R::Key, R::Value>) -> View<'a, R::Key, R::Value> {
         View::new(&self.rows, over)
+    }
+
+    /// What this row has.
+    pub fn get(&self, key: &R::Key) -> Option<&R::Value> {
+        self.rows.get(key)
+    }
+
+    /// All rows, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&R::Key, &R::Value)> {
+        self.rows.iter()
     }
 
     fn insert(&mut self, key: R::Key, value: R::Value) {
@@ -144,7 +160,7 @@ impl<R: Rules> Machine for Table<R> {
 
     /// Only what [`Machine::snapshot`] writes is read, so that a state has one snapshot.
     fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
-        let bad = |what| BadSnapshot { kind: R::KIND, what };
+        let bad = |what| BadSnapshot::new(R::KIND, what);
         let from = &mut bytes;
         if coded::take_text(from).as_deref() != Some(R::KIND) {
             return Err(bad("it begins otherwise"));

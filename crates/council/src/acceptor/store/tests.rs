@@ -6,8 +6,8 @@ use holdoff_paxos::{Ballot, NodeId};
 use tokio::time::Instant;
 
 use super::*;
-use crate::acceptor::disk::Disk;
 use crate::{Batch, Digest, Signature, Signer};
+use holdoff_disk::forgetful::Disk;
 
 struct Nobody;
 

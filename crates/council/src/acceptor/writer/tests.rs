@@ -6,8 +6,8 @@ use holdoff_paxos::{Ballot, Slot};
 
 use super::*;
 use crate::acceptor::Sort;
-use crate::acceptor::disk::Disk;
 use crate::{Batch, Digest, Ed25519, Quota, Snapshot, Value, node_id};
+use holdoff_disk::forgetful::Disk;
 
 /// A connection that keeps what it is told.
 #[derive(Debug)]

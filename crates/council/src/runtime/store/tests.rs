@@ -6,8 +6,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use super::*;
-use crate::acceptor::disk::Disk;
 use crate::{Batch, Digest, Signature, Signer};
+use holdoff_disk::forgetful::Disk;
 
 struct Nobody;
 

@@ -11,7 +11,7 @@ use redb::{Database, DatabaseError, StorageBackend};
 const MARK_BYTES: usize = 9;
 
 /// The file at this path, made if it is not there. Only its owner may read it.
-pub(crate) fn file(path: &Path) -> io::Result<File> {
+pub fn file(path: &Path) -> io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
@@ -20,12 +20,12 @@ pub(crate) fn file(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the database in a file, which nobody else has open then.
-pub(crate) fn in_file(file: File, cache_bytes: usize) -> Result<Database, DatabaseError> {
+pub fn in_file(file: File, cache_bytes: usize) -> Result<Database, DatabaseError> {
     on(FileBackend::new(file)?, cache_bytes)
 }
 
 /// Opens the database on something like a file, or makes it there.
-pub(crate) fn on(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, DatabaseError> {
+pub fn on(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, DatabaseError> {
     if is_unfinished(&backend)? {
         backend.set_len(0)?;
     }

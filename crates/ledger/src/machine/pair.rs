@@ -1,0 +1,177 @@
+//! Two machines in one history.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BadSnapshot, Failed, Machine, Misfit, StateHash, coded};
+
+const KIND: &str = "pair";
+
+/// Two machines side by side: each goal is for one of them, and all stand in one order.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Pair<A, B> {
+    /// The one.
+    pub first: A,
+    /// The other.
+    pub second: B,
+}
+
+/// Something of the one machine, or of the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Either<A, B> {
+    /// Of the one.
+    First(A),
+    /// Of the other.
+    Second(B),
+}
+
+/// Diffs of both that are not committed yet, and whose the next one is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Both<A, B> {
+    first: A,
+    second: B,
+    order: VecDeque<Side>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    First,
+    Second,
+}
+
+impl<A: Default, B: Default> Default for Both<A, B> {
+    fn default() -> Self {
+        Self { first: A::default(), second: B::default(), order: VecDeque::new() }
+    }
+}
+
+impl<A: Default, B> Default for Either<A, B> {
+    fn default() -> Self {
+        Self::First(A::default())
+    }
+}
+
+impl<A: Machine, B: Machine> Machine for Pair<A, B> {
+    type Goal = Either<A::Goal, B::Goal>;
+    type Diff = Either<A::Diff, B::Diff>;
+    type Answer = Either<A::Answer, B::Answer>;
+    type Overlay = Both<A::Overlay, B::Overlay>;
+
+    fn execute(&self, over: &Self::Overlay, goal: &Self::Goal) -> Result<(Self::Diff, Self::Answer), Failed> {
+        match goal {
+            Either::First(goal) => {
+                let (diff, answer) = self.first.execute(&over.first, goal)?;
+                Ok((Either::First(diff), Either::First(answer)))
+            }
+            Either::Second(goal) => {
+                let (diff, answer) = self.second.execute(&over.second, goal)?;
+                Ok((Either::Second(diff), Either::Second(answer)))
+            }
+        }
+    }
+
+    fn lay(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), Misfit> {
+        let side = match diff {
+            Either::First(diff) => self.first.lay(&mut over.first, diff).map(|()| Side::First),
+            Either::Second(diff) => self.second.lay(&mut over.second, diff).map(|()| Side::Second),
+        };
+        over.order.push_back(side?);
+        Ok(())
+    }
+
+    fn settle(&mut self, over: &mut Self::Overlay) -> Result<bool, Misfit> {
+        let settled = match over.order.front() {
+            None => return Ok(false),
+            Some(Side::First) => self.first.settle(&mut over.first)?,
+            Some(Side::Second) => self.second.settle(&mut over.second)?,
+        };
+        over.order.pop_front();
+        Ok(settled)
+    }
+
+    fn apply(&mut self, diff: &Self::Diff) -> Result<(), Misfit> {
+        match diff {
+            Either::First(diff) => self.first.apply(diff),
+            Either::Second(diff) => self.second.apply(diff),
+        }
+    }
+
+    fn hash(&self, over: &Self::Overlay) -> StateHash {
+        StateHash::of_both(&self.first.hash(&over.first), &self.second.hash(&over.second))
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let (first, second) = (self.first.snapshot(), self.second.snapshot());
+        let mut bytes = Vec::new();
+        coded::put_text(KIND, &mut bytes);
+        coded::put_length(first.len(), &mut bytes);
+        bytes.extend(first);
+        bytes.extend(second);
+        bytes
+    }
+
+    fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
+        let from = &mut bytes;
+        if coded::take_text(from).as_deref() != Some(KIND) {
+            return Err(BadSnapshot::new(KIND, "it begins otherwise"));
+        }
+        let split = coded::take_length(from).and_then(|length| from.split_at_checked(length));
+        let (first, second) = split.ok_or(BadSnapshot::new(KIND, "it is cut off"))?;
+        Ok(Self { first: A::restore(first)?, second: B::restore(second)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, Facts, Key, KeyValue};
+    use super::*;
+
+    type Two = Pair<Facts, KeyValue>;
+
+    fn fact(goal: &str) -> <Two as Machine>::Goal {
+        Either::First(goal.parse().unwrap())
+    }
+
+    fn add(by: i64) -> <Two as Machine>::Goal {
+        Either::Second(vec![Command::Increment(Key::new("sum").unwrap(), by)])
+    }
+
+    #[test]
+    fn what_is_in_flight_settles_in_the_order_it_was_laid() {
+        let (mut two, mut over) = (Two::default(), Default::default());
+        let mut applied = Two::default();
+        for goal in [fact("=> +a(1)"), add(1), add(2), fact("a(1) => -a(1), +a(2)"), add(3)] {
+            let (diff, _) = two.execute(&over, &goal).unwrap();
+            two.lay(&mut over, diff.clone()).unwrap();
+            applied.apply(&diff).unwrap();
+        }
+        assert_eq!(two.hash(&over), applied.hash(&Default::default()));
+        while two.settle(&mut over).unwrap() {}
+        assert_eq!(two, applied);
+        assert_eq!(Two::restore(&two.snapshot()).unwrap(), two);
+    }
+
+    #[test]
+    fn the_same_rows_on_the_other_side_are_another_state() {
+        let empty = Pair::<KeyValue, KeyValue>::default();
+        let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];
+        let mut hashes = Vec::new();
+        for goal in [Either::First(goal.clone()), Either::Second(goal)] {
+            let mut pair = empty.clone();
+            let (diff, _) = pair.execute(&Default::default(), &goal).unwrap();
+            pair.apply(&diff).unwrap();
+            hashes.push(pair.hash(&Default::default()));
+        }
+        assert_ne!(hashes[0], hashes[1]);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_cut_or_of_something_else_is_refused() {
+        let bytes = Two::default().snapshot();
+        for end in 0..bytes.len() {
+            assert!(Two::restore(&bytes[..end]).is_err(), "{end}");
+        }
+        assert!(Two::restore(&Facts::default().snapshot()).is_err());
+    }
+}

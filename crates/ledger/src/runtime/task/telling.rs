@@ -1,0 +1,129 @@
+//! What the node wants done: letters, answers, hearsay.
+
+use holdoff_gossip::{Send, Standing};
+use holdoff_net::PublicKey;
+use holdoff_paxos::Slot;
+use tokio::sync::oneshot;
+
+use super::{History, Led, NotLed, Task};
+use crate::ledger::{Input, Output, OutputOf};
+use crate::machine::Either;
+use crate::runtime::wire::{Packet, Said, Wanted};
+use crate::runtime::{Estate, Housed, Page, clock};
+
+impl<M: Housed> Task<M> {
+    pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
+        match output {
+            Output::Send(to, letter) => {
+                let Some((key, address)) = self.book.find(to) else { return };
+                let Ok(bytes) = holdoff_net::encode(&letter) else { return };
+                let (lines, packet) = (self.lines.clone(), self.packet(Said::Letter(bytes)));
+                self.act(move || lines.send(&key, &address, packet));
+            }
+            Output::Ended(tx_id, outcome) => {
+                for caller in self.callers.remove(&tx_id).unwrap_or_default() {
+                    let outcome = outcome.clone();
+                    self.act(move || drop(caller.send(outcome)));
+                }
+            }
+            Output::Rerouted { tx_id, from, to } => {
+                self.counts.rerouted += 1;
+                let tx_id = format!("{:032x}", tx_id.0);
+                tracing::warn!(namespace = %self.namespace, tx_id, %from, %to, "the leader changed during a transaction");
+            }
+            Output::Answered { read, index, result } => {
+                let Some(reader) = self.readers.remove(&read) else { return };
+                let result = match result {
+                    Ok(Either::Second(answer)) => Ok(answer),
+                    Ok(Either::First(())) => return,
+                    Err(failed) => Err(failed),
+                };
+                self.act(move || drop(reader.send(Ok((index, result)))));
+            }
+            Output::NotAnswered(read, leader) => {
+                let leader = leader.and_then(|leader| self.book.key(leader));
+                if let Some(reader) = self.readers.remove(&read) {
+                    drop(reader.send(Err(leader)));
+                }
+            }
+            Output::Torn(tear) => {
+                tracing::error!(namespace = %self.namespace, %tear, "this node has stopped: its disk is to be looked at");
+            }
+        }
+    }
+
+    pub(super) fn packet(&self, said: Said) -> Packet {
+        Packet { ledger: self.ledger, life: self.life, said }
+    }
+
+    /// A round has passed: where this node stands goes into the hint, and the hint to the core.
+    pub(super) fn gossip_round(&mut self) {
+        let now_us = clock::now_us();
+        let standing = match self.core.leader() {
+            Some(leader) if leader == self.me && self.core.is_ready() => Standing::Leads,
+            Some(leader) => self.book.key(leader).map_or(Standing::Nobody, Standing::Follows),
+            None => Standing::Nobody,
+        };
+        self.gossip.stand(now_us, standing);
+        let sends = self.gossip.tick(now_us, self.rng.u64(..));
+        self.whisper(sends);
+        if let Some(named) = self.gossip.leader(now_us) {
+            let id = if named == self.key { Some(self.me) } else { self.id_of(&named) };
+            if let Some(id) = id {
+                self.step(Input::ShouldLead(id));
+            }
+        }
+    }
+
+    /// Hearsay depends on no disk.
+    pub(super) fn whisper(&mut self, sends: Vec<Send>) {
+        for Send { to, message } in sends {
+            let address = self.book.member(&to).map(|member| member.address);
+            let (Some(address), Ok(bytes)) = (address, message.encode()) else { continue };
+            self.counts.gossip_messages += 1;
+            self.counts.gossip_bytes += bytes.len() as u64;
+            self.lines.send(&to, &address, self.packet(Said::Gossip(bytes.into())));
+        }
+    }
+
+    /// Something that only a leader can do.
+    pub(super) fn lead(&mut self, wanted: Wanted, reply: oneshot::Sender<Led>) {
+        let leader = self.core.leader();
+        if leader != Some(self.me) || !self.core.is_ready() {
+            let elsewhere =
+                leader.filter(|leader| *leader != self.me).and_then(|leader| self.book.key(leader));
+            drop(reply.send(Err(NotLed::Elsewhere(elsewhere))));
+            return;
+        }
+        let Wanted::HandOver(to) = wanted;
+        match to.or_else(|| self.furthest()).and_then(|to| self.id_of(&to)) {
+            Some(_to) => self.led.push(reply),
+            None => drop(reply.send(Err(NotLed::Because("there is nobody else who votes".to_owned())))),
+        }
+    }
+
+    /// The other voter that has come furthest, as far as is known.
+    fn furthest(&self) -> Option<PublicKey> {
+        let votes = |key: &PublicKey| {
+            self.id_of(key).is_some_and(|id| id != self.me && self.core.state().voters().contains(id))
+        };
+        let told = self.heads.iter().filter(|(key, _)| votes(key));
+        told.max_by_key(|(_, told)| told.head.index).map(|(key, _)| *key)
+    }
+
+    /// Entries after a place, as far as they are kept.
+    pub(super) fn history(&self, after: Slot, limit: usize) -> History<M> {
+        let first = self.core.first_kept();
+        let from = after.next();
+        if from < first {
+            return Err(first);
+        }
+        let skipped = usize::try_from(from.0 - first.0).unwrap_or(usize::MAX);
+        let entries = self.core.history.iter().skip(skipped).take(limit);
+        let page = |(at, entry): (u64, &crate::Logged<Estate<M>>)| Page {
+            index: Slot(from.0 + at),
+            entry: entry.clone(),
+        };
+        Ok((0..).zip(entries).map(page).collect())
+    }
+}

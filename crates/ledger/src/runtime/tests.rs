@@ -1,0 +1,4 @@
+//! Nodes as they run, over loopback and on real files.
+
+mod cluster;
+mod story;
