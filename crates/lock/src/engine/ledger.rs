@@ -28,6 +28,7 @@
 mod entry;
 mod follow;
 mod ground;
+mod node;
 mod observed;
 mod sweep;
 mod table;

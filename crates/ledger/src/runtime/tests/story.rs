@@ -1,6 +1,7 @@
 //! What happens to ledgers.
 
 use super::cluster::{Cluster, NAME, PATIENCE, Place, add, submit, sum, until};
+use crate::machine::Either;
 use crate::runtime::{Books, Error, Host, Node, Role, found, join};
 use crate::{How, Outcome, Slot};
 
@@ -111,7 +112,10 @@ async fn entries_can_be_followed_from_any_place() {
     let first = submit(&node, 1).await;
     let mut subscription = node.subscribe(Slot(first.0 - 1));
     let (second, _) = tokio::join!(submit(&node, 2), async {
-        assert_eq!(subscription.next().await.unwrap().unwrap().index, first);
+        let page = subscription.next().await.unwrap().unwrap();
+        assert_eq!(page.index, first);
+        let Some(Either::Second(diff)) = page.diff() else { panic!("{page:?}") };
+        assert_eq!(diff.iter().map(|change| change.after.clone()).collect::<Vec<_>>(), [Some(1.into())]);
     });
     assert_eq!(subscription.next().await.unwrap().unwrap().index, second);
 }

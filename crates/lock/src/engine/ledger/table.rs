@@ -44,8 +44,8 @@ pub(crate) trait Table: Send + Sync + Debug {
     /// What commands that change nothing answer, and the last place of the history that the answer knows of.
     async fn read(&self, commands: Commands, fresh: Fresh) -> Result<(u64, Values)>;
 
-    /// Does all of it or nothing. Under the same name it is the same transaction, and happens once at most. An error
-    /// says that of this submission nothing comes.
+    /// Does all of it or nothing. Under the same name it is the same transaction, and happens once at most. After an error,
+    /// too, it may happen yet, or have happened.
     async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<Said>;
 
     /// Hears of all changes from now on.
