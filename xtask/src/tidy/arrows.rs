@@ -10,7 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sim", &["policy", "paxos"]),
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
-    ("lock", &["policy", "retry", "sql"]),
+    ("lock", &["policy", "retry", "sql", "ledger"]),
     ("net", &["policy"]),
     ("disk", &[]),
     ("council", &["disk", "policy", "paxos", "net"]),
