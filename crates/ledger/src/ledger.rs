@@ -5,10 +5,12 @@
 //! leading.rs  goals run over what is in flight    sealing.rs   signatures under what is decided
 //! pending.rs  transactions that were submitted    reading.rs   answers, and how fresh they are
 //! verifying.rs  the history that is kept, gone over again
+//! joining.rs  many entries in few messages
 //! ```
 
 mod fetching;
 mod io;
+mod joining;
 mod leading;
 mod options;
 mod pending;
@@ -20,9 +22,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 
 use holdoff_paxos::log::{self, Node};
-use holdoff_paxos::{Configuration, Held, NodeId, Slot, planted};
+use holdoff_paxos::{Configuration, NodeId, Slot, planted};
 
 pub use io::{How, Input, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Record, Step, Store};
+pub use joining::join;
 pub use options::Options;
 pub use verifying::Verified;
 
@@ -58,12 +61,15 @@ pub struct Ledger<M: Replicated, N> {
     reads: Reads<M::Goal>,
     /// Until when this node lets nobody else lead than whom it has vouched for.
     vouched_us: u64,
+    /// In whose term it did so, in this life.
+    vouched: Option<log::Term>,
     /// Until when it leaves it to another to lead, and whether it has done so since it last knew a leader.
     yields: (u64, bool),
     torn: Option<Tear>,
     now_us: u64,
     roll: u32,
     records: Vec<Record<M>>,
+    early: Vec<OutputOf<M>>,
     outputs: Vec<OutputOf<M>>,
 }
 
@@ -101,11 +107,13 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             fetching: Fetching::default(),
             reads: Reads::default(),
             vouched_us,
+            vouched: None,
             yields: (0, false),
             torn: None,
             now_us,
             roll,
             records: Vec::new(),
+            early: Vec::new(),
             outputs: Vec::new(),
         };
         if planted!(CountOnRestart) {
@@ -123,11 +131,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.lead();
             self.route();
         }
-        let outputs = std::mem::take(&mut self.outputs);
-        if self.records.is_empty() {
-            return Held::free(outputs);
-        }
-        Held::behind(std::mem::take(&mut self.records), outputs)
+        let [early, outputs] = [&mut self.early, &mut self.outputs].map(std::mem::take);
+        log::Step::new(early, std::mem::take(&mut self.records), outputs)
     }
 
     /// What is decided and applied, as far as this node knows.
@@ -152,7 +157,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Whether it leads and takes transactions.
     pub fn is_ready(&self) -> bool {
-        self.tenure.is_some()
+        self.tenure.is_some() && !self.log.hands_over()
     }
 
     /// How many transactions were submitted here and have not ended.
@@ -165,6 +170,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.torn.as_ref()
     }
 
+    /// Until when it lets nobody else lead than whom it has vouched for.
+    #[cfg(test)]
+    pub(crate) fn vouched_until_us(&self) -> u64 {
+        self.vouched_us
+    }
+
     fn take_in(&mut self, input: Input<M>) {
         match input {
             Input::Tick => self.tick(),
@@ -174,6 +185,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Input::Change(to) => self.log(log::Input::Change(to)),
             Input::Compact => self.compact_after(0),
             Input::ShouldLead(node) => self.heed_hint(node),
+            Input::HandOver(to) => self.log(log::Input::HandOver(to)),
+            Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),
         }
     }
 
@@ -206,16 +219,28 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whoever has vouched for a leader helps nobody else to lead, nor itself.
+    /// Whoever has vouched for a leader helps nobody else to lead, nor itself, unless that leader says it leads no longer.
     fn hear_log(&mut self, from: NodeId, message: log::Message<Value<M>, Checkpoint<M::Answer>>) {
-        let elects = matches!(message, log::Message::Vote(_) | log::Message::Voted { .. });
+        if let log::Message::Lead { term, .. } = message
+            && term.leader() == from
+            && self.vouched == Some(term)
+        {
+            self.vouched_us = self.now_us;
+        }
+        let elects =
+            matches!(message, log::Message::Vote(_) | log::Message::Voted { .. } | log::Message::Lead { .. });
         if !elects || self.now_us >= self.vouched_us {
             self.log(log::Input::Message(from, message));
         }
     }
 
-    /// Gives others the time to lead that the hint names, once for each time without a leader: a lie costs no more.
+    /// Means to lead if it is the one that the hint names. Else gives that one the time to, once for each time without a
+    /// leader. A lie costs a round of messages, or so much time.
     fn heed_hint(&mut self, node: NodeId) {
+        if node == self.me {
+            self.yields.0 = self.now_us;
+            self.log(log::Input::Run);
+        }
         if node != self.me && self.log.leader().is_none() && !self.yields.1 {
             self.yields = (self.now_us + self.options.log.election_us, true);
         }
@@ -223,7 +248,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Something happens to the log; what is decided by it is applied.
     fn log(&mut self, input: LogInput<M>) {
-        let step = self.log.step(self.now_us, self.roll, input);
+        let mut step = self.log.step(self.now_us, self.roll, input);
+        for output in step.early() {
+            if let log::Output::Send(to, message) = output {
+                self.early.push(Output::Send(to, Letter::Log(message)));
+            }
+        }
         let records = &mut self.records;
         let stored = step.release(|step| {
             records.extend(step);
@@ -238,6 +268,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 log::Output::Send(to, message) => self.send(to, Letter::Log(message)),
                 // The overlay has what the log has not: it is made anew.
                 log::Output::NotTaken(_) => self.tenure = None,
+                log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
+                log::Output::HandedOver(to) => {
+                    self.drop_lease();
+                    self.outputs.push(Output::HandedOver(to));
+                }
+                log::Output::NotHandedOver(why) => self.outputs.push(Output::NotHandedOver(why)),
                 log::Output::Proposed(..) | log::Output::Decided(_) | log::Output::Installed(_) => {}
             }
         }

@@ -27,6 +27,6 @@ pub use certificate::{Certificate, Notary, Seal, Signature};
 pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
 pub use ledger::{
     How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, ReadId, Record, Step, Store,
-    Verified,
+    Verified, join,
 };
 pub use state::{Checkpoint, REMEMBERED, State, Tear};

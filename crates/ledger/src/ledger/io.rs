@@ -1,7 +1,7 @@
 //! What comes to a node, and what it wants done.
 
 use holdoff_paxos::log::{self, Term};
-use holdoff_paxos::{Configuration, Held, NodeId, Slot};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, Seal};
@@ -17,8 +17,8 @@ pub type Store<M> = log::Store<Value<M>, Checkpoint<<M as Machine>::Answer>>;
 pub type LetterOf<M> = Letter<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
 /// What nodes of this machine want done.
 pub type OutputOf<M> = Output<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
-/// What must be stored, and what may be done then. Nothing leaves before the disk.
-pub type Step<M> = Held<Vec<Record<M>>, Vec<OutputOf<M>>>;
+/// What must be stored, and what may be done then. Nothing leaves before the disk but what is early.
+pub type Step<M> = log::Step<Record<M>, OutputOf<M>>;
 
 /// A read's name, given by whoever asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -68,6 +68,15 @@ pub enum Input<M: Replicated> {
     Compact,
     /// This node should lead, others say. It is a hint, and may be a lie.
     ShouldLead(NodeId),
+    /// Somebody wants this node to lead no longer, and that one to.
+    HandOver(NodeId),
+    /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
 }
 
 /// What nodes say to each other.
@@ -167,6 +176,17 @@ pub enum Output<G, D, A> {
     },
     /// A read cannot be answered here: ask whoever leads, if anybody does.
     NotAnswered(ReadId, Option<NodeId>),
+    /// The log of this term is on this node's disk up to this slot: tell it so by [`Input::Stored`].
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
+    /// This node leads no longer, and has told that one to lead. Whether it comes to, the voters decide.
+    HandedOver(NodeId),
+    /// It was not handed over. Nothing has changed.
+    NotHandedOver(log::Refusal),
     /// What is decided does not fit what is here: this node has stopped. Its disk is to be looked at; a new one can take
     /// its place.
     Torn(Tear),

@@ -1,15 +1,19 @@
 //! Known cases, each by its name: a few nodes whose messages and disks are in the test's hand.
 
+mod early;
+mod handing;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use holdoff_paxos::log::Refusal;
 use holdoff_paxos::{Configuration, NodeId, Slot};
 
 use super::machine::{key, options};
 use super::notary::Clerk;
 use crate::flaw::{Flaw, Plant};
 use crate::machine::{Command, Commands, KeyValue, Values};
-use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId};
+use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId, join};
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
@@ -24,6 +28,7 @@ struct Room {
     answered: Vec<ReadId>,
     ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
+    handed_over: Vec<Result<NodeId, Refusal>>,
     now_us: u64,
 }
 
@@ -51,6 +56,7 @@ impl Room {
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
+            handed_over: Vec::new(),
             now_us: 0,
         }
     }
@@ -90,6 +96,9 @@ impl Room {
             Output::Rerouted { tx_id, from, to } => self.rerouted.push((tx_id, from, to)),
             Output::Answered { read, .. } => self.answered.push(read),
             Output::NotAnswered(..) => {}
+            Output::Stored { term, slot } => self.step(number, Input::Stored { term, slot }),
+            Output::HandedOver(to) => self.handed_over.push(Ok(to)),
+            Output::NotHandedOver(why) => self.handed_over.push(Err(why)),
             Output::Torn(tear) => panic!("{tear}"),
         }
     }

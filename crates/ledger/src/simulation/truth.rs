@@ -22,11 +22,19 @@ struct Place {
     voters: Configuration,
 }
 
+/// What a run is to be like.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Plan {
+    pub(super) voters_change: bool,
+    pub(super) a_disk_is_lost: bool,
+    /// Leaders send what they have not stored.
+    pub(super) early: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Truth {
     counts: Counts,
-    may_change: bool,
-    may_wipe: bool,
+    pub(super) plan: Plan,
     pub(super) is_healed: bool,
     /// Who has lost its disk.
     pub(super) wiped: Option<NodeId>,
@@ -56,8 +64,8 @@ thread_local! {
 }
 
 impl Truth {
-    pub(super) fn begin(may_change: bool, may_wipe: bool) {
-        TRUTH.set(Self { may_change, may_wipe, ..Self::default() });
+    pub(super) fn begin(plan: Plan) {
+        TRUTH.set(Self { plan, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
@@ -85,12 +93,12 @@ impl Truth {
 
     /// Voters come and go while there is trouble, and while nobody has to be replaced.
     pub(super) fn may_change(&self) -> bool {
-        self.may_change && !self.is_healed && self.wiped.is_none()
+        self.plan.voters_change && !self.is_healed && self.wiped.is_none()
     }
 
     /// One disk is lost at most: with two, a majority could be gone.
     pub(super) fn may_wipe(&mut self, node: NodeId) -> bool {
-        let wipes = self.may_wipe && self.wiped.is_none() && node.0 >> 32 == 0;
+        let wipes = self.plan.a_disk_is_lost && self.wiped.is_none() && node.0 >> 32 == 0;
         if wipes {
             self.wiped = Some(node);
             self.count("wiped disk", 1);

@@ -24,6 +24,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     fn may_propose(&self, payload: &Payload<V>) -> Result<Term, Refusal> {
         let Role::Leader(leader) = &self.role else { return Err(Refusal::NotLeading(self.leader())) };
+        if self.handing.is_some() {
+            return Err(Refusal::HandingOver);
+        }
         if self.store.is_changing() {
             return Err(Refusal::Changing);
         }
@@ -104,7 +107,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let configuration = self.store.configuration();
         let mut has = [Slot(0); MAX_ACCEPTORS];
         let mut places = has.iter_mut();
-        let mine = configuration.contains(self.me).then(|| self.store.last());
+        let mine = self.has_stored(leader).filter(|_| configuration.contains(self.me));
         let counts = |matched: &Slot| *matched >= leader.inherited || planted!(CommitInherited);
         let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
         for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {

@@ -1,6 +1,9 @@
 //! What a user of nodes notices, one thing at a time.
 
+mod early;
 mod garbage;
+mod handing;
+mod joined;
 mod table;
 
 use super::*;

@@ -73,7 +73,7 @@ impl<M: Housed> Task<M> {
         let roster = &state.machine().first;
         let shall = |(key, member): (&PublicKey, &Member)| member.id(key).filter(|_| member.votes);
         let wanted: Vec<NodeId> = roster.iter().filter_map(shall).collect();
-        if wanted.is_empty() || self.core.store().last() > self.core.store().decided() && voters.len() > 1 {
+        if wanted.is_empty() {
             return;
         }
         let others_first = |id: &&NodeId| **id == self.me;

@@ -2,11 +2,11 @@
 
 use holdoff_gossip::{Send, Standing};
 use holdoff_net::PublicKey;
-use holdoff_paxos::Slot;
+use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::oneshot;
 
 use super::{History, Led, NotLed, Task};
-use crate::ledger::{Input, Output, OutputOf};
+use crate::ledger::{Input, LetterOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::runtime::wire::{Packet, Said, Wanted};
 use crate::runtime::{Estate, Housed, Page, clock};
@@ -15,10 +15,26 @@ impl<M: Housed> Task<M> {
     pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
         match output {
             Output::Send(to, letter) => {
-                let Some((key, address)) = self.book.find(to) else { return };
-                let Ok(bytes) = holdoff_net::encode(&letter) else { return };
-                let (lines, packet) = (self.lines.clone(), self.packet(Said::Letter(bytes)));
+                let Some((key, address, packet)) = self.addressed(to, &letter) else { return };
+                let lines = self.lines.clone();
                 self.act(move || lines.send(&key, &address, packet));
+            }
+            Output::Stored { term, slot } => {
+                let stored = self.stored.clone();
+                self.act(move || {
+                    stored.send_replace(Some((term, slot)));
+                });
+            }
+            Output::HandedOver(to) => {
+                let to = self.book.key(to);
+                for caller in std::mem::take(&mut self.led) {
+                    drop(caller.send(to.ok_or(NotLed::Elsewhere(None))));
+                }
+            }
+            Output::NotHandedOver(why) => {
+                for caller in std::mem::take(&mut self.led) {
+                    drop(caller.send(Err(NotLed::Because(why.to_string()))));
+                }
             }
             Output::Ended(tx_id, outcome) => {
                 for caller in self.callers.remove(&tx_id).unwrap_or_default() {
@@ -50,6 +66,25 @@ impl<M: Housed> Task<M> {
                 tracing::error!(namespace = %self.namespace, %tear, "this node has stopped: its disk is to be looked at");
             }
         }
+    }
+
+    /// What need not wait for this node's disk.
+    pub(super) fn send_early(&mut self, output: OutputOf<Estate<M>>) {
+        match output {
+            Output::Send(to, letter) => {
+                if let Some((key, address, packet)) = self.addressed(to, &letter) {
+                    self.lines.send(&key, &address, packet);
+                }
+            }
+            // Only letters are early; whatever else there may come to be waits.
+            output => self.carry_out(output),
+        }
+    }
+
+    fn addressed(&self, to: NodeId, letter: &LetterOf<Estate<M>>) -> Option<(PublicKey, String, Packet)> {
+        let (key, address) = self.book.find(to)?;
+        let bytes = holdoff_net::encode(letter).ok()?;
+        Some((key, address, self.packet(Said::Letter(bytes))))
     }
 
     pub(super) fn packet(&self, said: Said) -> Packet {
@@ -97,7 +132,10 @@ impl<M: Housed> Task<M> {
         }
         let Wanted::HandOver(to) = wanted;
         match to.or_else(|| self.furthest()).and_then(|to| self.id_of(&to)) {
-            Some(_to) => self.led.push(reply),
+            Some(to) => {
+                self.led.push(reply);
+                self.step(Input::HandOver(to));
+            }
             None => drop(reply.send(Err(NotLed::Because("there is nobody else who votes".to_owned())))),
         }
     }
