@@ -28,6 +28,15 @@ struct Seat {
     listen: SocketAddr,
 }
 
+/// A node that belongs to somebody else's cluster.
+pub(crate) struct Guest(Seat);
+
+impl Guest {
+    pub(crate) fn node(&self) -> Node<Books> {
+        self.0.node().unwrap()
+    }
+}
+
 impl Seat {
     async fn new() -> Self {
         let folder = TempDir::new().unwrap();
@@ -57,7 +66,7 @@ impl Cluster {
         let founder = seats[0].host.lock().unwrap().as_ref().unwrap().found(NAME).unwrap();
         let contact = seats[0].contact().unwrap();
         for seat in &seats[1..] {
-            admit(&founder, seat.contact().unwrap()).await;
+            admit(&founder, seat.contact().unwrap(), true).await;
             seat.host.lock().unwrap().as_ref().unwrap().join(NAME, std::slice::from_ref(&contact)).unwrap();
         }
         let folder = TempDir::new().unwrap();
@@ -111,8 +120,18 @@ impl Cluster {
         let contacts: Vec<_> = self.seats.iter().filter_map(Seat::contact).collect();
         let key = join(&data, NAME, &contacts).unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        admit(&self.next(), Contact { key, address: free.to_string() }).await;
+        admit(&self.next(), Contact { key, address: free.to_string() }, true).await;
         format!("ledger:{free}:{}", data.display())
+    }
+
+    /// A member that does not vote.
+    pub(crate) async fn learner(&self) -> Guest {
+        let seat = Seat::new().await;
+        let contacts: Vec<_> = self.seats.iter().filter_map(Seat::contact).collect();
+        admit(&self.next(), seat.contact().unwrap(), false).await;
+        seat.host.lock().unwrap().as_ref().unwrap().join(NAME, &contacts).unwrap();
+        until(|| seat.node()).await;
+        Guest(seat)
     }
 
     async fn until_here(&self, seat: usize) -> Node<Books> {
@@ -131,8 +150,8 @@ pub(crate) async fn accept(invitation: &str) -> Node<Books> {
     node
 }
 
-async fn admit(node: &Node<Books>, contact: Contact) {
-    let member = Member { name: String::new(), address: contact.address, votes: true, life: None };
+async fn admit(node: &Node<Books>, contact: Contact, votes: bool) {
+    let member = Member { name: String::new(), address: contact.address, votes, life: None };
     let outcome = node.admit(contact.key, member, PATIENCE).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }

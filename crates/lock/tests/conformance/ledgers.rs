@@ -1,12 +1,12 @@
-//! The leader of a ledger is killed while many want its locks.
+//! What only a ledger has: a leader, which may be killed while many want its locks, and members who do not vote.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdoff_lock::FencedCell;
+use holdoff_lock::{FencedCell, Locks};
 
 use crate::node::one_at_a_time;
-use crate::place::{PATIENCE, Place, acquire, in_time, until};
+use crate::place::{PATIENCE, Place, acquire, in_time, inspect, until};
 
 /// Those on the nodes that are left go on where they were: nobody overlaps, tokens grow, and everybody gets its turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,6 +81,30 @@ async fn a_holder_elsewhere_does_not_notice() {
         let token = guard.token();
         guard.release().await.unwrap();
         assert!(next.await.unwrap() > token);
+    })
+    .await;
+}
+
+/// A member without a vote does not know who leads, and has locks like all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_does_not_vote_has_locks_too() {
+    in_time(async {
+        let place = Place::ledger().await;
+        let learner = place.ledger.as_ref().unwrap().learner().await;
+        let (locks, other) = (Locks::ledger(learner.node()), place.at_seat(0));
+        let locks = locks.with_namespace(&place.namespace).unwrap();
+        let guard = acquire(&locks, "ledger").await;
+        assert!(other.try_acquire("ledger").await.unwrap().is_none());
+        assert_eq!(inspect(&locks, "ledger").await.holder.unwrap().token, guard.token());
+        let waiting = tokio::spawn(async move { acquire(&other, "ledger").await });
+        until("it is noted", async || inspect(&locks, "ledger").await.waiting == 1).await;
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let next = waiting.await.unwrap();
+        assert!(next.token() > token);
+        assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "it knows of what others did just now");
+        next.release().await.unwrap();
+        assert!(locks.try_acquire("ledger").await.unwrap().is_some());
     })
     .await;
 }
