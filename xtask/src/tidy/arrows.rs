@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
     ("ledger", &["disk", "gossip", "net", "policy", "paxos"]),
     ("gossip", &["policy", "net"]),
-    ("holdoff", &["policy", "retry", "work", "lock"]),
+    ("holdoff", &["policy", "retry", "work", "lock", "ledger"]),
     (
         "cli",
         &["policy", "retry", "sim", "sql", "work", "lock", "paxos", "net", "council", "server", "holdoff"],
