@@ -1,4 +1,4 @@
-//! What happens to the processes, and to Postgres.
+//! What happens to the processes, to Postgres, and to a ledger.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use crate::fleet::{Fleet, SIZE};
+use crate::ledger::Cluster;
 use crate::resource::Resource;
 use crate::worker::LEASE;
 
@@ -115,4 +116,27 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
         crashes += 1;
         sleep(LEASE).await;
     }
+}
+
+/// The node of a ledger that is never killed: somebody must tell what happened.
+pub(crate) const SPARED: usize = 0;
+
+/// Kills whoever leads a ledger, and starts it again; a process that leads is killed like all others, and the one that is
+/// spared hands over. Answers how often.
+pub(crate) async fn depose(cluster: Arc<Cluster>, until: Instant) -> u64 {
+    let mut killed = 0;
+    while Instant::now() < until {
+        sleep(LEASE / 2).await;
+        match cluster.leads_here() {
+            Some(SPARED) => drop(cluster.at(SPARED).hand_over(None).await),
+            Some(leader) => {
+                cluster.kill(leader);
+                killed += 1;
+                sleep(LEASE).await;
+                cluster.start(leader).await;
+            }
+            None => {}
+        }
+    }
+    killed
 }

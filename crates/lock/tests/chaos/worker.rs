@@ -10,6 +10,7 @@ use fastrand::Rng;
 use holdoff_lock::{Error, Guard, Locks, Settings};
 use tokio::time::Instant;
 
+use crate::ledger;
 use crate::resource::{Fate, Resource};
 
 /// The variables by which a process learns what to do.
@@ -59,9 +60,13 @@ pub(crate) fn run_if_asked() {
 
 /// The server may just be away.
 async fn open(store: &str) -> Locks {
+    let settings = Settings::default().with_lease(LEASE);
+    if let Some(invitation) = store.strip_prefix("ledger:") {
+        return Locks::ledger(ledger::accept(invitation).await).with_settings(settings).unwrap();
+    }
     loop {
         match Locks::open(store).await {
-            Ok(locks) => return locks.with_settings(Settings::default().with_lease(LEASE)).unwrap(),
+            Ok(locks) => return locks.with_settings(settings).unwrap(),
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

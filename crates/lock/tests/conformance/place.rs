@@ -119,7 +119,7 @@ impl Place {
 
     async fn start_process(&self, skew: Option<&str>) -> Process {
         let store = match &self.ledger {
-            Some(cluster) => cluster.invite().await,
+            Some(cluster) => cluster.invite(true).await,
             None => self.store.clone(),
         };
         Process::start(&store, &self.namespace, &self.file("resource.db"), skew).await

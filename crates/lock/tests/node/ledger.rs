@@ -60,6 +60,18 @@ async fn start(data: &Path, listen: SocketAddr) -> Result<Host<Books>, holdoff_l
     Host::start(settings).await
 }
 
+/// The disk of a node that was killed closes a moment later.
+async fn start_again(data: &Path, listen: SocketAddr) -> Host<Books> {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match start(data, listen).await {
+            Ok(host) => return host,
+            Err(error) => assert!(tokio::time::Instant::now() < end, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 impl Cluster {
     pub(crate) async fn new() -> Self {
         let seats = vec![Seat::new().await, Seat::new().await, Seat::new().await];
@@ -89,8 +101,12 @@ impl Cluster {
 
     /// Who leads, by its seat.
     pub(crate) async fn leader(&self) -> usize {
-        let leads = |seat: &Seat| seat.node().is_some_and(|node| node.glance().borrow().leads);
-        until(|| self.seats.iter().position(leads)).await
+        until(|| self.leads_here()).await
+    }
+
+    /// Who leads, if it is one of these.
+    pub(crate) fn leads_here(&self) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.node().is_some_and(|node| node.glance().borrow().leads))
     }
 
     /// Ends a node without a word.
@@ -101,26 +117,18 @@ impl Cluster {
     /// Starts it again, with what is on its disk.
     pub(crate) async fn start(&self, seat: usize) {
         let seat = &self.seats[seat];
-        let end = tokio::time::Instant::now() + PATIENCE;
-        let host = loop {
-            // The disk of a node that was killed closes a moment later.
-            match start(seat.folder.path(), seat.listen).await {
-                Ok(host) => break host,
-                Err(error) => assert!(tokio::time::Instant::now() < end, "{error}"),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+        let host = start_again(seat.folder.path(), seat.listen).await;
         *seat.host.lock().unwrap() = Some(host);
     }
 
     /// Makes room for a node that a process of its own will be; answers by what that finds it.
-    pub(crate) async fn invite(&self) -> String {
+    pub(crate) async fn invite(&self, votes: bool) -> String {
         let number = self.guests.fetch_add(1, Ordering::Relaxed);
         let data = self.folder.path().join(number.to_string());
         let contacts: Vec<_> = self.seats.iter().filter_map(Seat::contact).collect();
         let key = join(&data, NAME, &contacts).unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        admit(&self.next(), Contact { key, address: free.to_string() }, true).await;
+        admit(&self.next(), Contact { key, address: free.to_string() }, votes).await;
         format!("ledger:{free}:{}", data.display())
     }
 
@@ -143,10 +151,9 @@ impl Cluster {
 pub(crate) async fn accept(invitation: &str) -> Node<Books> {
     let mut parts = invitation.splitn(3, ':');
     let (host, port, data) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
-    let host = start(Path::new(data), format!("{host}:{port}").parse().unwrap()).await.unwrap();
+    let host = start_again(Path::new(data), format!("{host}:{port}").parse().unwrap()).await;
     let node = host.joined(NAME, PATIENCE).await.unwrap();
     std::mem::forget(host);
-    until_it_votes(&node).await;
     node
 }
 

@@ -34,7 +34,7 @@ struct Held {
     owner: Owner,
     token: Token,
     /// How long it had it by then.
-    held_us: u64,
+    had_us: u64,
     #[serde(flatten)]
     span: Span,
 }
@@ -85,7 +85,7 @@ impl Entry {
         let lease = self.holder.as_ref().map(|held| Lease {
             owner: held.owner.clone(),
             token: held.token,
-            since: since(held.span.beat).saturating_sub(Duration::from_micros(held.held_us)),
+            since: since(held.span.beat).saturating_sub(Duration::from_micros(held.had_us)),
             until: until(held.span),
         });
         Row {
@@ -121,7 +121,7 @@ impl Entry {
             same.cloned().unwrap_or_else(|| Held {
                 owner: lease.owner.clone(),
                 token: lease.token,
-                held_us: micros(now.saturating_sub(lease.since)),
+                had_us: micros(now.saturating_sub(lease.since)),
                 span: anew(lease.until),
             })
         });

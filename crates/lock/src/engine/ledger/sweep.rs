@@ -143,10 +143,10 @@ impl Inner {
     fn row_of(&self, found: &Found) -> Option<Row> {
         let digest = digest_of(&found.key)?;
         // Those that nobody holds or wants need not be remembered.
-        Some(match found.entry.is_in_use() {
-            true => self.observed().look(&digest, &found.entry, found.came),
-            false => found.entry.row(|_| found.came),
-        })
+        if !found.entry.is_in_use() {
+            return Some(found.entry.row(|_| found.came));
+        }
+        Some(self.observed().look(&digest, &found.entry, found.came))
     }
 
     fn record_of(&self, found: &Found) -> Option<LockRecord> {
