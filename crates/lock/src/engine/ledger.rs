@@ -120,7 +120,8 @@ impl Inner {
     }
 
     /// Changes a lock: `change` says what to answer, and whose lease begins anew. What this node has at hand is most likely
-    /// the newest: if it is not, the transaction finds out. Nothing if others were faster again and again.
+    /// the newest, unless others want the lock, too: if it is not, the transaction finds out, which takes longer than to
+    /// ask. Nothing if others were faster again and again.
     async fn change<T>(
         &self,
         key: &Key,
@@ -130,6 +131,10 @@ impl Inner {
         for tried in 0..TRIES {
             let fresh = if tried == 0 { Fresh::AtHand } else { Fresh::Newest };
             let seen = self.look(key, fresh).await?;
+            let is_contended = seen.lock.as_ref().is_some_and(|(_, entry, _)| entry.is_contended(bidder));
+            if fresh == Fresh::AtHand && is_contended {
+                continue;
+            }
             let mut row = seen.lock.as_ref().map_or_else(|| Row::new(seen.came), |(_, _, row)| row.clone());
             let (answer, renews) = change(&mut row, seen.ground.1, seen.came);
             let Some((entry, commands)) = seen.write(key, &row, renews)? else {

@@ -118,24 +118,23 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
     }
 }
 
-/// The node of a ledger that is never killed: somebody must tell what happened.
+/// The node of a ledger that is never killed: somebody must tell what happened. The other is made to lead, and killed then.
 pub(crate) const SPARED: usize = 0;
+const DEPOSED: usize = 1;
 
-/// Kills whoever leads a ledger, and starts it again; a process that leads is killed like all others, and the one that is
-/// spared hands over. Answers how often.
+/// Kills a leader of a ledger, and starts it again; answers how often. A process that leads is killed like all others.
 pub(crate) async fn depose(cluster: Arc<Cluster>, until: Instant) -> u64 {
     let mut killed = 0;
     while Instant::now() < until {
         sleep(LEASE / 2).await;
-        match cluster.leads_here() {
-            Some(SPARED) => drop(cluster.at(SPARED).hand_over(None).await),
-            Some(leader) => {
-                cluster.kill(leader);
-                killed += 1;
-                sleep(LEASE).await;
-                cluster.start(leader).await;
-            }
-            None => {}
+        if cluster.leads_here() == Some(DEPOSED) {
+            cluster.kill(DEPOSED);
+            killed += 1;
+            sleep(LEASE).await;
+            cluster.start(DEPOSED).await;
+        } else {
+            // Whoever leads may be away, or not let it.
+            drop(cluster.at(SPARED).hand_over(Some(cluster.at(DEPOSED).key())).await);
         }
     }
     killed

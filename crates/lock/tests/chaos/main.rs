@@ -20,6 +20,7 @@ mod check;
 mod faults;
 mod fleet;
 #[path = "../node/ledger.rs"]
+#[allow(dead_code, reason = "not all suites ask all of it")]
 mod ledger;
 mod resource;
 mod run;
@@ -38,7 +39,7 @@ fn on_postgres() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let server = Postgres::start();
     let (store, resource) = (server.create_database("chaos"), server.create_database("resource"));
-    run::run(run::Ground { store, resource, server: Some(server), engine: "postgres" });
+    run::run(run::Ground { store, resource, server: Some(server), engine: "postgres", seconds: 12 });
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
     let (store, resource) = (url("store.db"), url("resource.db"));
-    run::run(run::Ground { store, resource, server: None, engine: "sqlite" });
+    run::run(run::Ground { store, resource, server: None, engine: "sqlite", seconds: 12 });
 }
 
 #[test]
@@ -55,7 +56,8 @@ fn on_a_ledger() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let resource = format!("sqlite:{}", folder.path().join("resource.db").display());
-    run::run(run::Ground { store: String::new(), resource, server: None, engine: "a_ledger" });
+    // Each change of leader takes a while.
+    run::run(run::Ground { store: String::new(), resource, server: None, engine: "a_ledger", seconds: 30 });
 }
 
 #[test]

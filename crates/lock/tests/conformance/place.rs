@@ -62,7 +62,7 @@ impl Place {
 
     /// A ledger of three nodes.
     pub(crate) async fn ledger() -> Self {
-        Self { ledger: Some(Cluster::new().await), ..Self::at("a ledger".to_owned()) }
+        Self { ledger: Some(Cluster::new(3).await), ..Self::at("a ledger".to_owned()) }
     }
 
     /// The real cluster, if there is one.

@@ -1,4 +1,4 @@
-//! Nodes of a ledger: three of a cluster in this process, and others that join it from processes of their own.
+//! Nodes of a ledger: some of a cluster in this process, and others that join it from processes of their own.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const NAME: &str = "default";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Three nodes with their disks, all of which vote.
+/// Some nodes with their disks, all of which vote.
 pub(crate) struct Cluster {
     seats: Vec<Seat>,
     turn: AtomicUsize,
@@ -73,8 +73,11 @@ async fn start_again(data: &Path, listen: SocketAddr) -> Host<Books> {
 }
 
 impl Cluster {
-    pub(crate) async fn new() -> Self {
-        let seats = vec![Seat::new().await, Seat::new().await, Seat::new().await];
+    pub(crate) async fn new(count: usize) -> Self {
+        let mut seats = Vec::new();
+        for _ in 0..count {
+            seats.push(Seat::new().await);
+        }
         let founder = seats[0].host.lock().unwrap().as_ref().unwrap().found(NAME).unwrap();
         let contact = seats[0].contact().unwrap();
         for seat in &seats[1..] {

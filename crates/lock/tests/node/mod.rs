@@ -9,6 +9,7 @@
 //! ```
 
 #[path = "ledger.rs"]
+#[allow(dead_code, reason = "not all suites ask all of it")]
 mod ledger;
 #[path = "process.rs"]
 mod process;

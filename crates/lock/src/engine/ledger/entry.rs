@@ -143,6 +143,12 @@ impl Entry {
             == (other.token, &other.holder, &other.line, &other.next)
     }
 
+    /// Whether it changes often, as far as one can see who is about to change it: others wait for it, or have what it bids for.
+    pub(super) fn is_contended(&self, bidder: Option<Nonce>) -> bool {
+        let is_anothers = |bidder: Nonce| self.holder().is_some_and(|holder| holder != bidder);
+        !self.line.is_empty() || self.next.is_some() || bidder.is_some_and(is_anothers)
+    }
+
     /// Whether somebody holds it or wants it.
     pub(super) fn is_in_use(&self) -> bool {
         self.holder.is_some() || !self.line.is_empty() || self.next.is_some()
