@@ -46,19 +46,19 @@ pub enum Message<V, S> {
         /// Where to try again: what comes after this slot.
         have: Slot,
     },
-    /// Whoever led in this term leads no longer: another is to lead.
-    Lead {
-        /// The term that is over.
-        term: Term,
-        /// Who has all of its log.
-        to: NodeId,
-    },
     /// A later term was promised.
     Refused {
         /// The leader's.
         term: Term,
         /// The one in its way.
         promised: Term,
+    },
+    /// Whoever led in this term leads no longer: another is to lead.
+    Lead {
+        /// The term that is over.
+        term: Term,
+        /// Who has all of its log.
+        to: NodeId,
     },
 }
 

@@ -72,7 +72,9 @@ fn snapshot(model: &Model, slot: Slot, other: u64) -> Snapshot<Checkpoint<<KeyVa
 }
 
 fn kept(records: &[Kept], mut model: Model) -> Model {
-    records.iter().for_each(|record| model.apply(record.clone()));
+    for record in records {
+        model.apply(record.clone());
+    }
     model
 }
 
