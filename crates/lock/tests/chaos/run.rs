@@ -52,13 +52,12 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     resource.make().await;
     let cluster = if engine == "a_ledger" { Some(Arc::new(Cluster::new(2).await)) } else { None };
     let witness = cluster.as_ref().map(|cluster| Witness::of(cluster.at(faults::SPARED)));
-    let stores = match &cluster {
-        Some(cluster) => invitations(cluster).await,
-        None => {
-            drop(Locks::open(&store).await.unwrap());
-            resource::note_grants(&store).await;
-            vec![store.clone(); SIZE]
-        }
+    let stores = if let Some(cluster) = &cluster {
+        invitations(cluster).await
+    } else {
+        drop(Locks::open(&store).await.unwrap());
+        resource::note_grants(&store).await;
+        vec![store.clone(); SIZE]
     };
     let fleet = Fleet::start(stores, protected, logs.path().to_owned(), seed);
     let fleet = Arc::new(Mutex::new(fleet));
