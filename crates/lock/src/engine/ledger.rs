@@ -61,6 +61,9 @@ const PREFIX: &str = "holdoff/lock/";
 const TRIES: u32 = 16;
 /// So many who wait are noted in a row; whoever is not asks again like all others, but is not told by name.
 const MOST_WAITERS: usize = 64;
+/// How long a refusal waits for the note that somebody waits. It goes on by itself then, and is settled with the nonce's
+/// next bid: who is told no need not be told late.
+const NOTING: Duration = Duration::from_millis(50);
 /// How long a transaction whose outcome is not known is left alone before it is submitted again.
 const BREATH: Duration = Duration::from_millis(10);
 
@@ -143,9 +146,16 @@ impl Inner {
                 }
                 continue;
             };
-            let said = match bidder {
-                Some(nonce) => self.submit_bid(nonce, commands).await?,
-                None => self.submit(commands).await?,
+            let said = match (bidder, renews) {
+                (Some(nonce), Some(_)) => self.submit_bid(nonce, commands).await?,
+                (Some(nonce), None) => {
+                    let noting = self.submit_bid(nonce, commands);
+                    let Ok(said) = tokio::time::timeout(NOTING, noting).await else {
+                        return Ok(Some(answer));
+                    };
+                    said?
+                }
+                (None, _) => self.submit(commands).await?,
             };
             if said == Said::Done {
                 self.observed().look(key.digest(), &entry, clock::now());

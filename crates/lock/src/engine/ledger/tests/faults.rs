@@ -62,7 +62,8 @@ async fn a_bid_that_was_withdrawn_arrives_in_vain() {
         let token = granted(&other, &bid(2)).await;
 
         world.strike(fault);
-        gives_up(&store, &waiting(3)).await;
+        let refusal = held(&store, &waiting(3)).await;
+        assert_eq!(refusal.holder.unwrap().token, token, "a refusal does not wait for its note");
         store.withdraw(&key("a"), nonce(3)).await.unwrap();
         world.arrive();
         assert_eq!(other.read(&key("a")).await.unwrap().unwrap().waiting, 0, "{fault:?}");
