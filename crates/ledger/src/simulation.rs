@@ -8,6 +8,7 @@
 //! A seed that fails is printed with the command that replays it. `HOLDOFF_LEDGER_SEEDS` sets how many are run.
 
 mod cases;
+mod learning;
 mod machine;
 mod mutants;
 mod notary;
@@ -31,7 +32,7 @@ const HEALED_US: u64 = 8_000_000;
 type Counts = BTreeMap<&'static str, u64>;
 
 /// What must strike in three of ten runs.
-const FAULTS: [&str; 15] = [
+const FAULTS: [&str; 16] = [
     "crashed",
     "restarted",
     "torn tail",
@@ -46,6 +47,7 @@ const FAULTS: [&str; 15] = [
     "false hints",
     "handed over",
     "tampered history",
+    "state fetched",
     "skewed",
 ];
 

@@ -12,6 +12,7 @@ mod following;
 mod handing;
 mod join;
 mod leading;
+mod learning;
 mod message;
 #[cfg(test)]
 mod model;

@@ -8,8 +8,6 @@ mod hearing;
 mod membership;
 mod telling;
 
-pub use membership::MAX_VOTERS;
-
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;

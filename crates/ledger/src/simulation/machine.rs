@@ -11,9 +11,10 @@ use holdoff_sim::kernel::{self, Around, Chance};
 use super::QUIET_US;
 use super::notary::Clerk;
 use super::truth::Truth;
-use crate::machine::{Command, Commands, Key, KeyValue};
+use crate::machine::{Command, Commands, Key, KeyValue, Values};
 use crate::{
-    How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, Record, Step, Store, TxId, join,
+    Checkpoint, How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, Record, Step,
+    Store, TxId, join,
 };
 
 const TICK_US: u64 = 20_000;
@@ -58,7 +59,7 @@ pub(super) fn options() -> Options {
     let growth = Growth::exponential(Duration::from_millis(50), 2.0);
     let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
     Options {
-        // Fewer undecided than kept: whatever is decided at once can be looked at.
+        // Hardly more undecided than kept: whatever is decided at once can be looked at.
         log: log::Options {
             election_us: 250_000,
             heartbeat_us: 60_000,
@@ -71,7 +72,7 @@ pub(super) fn options() -> Options {
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 80,
+        kept: 20,
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -149,7 +150,9 @@ impl kernel::Node for Machine {
 impl Machine {
     pub(super) fn step(&mut self, disk: &mut Disk, input: Input<KeyValue>, around: &mut Around<'_, Self>) {
         let roll = around.chance().roll();
+        let before = *self.ledger.counts();
         let mut step = self.ledger.step(around.now_us(), roll, input);
+        self.count(before);
         let early = step.early();
         if self.pending.is_empty() {
             let after_us = around.chance().between(500, FLUSH_US);
@@ -173,6 +176,15 @@ impl Machine {
             disk.ahead = disk.ahead.max(Some(Slot(append.before.slot.0 + entries)));
             around.send(number(to), (self.me, to, letter));
         }
+    }
+
+    fn count(&self, before: crate::Counts) {
+        let now = self.ledger.counts();
+        Truth::with(|truth| {
+            truth.count("history fetched", now.fetched - before.fetched);
+            truth.count("state fetched", now.states - before.states);
+            truth.count("refused", now.refused - before.refused);
+        });
     }
 
     /// What people want: of any node.
@@ -271,6 +283,8 @@ impl Machine {
                 Output::HandedOver(_) => Truth::with(|truth| truth.count("handed over", 1)),
                 Output::NotHandedOver(_) => Truth::with(|truth| truth.count("not handed over", 1)),
                 Output::NotAnswered(..) => Truth::with(|truth| truth.count("reads not answered", 1)),
+                Output::Changed(to, slot) => Truth::with(|truth| truth.changed(&to, slot)),
+                Output::NotChanged(_, why) => Truth::with(|truth| truth.not_changed(why)),
                 Output::Torn(tear) => {
                     Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}")));
                 }
@@ -283,9 +297,12 @@ impl Machine {
         &mut self,
         disk: &mut Disk,
         tx_id: TxId,
-        outcome: &Outcome<crate::machine::Values>,
+        outcome: &Outcome<Values>,
         around: &mut Around<'_, Self>,
     ) {
+        let healed_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::TROUBLE_US);
+        let is_late = *outcome == Outcome::Unknown && healed_us > 2 * options().result_us;
+        Truth::with(|truth| truth.count("unknown after healing", u64::from(is_late)));
         Truth::with(|truth| truth.ended(tx_id, outcome));
         if *outcome == Outcome::Unknown && around.chance().happens(0.7) {
             let goal = some_goal(around.chance());
@@ -311,7 +328,11 @@ pub(super) fn some_goal(chance: &mut Chance) -> Commands {
 
 /// An entry that has changed nothing, in the place of one that did: as good a lie as can be told.
 fn tampered(letter: Post) -> Post {
-    let Letter::History { first, mut entries, certificate } = letter else { return letter };
+    let (first, mut entries, rest, certificate) = match letter {
+        Letter::History { first, entries, rest, certificate } => (first, entries, rest, certificate),
+        Letter::State(snapshot) => return tampered_state(snapshot),
+        letter => return letter,
+    };
     let mut before = None;
     for entry in &mut entries {
         let Payload::Value(value) = &mut entry.payload else { continue };
@@ -322,5 +343,13 @@ fn tampered(letter: Post) -> Post {
         }
         before = Some(value.state_hash);
     }
-    Letter::History { first, entries, certificate }
+    Letter::History { first, entries, rest, certificate }
+}
+
+/// A state that does not know of a transaction: whoever takes it would do that twice.
+fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> Post {
+    if snapshot.state.done.pop().is_some() {
+        Truth::with(|truth| truth.count("tampered state", 1));
+    }
+    Letter::State(snapshot)
 }

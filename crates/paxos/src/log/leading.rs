@@ -86,6 +86,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// A follower misses what comes before what it was sent.
     pub(super) fn behind(&mut self, from: NodeId, term: Term, have: Slot) {
+        let have = have.min(self.store.last());
         if self.follower(from, term).is_some_and(|follower| follower.behind(have)) {
             self.catch_up(from);
         }
@@ -152,8 +153,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A later term stands in the way.
-    pub(super) fn refused(&mut self, term: Term, promised: Term) {
+    /// A later term stands in the way, says one who votes: nobody else's promise does.
+    pub(super) fn refused(&mut self, from: NodeId, term: Term, promised: Term) {
+        if !self.store.configuration().contains(from) {
+            return;
+        }
         let of = match &self.role {
             Role::Leader(leader) => leader.term,
             Role::Candidate { term, .. } => *term,

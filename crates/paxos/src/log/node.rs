@@ -2,7 +2,7 @@
 
 use super::handing::Handing;
 use super::progress::Progress;
-use super::{Message, Options, Payload, Record, Step, Store, Term};
+use super::{Entry, Message, Options, Payload, Record, Snapshot, Step, Store, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
 
 /// What comes to a node.
@@ -20,6 +20,15 @@ pub enum Input<V, S> {
     Propose(V),
     /// Somebody wants these to decide from then on.
     Change(Configuration),
+    /// These entries are decided, as somebody has proven: they need not come from a leader.
+    Learn {
+        /// The slot of the first.
+        first: Slot,
+        /// The entries.
+        entries: Vec<Entry<V>>,
+    },
+    /// This stands for decided slots, as somebody has proven; or for those that the one before stands for.
+    Rest(Snapshot<S>),
     /// This is the state after so many decided slots: their entries can go.
     Compact {
         /// The last slot that is in it.
@@ -172,6 +181,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Input::Message(from, message) => self.hear(from, message),
             Input::Propose(value) => self.propose(Payload::Value(value)),
             Input::Change(to) => self.propose(Payload::Configuration(to)),
+            Input::Learn { first, entries } => self.learn(first, entries),
+            Input::Rest(snapshot) => self.rest(snapshot),
             Input::Compact { through, state } => self.compact(through, state),
             Input::Stored { term, slot } => self.stored(term, slot),
             Input::Run => self.urge(),
@@ -236,7 +247,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Message::Matched { term, slot } => self.matched(from, term, slot),
             Message::Behind { term, have } => self.behind(from, term, have),
             Message::Lead { term, to } => self.relieve(from, term, to),
-            Message::Refused { term, promised } => self.refused(term, promised),
+            Message::Refused { term, promised } => self.refused(from, term, promised),
         }
     }
 

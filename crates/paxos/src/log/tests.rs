@@ -4,6 +4,7 @@ mod early;
 mod garbage;
 mod handing;
 mod joined;
+mod learning;
 mod table;
 
 use super::*;

@@ -31,6 +31,13 @@ impl<M: Housed> Task<M> {
                     drop(caller.send(to.ok_or(NotLed::Elsewhere(None))));
                 }
             }
+            Output::Changed(voters, at) => {
+                tracing::info!(namespace = %self.namespace, ?voters, %at, "others vote from now on");
+            }
+            // Whoever leads wants it again in a moment, if it is still wanted.
+            Output::NotChanged(_, why) => {
+                tracing::debug!(namespace = %self.namespace, %why, "the voters are the same");
+            }
             Output::NotHandedOver(why) => {
                 for caller in std::mem::take(&mut self.led) {
                     drop(caller.send(Err(NotLed::Because(why.to_string()))));

@@ -79,7 +79,12 @@ async fn a_leader_hands_over_and_nothing_is_lost() {
     // Whoever is asked passes it on to the one that leads.
     let next = other.hand_over(Some(other.key())).await.unwrap();
     assert_eq!(next, other.key());
-    until("it leads", || async { other.glance().borrow().leads }).await;
+    // Whether it comes to lead, the voters decide: on a busy machine another may be faster.
+    until("somebody else leads", || async {
+        let glance = *node.glance().borrow();
+        glance.leader.is_some_and(|leader| leader != node.key())
+    })
+    .await;
     submit(&node, 2).await;
     assert_eq!(sum(&node, How::Quorum).await.unwrap(), 3);
     let stranger = holdoff_net::Key::generate().unwrap().public();

@@ -65,7 +65,7 @@ impl Table {
         entries.filter_map(|entry| value(&entry.payload)).collect()
     }
 
-    fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
+    pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
         let roll = u32::try_from(node).unwrap() * 1_000_000_000;
         let mut step = self.nodes[place(node)].step(self.now_us, roll, input);
         let early = step.early();
@@ -156,6 +156,11 @@ impl Table {
                 self.hear(to.0, from.0, said);
             }
         }
+    }
+
+    /// What was said, and is heard by nobody now.
+    pub(super) fn said(&mut self) -> Vec<Said> {
+        self.queue.drain(..).map(|(_, _, said)| said).collect()
     }
 
     pub(super) fn cut(&mut self, links: &[(u128, u128)]) {
