@@ -8,6 +8,7 @@
 //! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
 //! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
 //! | `lock` | `lock` | one at a time: leases with fencing tokens; `kubernetes` adds its Leases to keep them in |
+//! | `ledger` | `ledger` | one leader, one history; and locks kept in it |
 //! | `client` | `client` | talks to the daemon, for programs that keep no store themselves |
 //!
 //! ```
@@ -30,6 +31,8 @@
 pub mod client;
 mod load;
 
+#[cfg(feature = "ledger")]
+pub use holdoff_ledger as ledger;
 #[cfg(feature = "lock")]
 pub use holdoff_lock as lock;
 pub use holdoff_policy as policy;

@@ -43,14 +43,18 @@ fn value(rng: &mut Rng) -> Value {
 }
 
 fn command(rng: &mut Rng) -> Command {
-    let key = Key::new(["a", "b", "c", "d"][rng.usize(0..4)]).unwrap();
+    let key = |rng: &mut Rng| Key::new(["a", "b", "ba", "bc"][rng.usize(0..4)]).unwrap();
     let maybe = |rng: &mut Rng| rng.bool().then(|| value(rng));
-    match rng.u8(0..5) {
-        0 => Command::Get(key),
-        1 => Command::Put(key, value(rng)),
-        2 => Command::Delete(key),
-        3 => Command::CompareAndSet { key, expected: maybe(rng), new: maybe(rng) },
-        _ => Command::Increment(key, rng.i64(-1..2)),
+    match rng.u8(0..6) {
+        0 => Command::Get(key(rng)),
+        1 => Command::Put(key(rng), value(rng)),
+        2 => Command::Delete(key(rng)),
+        3 => Command::CompareAndSet { key: key(rng), expected: maybe(rng), new: maybe(rng) },
+        4 => {
+            let some = |rng: &mut Rng| rng.bool().then(|| key(rng));
+            Command::List { prefix: some(rng), after: some(rng), most: rng.u32(0..4) }
+        }
+        _ => Command::Increment(key(rng), rng.i64(-1..2)),
     }
 }
 
@@ -237,7 +241,8 @@ proptest! {
         for _ in 0..rng.usize(0..16) {
             let commands = KeyValueRules::goal(&mut rng);
             let mut changed = map.clone();
-            let wanted: Result<Vec<_>, Fails> = commands.iter().map(|command| directly(&mut changed, command)).collect();
+            let each = commands.iter().map(|command| directly(&mut changed, command));
+            let wanted = each.collect::<Result<Vec<_>, Fails>>().map(|said| said.concat());
             let done = table.execute(&Overlay::default(), &commands);
             prop_assert_eq!(done.as_ref().ok().map(|(_, answers)| answers), wanted.as_ref().ok(), "{:?}", commands);
             if let Ok((diff, _)) = done {
@@ -256,8 +261,8 @@ proptest! {
 #[derive(Debug)]
 struct Fails;
 
-fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Option<Value>, Fails> {
-    match command.clone() {
+fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Vec<Option<Value>>, Fails> {
+    let said = match command.clone() {
         Command::Get(key) => Ok(map.get(&key).cloned()),
         Command::Put(key, value) => Ok(map.insert(key, value)),
         Command::Delete(key) => Ok(map.remove(&key)),
@@ -274,8 +279,18 @@ fn directly(map: &mut BTreeMap<Key, Value>, command: &Command) -> Result<Option<
             }
             _ => Err(Fails),
         },
+        Command::List { prefix, after, most } => {
+            let prefix = prefix.as_ref().map_or("", Key::as_str);
+            let wanted = |key: &&Key| {
+                key.as_str().starts_with(prefix) && after.as_ref().is_none_or(|after| *key > after)
+            };
+            let keys: Vec<_> = map.keys().filter(wanted).take(usize::try_from(most).unwrap()).collect();
+            let row = |key: &Key| [Value::text(key.as_str()).ok(), map.get(key).cloned()];
+            return Ok(keys.into_iter().flat_map(row).chain([None]).collect());
+        }
         _ => Err(Fails),
-    }
+    };
+    said.map(|said| vec![said])
 }
 
 #[test]

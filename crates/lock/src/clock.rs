@@ -49,6 +49,14 @@ fn start() -> Instant {
     })
 }
 
+/// Seconds since 1970, by a clock that somebody may set: no lease is measured with it.
+#[cfg(feature = "ledger")]
+#[expect(clippy::disallowed_methods, reason = "the one door")]
+pub(crate) fn wall_s() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
 /// How long the machine has been running, suspension included: the same to all its processes.
 #[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
 pub(crate) fn since_boot() -> Duration {

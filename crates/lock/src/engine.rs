@@ -2,6 +2,8 @@
 
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
+#[cfg(feature = "ledger")]
+pub(crate) mod ledger;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -9,6 +11,6 @@ pub(crate) mod postgres;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-#[cfg(all(feature = "postgres", feature = "sqlite"))]
+#[cfg(all(feature = "ledger", feature = "postgres", feature = "sqlite"))]
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! locks.rs     the door: acquire, try, poll, once, inspect      guard.rs   what a holder has, and how it is lost
 //! line.rs      those of one process stand in line               pursuit.rs one acquisition: carries out what wait.rs says
 //! wait.rs      pure: what to do next while it is not ours       tenure.rs  pure: when to renew, until when it is ours
-//! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes
+//! store.rs     what a store must do: one compare-and-set        engine/    memory, sqlite, postgres, kubernetes, ledger
 //! row.rs       the same, as a pure model of one key             wakes.rs   hearing that a lock was let go
 //! asking.rs    asking a store: time limits and the breaker      fence/     the resource's side: refusing stale tokens
 //! lease.rs     locks that somebody else keeps                   settings/  the file's [lock]

@@ -20,27 +20,28 @@ const MOST_WAITERS: usize = 4096;
 /// A key: who has it, who waits, and for whom it is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    token: Token,
-    lease: Option<Lease>,
+    pub(crate) token: Token,
+    pub(crate) lease: Option<Lease>,
     /// In the order they first asked.
-    line: Vec<Waiter>,
-    kept: Option<Waiter>,
-    touched: Duration,
+    pub(crate) line: Vec<Waiter>,
+    pub(crate) kept: Option<Waiter>,
+    pub(crate) touched: Duration,
 }
 
+/// Who has it, since when, and until when.
 #[derive(Clone, Debug)]
-struct Lease {
-    owner: Owner,
-    token: Token,
-    since: Duration,
-    until: Duration,
+pub(crate) struct Lease {
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) since: Duration,
+    pub(crate) until: Duration,
 }
 
 /// One that waits, and counts until then.
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    nonce: Nonce,
-    until: Duration,
+pub(crate) struct Waiter {
+    pub(crate) nonce: Nonce,
+    pub(crate) until: Duration,
 }
 
 /// What the tokens of a whole store stand on.

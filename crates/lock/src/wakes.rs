@@ -54,6 +54,12 @@ impl Wakes {
         }
     }
 
+    /// Whether somebody listens for this lock.
+    #[cfg(feature = "ledger")]
+    pub(crate) fn is_wanted(&self, digest: &Digest) -> bool {
+        self.map().contains_key(digest)
+    }
+
     /// The locks somebody listens for.
     pub(crate) fn digests(&self) -> Vec<Digest> {
         self.map().keys().copied().collect()

@@ -1,5 +1,6 @@
 //! Values by key, and commands over them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::coded::{self, Coded};
 use super::failed::shown;
-use super::limits::{ANSWER_BYTES, COMMANDS, KEY_BYTES};
+use super::limits::{ANSWER_BYTES, COMMANDS, KEY_BYTES, LISTED, LISTED_BYTES};
 use super::table::{Ran, Rules, Table};
 use super::value::sent_as_text;
 use super::{BadValue, Failed, Value, View};
@@ -42,12 +43,22 @@ pub enum Command {
     },
     /// Adds to the integer that is there, or to zero if nothing is. Answers with the sum.
     Increment(Key, i64),
+    /// Says what is there by keys that begin alike, in their order. Answers with each key and what is there, then with
+    /// nothing. Where that would be too long it says less, but something: ask again behind the last key.
+    List {
+        /// How they begin; anyhow, if none.
+        prefix: Option<Key>,
+        /// Only those behind this one.
+        after: Option<Key>,
+        /// So many at most.
+        most: u32,
+    },
 }
 
 /// Commands in their order, each of which sees what those before it did. All of them happen, or none.
 pub type Commands = Vec<Command>;
 
-/// What each command answers.
+/// What each command answers: one value or nothing, but for a list.
 pub type Values = Vec<Option<Value>>;
 
 /// How commands change values.
@@ -65,60 +76,116 @@ impl Rules for KeyValueRules {
         if commands.len() > COMMANDS {
             return Err(Failed::too_much("commands", COMMANDS));
         }
-        let mut wanted = BTreeMap::new();
+        let mut rows = Rows { view, wanted: BTreeMap::new() };
         let mut answers = Vec::new();
         let mut bytes = 0;
         for command in commands {
-            let key = command.key();
-            let now = match wanted.get(key) {
-                Some(changed) => Option::<Value>::clone(changed),
-                None => view.get(key).cloned(),
-            };
-            let (after, answer) = command.run(now)?;
-            bytes += answer.as_ref().map_or(0, Value::size);
+            let said = command.run(&mut rows)?;
+            bytes += said.iter().flatten().map(Value::size).sum::<usize>();
             if bytes > ANSWER_BYTES {
                 return Err(Failed::too_much("bytes of answers", ANSWER_BYTES));
             }
-            wanted.insert(key.clone(), after);
-            answers.push(answer);
+            answers.extend(said);
         }
-        Ok((wanted, answers))
+        Ok((rows.wanted, answers))
+    }
+}
+
+/// The rows as the commands so far have left them.
+struct Rows<'a> {
+    view: View<'a, Key, Value>,
+    wanted: BTreeMap<Key, Option<Value>>,
+}
+
+impl Rows<'_> {
+    fn get(&self, key: &Key) -> Option<Value> {
+        match self.wanted.get(key) {
+            Some(changed) => changed.clone(),
+            None => self.view.get(key).cloned(),
+        }
+    }
+
+    /// Puts something or nothing there; answers with what was there before.
+    fn put(&mut self, key: &Key, value: Option<Value>) -> Option<Value> {
+        let before = self.get(key);
+        self.wanted.insert(key.clone(), value);
+        before
+    }
+
+    /// This row and all behind it, in order.
+    fn starting_at<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = (&'a Key, &'a Value)> {
+        let mut rows = self.view.starting_at(key).peekable();
+        let mut wanted = self.wanted.range(key..).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let Some((changed, _)) = wanted.peek() else { return rows.next() };
+                match rows.peek().map(|(row, _)| row.cmp(changed)) {
+                    Some(Ordering::Less) => return rows.next(),
+                    Some(Ordering::Equal) => drop(rows.next()),
+                    Some(Ordering::Greater) | None => {}
+                }
+                if let Some((key, Some(value))) = wanted.next() {
+                    return Some((key, value));
+                }
+            }
+        })
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>, most: usize) -> Values {
+        let first = Key(prefix.to_owned());
+        let first = after.filter(|after| **after > first).unwrap_or(&first);
+        let begins_so = |(key, _): &(&Key, &Value)| key.0.starts_with(prefix);
+        let behind = |(key, _): &(&Key, &Value)| Some(*key) != after;
+        let mut said = Vec::new();
+        let mut bytes = 0;
+        for (key, value) in self.starting_at(first).take_while(begins_so).filter(behind).take(most) {
+            bytes += key.0.len() + value.size();
+            if bytes > LISTED_BYTES && !said.is_empty() {
+                break;
+            }
+            // A key is never longer than a text may be.
+            said.extend([Value::text(key.as_str()).ok(), Some(value.clone())]);
+        }
+        said.push(None);
+        said
     }
 }
 
 impl Command {
-    fn key(&self) -> &Key {
-        match self {
-            Self::Get(key)
-            | Self::Put(key, _)
-            | Self::Delete(key)
-            | Self::CompareAndSet { key, .. }
-            | Self::Increment(key, _) => key,
-        }
-    }
-
-    /// What is there afterwards, and the answer.
-    fn run(&self, now: Option<Value>) -> Result<(Option<Value>, Option<Value>), Failed> {
-        match self {
-            Self::Get(_) => Ok((now.clone(), now)),
-            Self::Put(_, value) => Ok((Some(value.clone()), now)),
-            Self::Delete(_) => Ok((None, now)),
-            Self::CompareAndSet { expected, new, .. } if now == *expected => Ok((new.clone(), now)),
-            Self::CompareAndSet { key, .. } => {
-                let found = now.map_or("has no value".to_owned(), |value| format!("is {}", shown(&value)));
-                Err(Failed::Differs { key: shown(key), found })
+    /// Does it; answers with what it says.
+    fn run(&self, rows: &mut Rows<'_>) -> Result<Values, Failed> {
+        let said = match self {
+            Self::Get(key) => rows.get(key),
+            Self::Put(key, value) => rows.put(key, Some(value.clone())),
+            Self::Delete(key) => rows.put(key, None),
+            Self::CompareAndSet { key, expected, new } => {
+                let before = rows.put(key, new.clone());
+                if before != *expected {
+                    let found = before.map_or("has no value".to_owned(), |it| format!("is {}", shown(&it)));
+                    return Err(Failed::Differs { key: shown(key), found });
+                }
+                before
             }
-            Self::Increment(_, by) => {
-                let before = match now {
+            Self::Increment(key, by) => {
+                let before = match rows.get(key) {
                     None => 0,
                     Some(Value::Integer(number)) => number,
                     Some(other) => return Err(Failed::NotAnInteger(shown(&other))),
                 };
                 let sum = before.checked_add(*by);
                 let sum = sum.ok_or_else(|| Failed::NoResult(format!("{before} + {by}")))?;
-                Ok((Some(sum.into()), Some(sum.into())))
+                rows.put(key, Some(sum.into()));
+                Some(sum.into())
             }
-        }
+            Self::List { prefix, after, most } => {
+                let most = usize::try_from(*most).unwrap_or(usize::MAX);
+                if most > LISTED {
+                    return Err(Failed::too_much("rows of a list", LISTED));
+                }
+                return Ok(rows.list(prefix.as_ref().map_or("", Key::as_str), after.as_ref(), most));
+            }
+        };
+        Ok(vec![said])
     }
 }
 
@@ -155,6 +222,7 @@ impl Coded for Key {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::TEXT_BYTES;
     use super::super::{Machine, Overlay};
     use super::*;
 
@@ -218,6 +286,76 @@ mod tests {
         assert!(table.is_empty());
     }
 
+    /// The keys that are listed, with their numbers.
+    fn listed(answers: &[Option<Value>]) -> Vec<(String, i64)> {
+        let rows = answers.split(Option::is_none).next().unwrap();
+        let row = |row: &[Option<Value>]| match row {
+            [Some(Value::Text(key)), Some(Value::Integer(number))] => (key.as_str().to_owned(), *number),
+            other => panic!("{other:?}"),
+        };
+        rows.chunks(2).map(row).collect()
+    }
+
+    fn list(prefix: Option<&str>, after: Option<&str>, most: u32) -> Command {
+        Command::List { prefix: prefix.map(key), after: after.map(key), most }
+    }
+
+    #[test]
+    fn keys_that_begin_alike_are_listed_as_the_commands_before_left_them() {
+        let mut table = KeyValue::default();
+        let put = |name: &str, number: i64| Command::Put(key(name), number.into());
+        run(&mut table, &["a", "a/1", "a/2", "a/4", "b"].map(|name| put(name, 0))).unwrap();
+        let row = |name: &str, number| (name.to_owned(), number);
+        let names = |commands: &[Command]| {
+            let answers = run(&mut table.clone(), commands).unwrap();
+            listed(&answers[commands.len() - 1..])
+        };
+        let changes = [put("a/3", 3), Command::Delete(key("a/2")), put("a/4", 4)];
+        let all = [row("a/1", 0), row("a/3", 3), row("a/4", 4)];
+        let changed = |last| [&changes[..], &[last]].concat();
+        assert_eq!(names(&changed(list(Some("a/"), None, 10))), all);
+        assert_eq!(names(&changed(list(Some("a/"), None, 2))), all[..2]);
+        assert_eq!(names(&changed(list(Some("a/"), Some("a/1"), 2))), all[1..]);
+        assert_eq!(names(&changed(list(Some("a/"), Some("a/2"), 2))), all[1..], "it need not be there");
+        assert_eq!(names(&[list(Some("a/"), Some("b"), 10)]), []);
+        assert_eq!(names(&[list(Some("c"), Some("a"), 10)]), []);
+        assert_eq!(names(&[list(None, Some("a/4"), 10)]), [row("b", 0)]);
+        assert_eq!(names(&[list(None, None, 10)]).len(), 5);
+        let answers = run(&mut table, &[list(Some("b"), None, 1), Command::Get(key("b"))]).unwrap();
+        let b = Some(Value::text("b").unwrap());
+        assert_eq!(
+            answers,
+            [b, Some(0.into()), None, Some(0.into())],
+            "what follows a list stands behind its end"
+        );
+    }
+
+    #[test]
+    fn a_list_that_would_be_too_long_goes_on_behind_its_last_key() {
+        let mut table = KeyValue::default();
+        let long = Value::text("x".repeat(TEXT_BYTES)).unwrap();
+        for number in 10..50 {
+            run(&mut table, &[Command::Put(key(&number.to_string()), long.clone())]).unwrap();
+        }
+        let (mut found, mut last) = (Vec::new(), None);
+        loop {
+            let list = Command::List { prefix: None, after: last.clone(), most: 100 };
+            let answers = run(&mut table, &[list]).unwrap();
+            let keys = answers.into_iter().step_by(2).flatten().map(|name| match name {
+                Value::Text(name) => name.as_str().to_owned(),
+                other => panic!("{other:?}"),
+            });
+            let before = found.len();
+            found.extend(keys);
+            if found.len() == before {
+                break;
+            }
+            assert!(found.len() - before <= LISTED_BYTES / TEXT_BYTES);
+            last = found.last().map(|name| key(name));
+        }
+        assert_eq!(found, (10..50).map(|number| number.to_string()).collect::<Vec<_>>());
+    }
+
     #[test]
     fn what_would_be_too_much_fails() {
         let mut table = KeyValue::default();
@@ -225,6 +363,10 @@ mod tests {
         assert_eq!(
             run(&mut table, &many),
             Err("it takes more than 64 commands: ask for less at once".to_owned())
+        );
+        assert_eq!(
+            run(&mut table, &[list(None, None, 1001)]),
+            Err("it takes more than 1000 rows of a list: ask for less at once".to_owned())
         );
         assert!(Key::new("").is_err() && Key::new("k".repeat(KEY_BYTES + 1)).is_err());
     }

@@ -11,6 +11,10 @@ pub const CONDITIONS: usize = 32;
 pub const EFFECTS: usize = 64;
 /// The commands of a key-value goal.
 pub const COMMANDS: usize = 64;
+/// The rows that one command lists.
+pub const LISTED: usize = 1000;
+/// The bytes of a list, whose last row may exceed them if it is the only one.
+pub const LISTED_BYTES: usize = 256 * 1024;
 /// The arguments of a fact.
 pub const ARGUMENTS: usize = 16;
 /// The different variables of a goal.

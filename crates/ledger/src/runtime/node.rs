@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use holdoff_net::PublicKey;
 use holdoff_paxos::Slot;
+use holdoff_paxos::log::Payload;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::book::Book;
@@ -17,7 +18,7 @@ use super::task::{Answered, Event, History, Led, NotLed};
 use super::waiting::Waiting;
 use super::wire::{Reply, Request, Wanted};
 use super::{AnswerOf, Error, Estate, GoalOf, Housed, clock};
-use crate::entry::{Logged, TxId};
+use crate::entry::{Entry, Logged, TxId};
 use crate::ledger::{How, Outcome, Verified};
 use crate::machine::{Either, Failed};
 
@@ -52,6 +53,16 @@ pub struct Page<M: Housed> {
     pub index: Slot,
     /// What stands there.
     pub entry: Logged<Estate<M>>,
+}
+
+impl<M: Housed> Page<M> {
+    /// What it changed; nothing if it changed something else than what the ledger is for.
+    pub fn diff(&self) -> Option<&M::Diff> {
+        match &self.entry.payload {
+            Payload::Value(Entry { diff: Either::Second(diff), .. }) => Some(diff),
+            _ => None,
+        }
+    }
 }
 
 impl<M: Housed> Clone for Node<M> {

@@ -1,5 +1,5 @@
-//! What both engines on SQL promise, asked on real files and a real server, through two doors: two pools that know
-//! nothing of each other, as two processes would.
+//! What the engines that know who waits promise, asked on real files, a real server and a ledger's table, through two
+//! doors that know nothing of each other, as two processes would.
 
 mod alone;
 mod crash;

@@ -31,6 +31,32 @@ impl Locks {
         Self::over(Arc::new(engine::kubernetes::Kubernetes::open(client, namespace)))
     }
 
+    /// Locks in a ledger, for all its members: they need no store but their own disks.
+    ///
+    /// Those who share them must use the same ledger; a node's locks end with the node.
+    ///
+    /// ```
+    /// use holdoff_ledger::runtime::{Host, Settings};
+    /// use holdoff_lock::Locks;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// let mut settings = Settings::new(folder.path());
+    /// # settings.listen = "127.0.0.1:0".parse()?;
+    /// settings.name = Some("first".to_owned());
+    /// let host = Host::start(settings).await?;
+    /// let node = host.found("default")?; // the others join it
+    ///
+    /// let locks = Locks::ledger(node);
+    /// let guard = locks.acquire("invoice 7").await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "ledger")]
+    pub fn ledger(node: holdoff_ledger::runtime::Node<holdoff_ledger::runtime::Books>) -> Self {
+        Self::over(Arc::new(engine::ledger::Ledger::over(Box::new(node))))
+    }
+
     /// Locks at `memory:`, `sqlite:FILE`, `postgres://…`, or `kubernetes:NAMESPACE` in the cluster that this process
     /// runs in or that its kubeconfig names.
     pub async fn open(url: &str) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! What happens to the processes, and to Postgres.
+//! What happens to the processes, to Postgres, and to a ledger.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use crate::fleet::{Fleet, SIZE};
+use crate::ledger::Cluster;
 use crate::resource::Resource;
 use crate::worker::LEASE;
 
@@ -115,4 +116,26 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
         crashes += 1;
         sleep(LEASE).await;
     }
+}
+
+/// The node of a ledger that is never killed: somebody must tell what happened. The other is made to lead, and killed then.
+pub(crate) const SPARED: usize = 0;
+const DEPOSED: usize = 1;
+
+/// Kills a leader of a ledger, and starts it again; answers how often. A process that leads is killed like all others.
+pub(crate) async fn depose(cluster: Arc<Cluster>, until: Instant) -> u64 {
+    let mut killed = 0;
+    while Instant::now() < until {
+        sleep(LEASE / 2).await;
+        if cluster.leads_here() == Some(DEPOSED) {
+            cluster.kill(DEPOSED);
+            killed += 1;
+            sleep(LEASE).await;
+            cluster.start(DEPOSED).await;
+        } else {
+            // Whoever leads may be away, or not let it.
+            drop(cluster.at(SPARED).hand_over(Some(cluster.at(DEPOSED).key())).await);
+        }
+    }
+    killed
 }

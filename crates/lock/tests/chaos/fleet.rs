@@ -13,7 +13,8 @@ pub(crate) const SIZE: usize = 5;
 
 /// Processes, each in a slot. All are killed when this is dropped.
 pub(crate) struct Fleet {
-    pub(crate) store: String,
+    /// One for each slot.
+    pub(crate) stores: Vec<String>,
     pub(crate) resource: String,
     pub(crate) logs: PathBuf,
     pub(crate) seed: u64,
@@ -27,22 +28,22 @@ struct Slot {
 }
 
 impl Fleet {
-    pub(crate) fn start(store: String, resource: String, logs: PathBuf, seed: u64) -> Self {
-        let mut fleet = Self { store, resource, logs, seed, slots: Vec::new(), started: 0 };
-        for _ in 0..SIZE {
-            let slot = fleet.spawn();
+    pub(crate) fn start(stores: Vec<String>, resource: String, logs: PathBuf, seed: u64) -> Self {
+        let mut fleet = Self { stores, resource, logs, seed, slots: Vec::new(), started: 0 };
+        for slot in 0..SIZE {
+            let slot = fleet.spawn(slot);
             fleet.slots.push(slot);
         }
         fleet
     }
 
-    fn spawn(&mut self) -> Slot {
+    fn spawn(&mut self, slot: usize) -> Slot {
         self.started += 1;
         let log = self.logs.join(self.started.to_string());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        command.env(worker::STORE, &self.store).env(worker::RESOURCE, &self.resource);
+        command.env(worker::STORE, &self.stores[slot]).env(worker::RESOURCE, &self.resource);
         command.env(worker::LOG, &log);
         command.env(worker::SEED, (self.seed ^ self.started).to_string());
         Slot { child: command.spawn().unwrap(), log }
@@ -50,11 +51,12 @@ impl Fleet {
 
     /// Kills one, which learns nothing of it, and starts another in its place.
     pub(crate) fn replace(&mut self, slot: usize) {
-        let new = self.spawn();
-        let mut old = std::mem::replace(&mut self.slots[slot], new).child;
-        assert_alive(&mut old);
+        let old = &mut self.slots[slot].child;
+        assert_alive(old);
         old.kill().unwrap();
         old.wait().unwrap();
+        // The node of a ledger is the same one again: its disk must be free.
+        self.slots[slot] = self.spawn(slot);
     }
 
     pub(crate) fn signal(&mut self, slot: usize, signal: Signal) {

@@ -1,7 +1,7 @@
 //! Real processes on real stores, under every fault at once.
 //!
 //! They acquire one of a few locks, write through a fence, hold, write again and let go. Postgres crashes and cuts
-//! connections off; processes are killed, and paused for longer than their leases. No token is granted twice, nobody is
+//! connections off; a ledger's leader is killed, and the processes are its nodes; processes are killed, and paused for longer than their leases. No token is granted twice, nobody is
 //! granted a lock before the holder before it was told that it is lost, stale writes are refused, and when the faults are
 //! over everybody gets its turn.
 //!
@@ -19,8 +19,12 @@
 mod check;
 mod faults;
 mod fleet;
+#[path = "../node/ledger.rs"]
+#[allow(dead_code, reason = "not all suites ask all of it")]
+mod ledger;
 mod resource;
 mod run;
+mod witness;
 mod worker;
 
 use std::sync::Mutex;
@@ -35,7 +39,7 @@ fn on_postgres() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let server = Postgres::start();
     let (store, resource) = (server.create_database("chaos"), server.create_database("resource"));
-    run::run(run::Ground { store, resource, server: Some(server) });
+    run::run(run::Ground { store, resource, server: Some(server), engine: "postgres", seconds: 12 });
 }
 
 #[test]
@@ -43,7 +47,17 @@ fn on_sqlite() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
-    run::run(run::Ground { store: url("store.db"), resource: url("resource.db"), server: None });
+    let (store, resource) = (url("store.db"), url("resource.db"));
+    run::run(run::Ground { store, resource, server: None, engine: "sqlite", seconds: 12 });
+}
+
+#[test]
+fn on_a_ledger() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let resource = format!("sqlite:{}", folder.path().join("resource.db").display());
+    // Each change of leader takes a while.
+    run::run(run::Ground { store: String::new(), resource, server: None, engine: "a_ledger", seconds: 30 });
 }
 
 #[test]

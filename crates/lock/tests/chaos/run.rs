@@ -10,18 +10,21 @@ use tokio::time::Instant;
 
 use crate::check::{self, Notes};
 use crate::faults;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, SIZE};
+use crate::ledger::Cluster;
 use crate::resource::{self, Resource};
+use crate::witness::Witness;
 
 /// Where it all happens.
 pub(crate) struct Ground {
     pub(crate) store: String,
     pub(crate) resource: String,
     pub(crate) server: Option<Postgres>,
+    pub(crate) engine: &'static str,
+    /// How long the faults last, unless somebody says otherwise.
+    pub(crate) seconds: u64,
 }
 
-/// How long the faults last, unless somebody says otherwise.
-const SECONDS: u64 = 12;
 /// How long the last turns may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,8 +34,8 @@ fn number(variable: &str) -> Option<u64> {
 
 pub(crate) fn run(ground: Ground) {
     let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
-    let faulty = Duration::from_secs(number("HOLDOFF_CHAOS_SECONDS").unwrap_or(SECONDS));
-    let engine = if ground.server.is_some() { "postgres" } else { "sqlite" };
+    let faulty = Duration::from_secs(number("HOLDOFF_CHAOS_SECONDS").unwrap_or(ground.seconds));
+    let engine = ground.engine;
     println!(
         "chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_SECONDS={} cargo test -p holdoff-lock \
          --all-features --test chaos -- --nocapture on_{engine}",
@@ -43,13 +46,20 @@ pub(crate) fn run(ground: Ground) {
 }
 
 async fn strike(ground: Ground, seed: u64, faulty: Duration) {
-    let Ground { store, resource: protected, server } = ground;
+    let Ground { store, resource: protected, server, engine, .. } = ground;
     let logs = tempfile::tempdir().unwrap();
     let resource = Arc::new(Resource::open(&protected).await);
     resource.make().await;
-    drop(Locks::open(&store).await.unwrap());
-    resource::note_grants(&store).await;
-    let fleet = Fleet::start(store.clone(), protected, logs.path().to_owned(), seed);
+    let cluster = if engine == "a_ledger" { Some(Arc::new(Cluster::new(2).await)) } else { None };
+    let witness = cluster.as_ref().map(|cluster| Witness::of(cluster.at(faults::SPARED)));
+    let stores = if let Some(cluster) = &cluster {
+        invitations(cluster).await
+    } else {
+        drop(Locks::open(&store).await.unwrap());
+        resource::note_grants(&store).await;
+        vec![store.clone(); SIZE]
+    };
+    let fleet = Fleet::start(stores, protected, logs.path().to_owned(), seed);
     let fleet = Arc::new(Mutex::new(fleet));
     let (until, mut rng) = (Instant::now() + faulty, Rng::with_seed(seed));
     // Kept until the end of the run: whoever drops it, stops it.
@@ -63,6 +73,10 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
         struck.push((crashing.await.unwrap(), "servers crashed"));
         struck.push((cutting.await.unwrap(), "connections terminated"));
     }
+    if let Some(cluster) = &cluster {
+        let deposing = tokio::spawn(faults::depose(Arc::clone(cluster), until));
+        struck.push((deposing.await.unwrap(), "leaders killed"));
+    }
     struck.push((killing.await.unwrap(), "processes killed"));
     struck.push((pausing.await.unwrap(), "processes paused past their lease"));
     let peace = Instant::now();
@@ -70,16 +84,24 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     fleet.finish(PATIENCE).await;
     println!("  all had their turn {:.1?} after the faults", peace.elapsed());
     let notes = Notes::read(logs.path());
-    struck.extend(check::check(
-        server.is_some(),
-        &notes,
-        &resource::grants(&store).await,
-        &resource.events().await,
-    ));
+    let grants = match &witness {
+        Some(witness) => witness.grants().await,
+        None => resource::grants(&store).await,
+    };
+    struck.extend(check::check(server.is_some(), &notes, &grants, &resource.events().await));
     for (count, what) in &struck {
         println!("  {count:>6} {what}");
     }
     for (count, what) in struck {
         assert!(count > 0, "no {what}: this run shows nothing");
     }
+}
+
+/// Each process is a node of the ledger, and votes, like the two that are here: seven in all.
+async fn invitations(cluster: &Cluster) -> Vec<String> {
+    let mut invited = Vec::new();
+    for _ in 0..SIZE {
+        invited.push(cluster.invite(true).await);
+    }
+    invited
 }

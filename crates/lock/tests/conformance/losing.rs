@@ -62,6 +62,16 @@ async fn whoever_loses_sight_of_kubernetes_is_told_before_the_next_is_granted() 
     in_time(told_before_the_next(holding, place.node().await, async || proxy.cut())).await;
 }
 
+/// It is the leader that goes away: those who are left find another, and then it is theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_loses_its_node_is_told_before_the_next_is_granted() {
+    let place = Place::ledger().await;
+    let cluster = place.ledger.as_ref().unwrap();
+    let leader = cluster.leader().await;
+    let (holding, other) = (place.at_seat(leader), place.at_seat((leader + 1) % 3));
+    in_time(told_before_the_next(holding, other, async || cluster.kill(leader))).await;
+}
+
 /// Nobody can write to a file while somebody else does: here a stranger does, for longer than the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_cannot_write_to_its_file_is_told_before_the_next_is_granted() {

@@ -1,5 +1,5 @@
 //! What every store must do, asked of each of them: memory, a SQLite file, a real Postgres, the stand-in for
-//! Kubernetes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
+//! Kubernetes, a ledger of three nodes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
 //!
 //! Tests use the public API, so that they say what a user would notice. `place` knows the stores, `proxy` is a line
 //! that can be cut, `../node` a process of its own; every other file is one subject.
@@ -23,6 +23,7 @@ mod crowds;
 mod doors;
 mod keys;
 mod leaving;
+mod ledgers;
 mod lines;
 mod losing;
 mod making_once;

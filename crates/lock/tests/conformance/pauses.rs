@@ -1,9 +1,10 @@
 //! A holder that was paused for longer than its lease, and goes on as if nothing had happened.
 
 use rustix::process::Signal;
+use tokio::time::Instant;
 
 use crate::node::Write;
-use crate::place::{Place, acquire, held_with, on_shared_stores};
+use crate::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 
 async fn a_holder_paused_past_its_lease_is_refused_by_its_token(place: Place) {
     let (locks, resource, mut paused) = (place.node().await, place.resource().await, place.process().await);
@@ -31,8 +32,12 @@ async fn a_killed_holder_is_succeeded_when_its_lease_is_over(place: Place) {
     let (locks, mut killed) = (place.node().await, place.process().await);
     killed.tell("ACQUIRE ledger 1000 60000").await;
     let last = killed.granted().await;
+    let killed_at = Instant::now();
     killed.signal(Signal::KILL);
-    assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "nobody knows yet");
+    // A third of the lease before, at most, it was renewed. If it led the ledger, asking may take as long as it lasts.
+    let early = locks.try_acquire("ledger").await.unwrap();
+    assert!(early.is_none() || killed_at.elapsed() >= SECOND * 2 / 3, "nobody knows yet");
+    drop(early);
     assert!(acquire(&locks, "ledger").await.token().get() > last);
 }
 

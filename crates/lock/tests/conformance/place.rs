@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
-use crate::node::{self, Process, Resource};
+use crate::node::{self, Cluster, Process, Resource};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,6 +27,7 @@ pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) folder: TempDir,
     pub(crate) stand_in: Option<Kubernetes>,
+    pub(crate) ledger: Option<Cluster>,
     memory: Option<Locks>,
     // In the one real cluster one test at a time forgets locks, or raises the era.
     _alone: Option<OwnedMutexGuard<()>>,
@@ -35,7 +36,7 @@ pub(crate) struct Place {
 impl Place {
     fn at(store: String) -> Self {
         let (namespace, folder) = (Uuid::new_v4().to_string(), TempDir::new().unwrap());
-        Self { store, namespace, folder, stand_in: None, memory: None, _alone: None }
+        Self { store, namespace, folder, stand_in: None, ledger: None, memory: None, _alone: None }
     }
 
     pub(crate) fn memory() -> Self {
@@ -57,6 +58,11 @@ impl Place {
         let server = Kubernetes::start().await;
         let store = format!("stand-in:{}", server.url());
         Self { stand_in: Some(server), ..Self::at(store) }
+    }
+
+    /// A ledger of three nodes.
+    pub(crate) async fn ledger() -> Self {
+        Self { ledger: Some(Cluster::new(3).await), ..Self::at("a ledger".to_owned()) }
     }
 
     /// The real cluster, if there is one.
@@ -83,10 +89,17 @@ impl Place {
 
     pub(crate) async fn node_with(&self, choose: impl FnOnce(Settings) -> Settings) -> Locks {
         let settings = choose(Settings::default().with_namespace(&self.namespace));
-        match &self.memory {
-            Some(locks) => locks.with_settings(settings).unwrap(),
-            None => node::open(&self.store, settings).await,
+        match (&self.memory, &self.ledger) {
+            (Some(locks), _) => locks.with_settings(settings).unwrap(),
+            (None, Some(cluster)) => Locks::ledger(cluster.next()).with_settings(settings).unwrap(),
+            (None, None) => node::open(&self.store, settings).await,
         }
+    }
+
+    /// The locks of one node of the ledger.
+    pub(crate) fn at_seat(&self, seat: usize) -> Locks {
+        let settings = Settings::default().with_namespace(&self.namespace);
+        Locks::ledger(self.ledger.as_ref().unwrap().at(seat)).with_settings(settings).unwrap()
     }
 
     /// A node that speaks to the store at another address.
@@ -96,12 +109,20 @@ impl Place {
 
     /// A node in a process of its own.
     pub(crate) async fn process(&self) -> Process {
-        Process::start(&self.store, &self.namespace, &self.file("resource.db"), None).await
+        self.start_process(None).await
     }
 
     /// One whose clock is wrong.
     pub(crate) async fn process_off_by(&self, skew: &str) -> Process {
-        Process::start(&self.store, &self.namespace, &self.file("resource.db"), Some(skew)).await
+        self.start_process(Some(skew)).await
+    }
+
+    async fn start_process(&self, skew: Option<&str>) -> Process {
+        let store = match &self.ledger {
+            Some(cluster) => cluster.invite(true).await,
+            None => self.store.clone(),
+        };
+        Process::start(&store, &self.namespace, &self.file("resource.db"), skew).await
     }
 
     /// Stops a process, and not in the midst of a write to the file: nobody could write to that before it goes on.
@@ -161,6 +182,15 @@ macro_rules! on_shared_stores {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 $crate::place::in_time(super::$test($crate::place::Place::stand_in().await)).await;
+            })*
+        }
+        mod ledger {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                $crate::place::in_time(async {
+                    super::$test($crate::place::Place::ledger().await).await;
+                })
+                .await;
             })*
         }
         mod kubernetes_cluster {

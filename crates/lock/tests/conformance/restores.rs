@@ -63,6 +63,14 @@ async fn a_cluster_that_was_made_anew_goes_on_above() {
     in_time(goes_on_above(&place.node_at(&anew.store).await, last)).await;
 }
 
+/// The new ledger knows nothing of the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_was_made_anew_goes_on_above() {
+    let (place, anew) = (Place::ledger().await, Place::ledger().await);
+    let last = grant_after_the_backup(&place.node().await).await;
+    in_time(goes_on_above(&anew.node().await, last)).await;
+}
+
 /// What was granted before the restore is nobody's any more: the holder learns of it when it renews.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_the_backup_does_not_know_is_told() {

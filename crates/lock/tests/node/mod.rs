@@ -8,6 +8,9 @@
 //! ROUNDS key count hold-ms lease-ms   done LONGEST-WAIT-US     acquires, enters, holds, leaves, releases
 //! ```
 
+#[path = "ledger.rs"]
+#[allow(dead_code, reason = "not all suites ask all of it")]
+mod ledger;
 #[path = "process.rs"]
 mod process;
 #[path = "resource.rs"]
@@ -20,6 +23,8 @@ use holdoff_testbed::kubernetes::real_cluster;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::Instant;
 
+#[allow(unused_imports, reason = "not all suites have clusters")]
+pub(crate) use ledger::Cluster;
 pub(crate) use process::Process;
 pub(crate) use resource::{Resource, Write, one_at_a_time};
 
@@ -31,7 +36,8 @@ const RESOURCE: &str = "HOLDOFF_NODE_RESOURCE";
 /// What an answer begins with: whatever else is printed is not meant for us.
 const MARK: &str = "@ ";
 
-/// The store at an address; `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real one.
+/// The store at an address; `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real one, and `ledger:` invites
+/// this process to be a node.
 pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
     let locks = if let Some(url) = store.strip_prefix("stand-in:") {
         let mut config = kube::Config::new(url.parse().unwrap());
@@ -40,6 +46,8 @@ pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
     } else if store == "cluster:" {
         let (client, namespace) = real_cluster().await.unwrap();
         Locks::kubernetes(client, &namespace)
+    } else if let Some(invitation) = store.strip_prefix("ledger:") {
+        Locks::ledger(ledger::accept(invitation).await)
     } else {
         Locks::open(store).await.unwrap()
     };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, NAME, PATIENCE, Place, add, submit, sum, until};
+use crate::machine::Either;
 use crate::runtime::{Books, Error, Host, Node, Role, found, join};
 use crate::{How, Outcome, Slot};
 
@@ -134,11 +135,16 @@ async fn entries_can_be_followed_from_any_place() {
     let first = submit(&node, 1).await;
     let mut subscription = node.subscribe(Slot(first.0 - 1));
     let second = submit(&node, 2).await;
-    let mut expected = first;
+    let (mut expected, mut sums) = (first, Vec::new());
     while expected <= second {
-        assert_eq!(subscription.next().await.unwrap().unwrap().index, expected);
+        let page = subscription.next().await.unwrap().unwrap();
+        assert_eq!(page.index, expected);
+        if let Some(Either::Second(diff)) = page.diff() {
+            sums.extend(diff.iter().filter_map(|change| change.after.clone()));
+        }
         expected = expected.next();
     }
+    assert_eq!(sums, [1.into(), 3.into()], "each says what it changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

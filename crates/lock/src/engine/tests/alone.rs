@@ -5,12 +5,12 @@ use std::time::Duration;
 use sqlx::Connection as _;
 
 use super::place::{
-    LEASE, Place, bid, granted, granted_at_last, held, key, nonce, on_both, waiting, with_lease,
+    LEASE, Place, bid, granted, granted_at_last, held, key, nonce, on_all, waiting, with_lease,
 };
 use crate::store::{HEADSTART, Listing, Mark};
 use crate::{Key, Token};
 
-on_both!(
+on_all!(
     one_nonce_is_granted_once,
     anothers_lock_is_never_touched,
     a_lease_that_is_over_may_be_renewed_until_somebody_takes_it,
@@ -21,8 +21,14 @@ on_both!(
     a_new_era_is_above_all_before,
     keys_are_any_bytes,
     locks_are_listed_by_name,
-    it_lives_beside_other_components,
 );
+
+mod beside {
+    use super::super::place::on_sql;
+    use super::it_lives_beside_other_components;
+
+    on_sql!(it_lives_beside_other_components);
+}
 
 const SOON: Duration = Duration::from_millis(20);
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::place::{Place, bid, granted, granted_at_last, held, key, nonce, on_both, waiting};
+use super::place::{Place, bid, granted, granted_at_last, held, key, nonce, on_all, waiting};
 use crate::store::{Answer, Bid, HEADSTART};
 use crate::wakes::{Heard, Subscription};
 use crate::{Nonce, Token};
 
-on_both!(
+on_all!(
     of_many_at_once_one_is_granted,
     pruning_in_between_lowers_no_token,
     the_one_that_waits_longest_is_next,

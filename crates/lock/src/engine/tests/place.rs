@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdoff_testbed::Postgres as Server;
 use uuid::Uuid;
 
+use crate::engine::ledger::tests::world::World;
 use crate::engine::{postgres, sqlite};
 use crate::store::{Answer, Bid, Held, LeaseStore};
 use crate::{Key, Nonce, Owner, Token};
@@ -17,18 +18,24 @@ pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) struct Place {
     pub(super) url: String,
     pub(super) folder: tempfile::TempDir,
+    table: Option<World>,
 }
 
 impl Place {
     pub(super) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        Self { url, folder }
+        Self { url, folder, table: None }
     }
 
     pub(super) async fn postgres() -> Self {
         let url = tokio::task::spawn_blocking(|| Server::shared().create_database("locks")).await.unwrap();
-        Self { url, folder: tempfile::tempdir().unwrap() }
+        Self { url, folder: tempfile::tempdir().unwrap(), table: None }
+    }
+
+    pub(super) fn ledger() -> Self {
+        let (url, folder) = ("a table in memory".to_owned(), tempfile::tempdir().unwrap());
+        Self { url, folder, table: Some(World::default()) }
     }
 
     pub(super) fn is_postgres(&self) -> bool {
@@ -36,7 +43,9 @@ impl Place {
     }
 
     pub(super) async fn open(&self) -> Arc<dyn LeaseStore> {
-        if self.is_postgres() {
+        if let Some(table) = &self.table {
+            Arc::new(table.open())
+        } else if self.is_postgres() {
             Arc::new(postgres::Postgres::open(&self.url).await.unwrap())
         } else {
             Arc::new(sqlite::Sqlite::open(&self.url).await.unwrap())
@@ -44,8 +53,21 @@ impl Place {
     }
 }
 
-/// Runs each test on both.
-macro_rules! on_both {
+/// Runs each test on all of them.
+macro_rules! on_all {
+    ($($test:ident),* $(,)?) => {
+        crate::engine::tests::place::on_sql!($($test),*);
+        mod on_a_ledger {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(crate::engine::tests::place::Place::ledger()).await;
+            })*
+        }
+    };
+}
+
+/// Runs each test on SQL.
+macro_rules! on_sql {
     ($($test:ident),* $(,)?) => {
         mod on_sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +83,7 @@ macro_rules! on_both {
         }
     };
 }
-pub(super) use on_both;
+pub(super) use {on_all, on_sql};
 
 pub(super) fn key(name: &str) -> Key {
     Key::new("default", name).unwrap()

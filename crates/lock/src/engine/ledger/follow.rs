@@ -1,0 +1,66 @@
+//! Hearing that a lock was let go: every node sees every change of the table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdoff_ledger::machine::{Change, Key, Value};
+
+use super::entry::Entry;
+use super::table::{Following, News};
+use super::{Inner, digest_of};
+use crate::clock;
+use crate::wakes::Heard;
+
+/// How long after a table was gone it is looked for again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells those who listen, as long as it runs.
+pub(super) async fn run(inner: Arc<Inner>, mut following: Option<Box<dyn Following>>) {
+    loop {
+        if let Some(following) = &mut following {
+            listen(&inner, following.as_mut()).await;
+        }
+        tracing::debug!("not following the ledger; those who wait for locks ask by themselves");
+        tokio::time::sleep(PAUSE).await;
+        following = inner.table.follow().ok();
+        // Whatever happened since has been missed.
+        inner.wakes.tell_all();
+    }
+}
+
+async fn listen(inner: &Inner, following: &mut dyn Following) {
+    while let Some(news) = following.next().await {
+        match news {
+            News::Changed(changes) => changes.iter().for_each(|change| take_in(inner, change)),
+            News::Missed => inner.wakes.tell_all(),
+        }
+    }
+}
+
+/// Only locks that somebody listens for are looked at: from now on it is known since when they stand as they do.
+fn take_in(inner: &Inner, change: &Change<Key, Value>) {
+    let Some(digest) = digest_of(&change.key).filter(|digest| inner.wakes.is_wanted(digest)) else { return };
+    let read = |value: &Option<Value>| value.as_ref().and_then(|value| Entry::read(value).ok());
+    let (before, after) = (read(&change.before), read(&change.after));
+    if let Some(after) = &after {
+        inner.observed().look(&digest, after, clock::now());
+    }
+    if let Some(heard) = heard(before.as_ref(), after.as_ref()) {
+        inner.wakes.tell(&digest, heard);
+    }
+}
+
+/// What there is to tell: that it was let go, or is kept for another now.
+fn heard(before: Option<&Entry>, after: Option<&Entry>) -> Option<Heard> {
+    if after.and_then(Entry::holder).is_some() {
+        return None;
+    }
+    let next = after.and_then(Entry::next);
+    match next {
+        Some((nonce, _)) if next != before.and_then(Entry::next) => Some(Heard::Next(nonce)),
+        Some(_) => None,
+        None => before
+            .is_some_and(|before| before.holder().or(before.next().map(|(nonce, _)| nonce)).is_some())
+            .then_some(Heard::Maybe),
+    }
+}

@@ -1,0 +1,110 @@
+//! What only a ledger has: a leader, which may be killed while many want its locks, and members who do not vote.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdoff_lock::{FencedCell, Locks};
+
+use crate::node::one_at_a_time;
+use crate::place::{PATIENCE, Place, acquire, in_time, inspect, until};
+
+/// Those on the nodes that are left go on where they were: nobody overlaps, tokens grow, and everybody gets its turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_keeps_nobody_from_their_turns() {
+    in_time(async {
+        let place = Place::ledger().await;
+        let cluster = place.ledger.as_ref().unwrap();
+        let victim = cluster.leader().await;
+        let (resource, is_over) = (Arc::new(FencedCell::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let mut contending = Vec::new();
+        for seat in (0..3).filter(|seat| *seat != victim) {
+            let locks = place.at_seat(seat);
+            for _ in 0..2 {
+                let (locks, resource, is_over) = (locks.clone(), Arc::clone(&resource), Arc::clone(&is_over));
+                contending.push(tokio::spawn(async move {
+                    let mut turns = 0;
+                    while !is_over.load(Ordering::SeqCst) {
+                        let guard = acquire(&locks, "ledger").await;
+                        for what in ["enter", "leave"] {
+                            let write =
+                                |events: &mut Vec<_>| events.push((guard.token().get(), what.to_owned()));
+                            resource.update(guard.token(), write).unwrap();
+                            tokio::task::yield_now().await;
+                        }
+                        guard.release().await.unwrap();
+                        turns += 1;
+                    }
+                    turns
+                }));
+            }
+        }
+        let entered = || resource.read(Vec::len);
+        for _ in 0..3 {
+            let before = entered();
+            until("turns are taken", async || entered() > before + 10).await;
+            let leader = cluster.leader().await;
+            if leader != victim {
+                let key = cluster.at(victim).key();
+                until("it leads", async || cluster.at(leader).hand_over(Some(key)).await.is_ok()).await;
+                until("it leads", async || cluster.leader().await == victim).await;
+            }
+            cluster.kill(victim);
+            let before = entered();
+            until("turns are taken without it", async || entered() > before + 10).await;
+            cluster.start(victim).await;
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let mut turns = 0;
+        for contender in contending {
+            let taken: usize = contender.await.unwrap();
+            assert!(taken > 0, "somebody got no turn");
+            turns += taken;
+        }
+        assert_eq!(resource.read(|events| one_at_a_time(events)), turns);
+    })
+    .await;
+}
+
+/// Whoever holds a lock keeps it: a leader is found again long before the lease is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_elsewhere_does_not_notice() {
+    in_time(async {
+        let place = Place::ledger().await;
+        let cluster = place.ledger.as_ref().unwrap();
+        let leader = cluster.leader().await;
+        let (locks, other) = (place.at_seat((leader + 1) % 3), place.at_seat((leader + 2) % 3));
+        let guard = locks.acquire("ledger").lease(PATIENCE / 4).await.unwrap();
+        let next = tokio::spawn(async move { acquire(&other, "ledger").await.token() });
+        cluster.kill(leader);
+        cluster.leader().await;
+        assert!(guard.is_valid());
+        let token = guard.token();
+        guard.release().await.unwrap();
+        assert!(next.await.unwrap() > token);
+    })
+    .await;
+}
+
+/// A member without a vote does not know who leads, and has locks like all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_does_not_vote_has_locks_too() {
+    in_time(async {
+        let place = Place::ledger().await;
+        let learner = place.ledger.as_ref().unwrap().learner().await;
+        let (locks, other) = (Locks::ledger(learner.node()), place.at_seat(0));
+        let locks = locks.with_namespace(&place.namespace).unwrap();
+        let guard = acquire(&locks, "ledger").await;
+        assert!(other.try_acquire("ledger").await.unwrap().is_none());
+        assert_eq!(inspect(&locks, "ledger").await.holder.unwrap().token, guard.token());
+        let waiting = tokio::spawn(async move { acquire(&other, "ledger").await });
+        until("it is noted", async || inspect(&locks, "ledger").await.waiting == 1).await;
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let next = waiting.await.unwrap();
+        assert!(next.token() > token);
+        assert!(locks.try_acquire("ledger").await.unwrap().is_none(), "it knows of what others did just now");
+        next.release().await.unwrap();
+        assert!(locks.try_acquire("ledger").await.unwrap().is_some());
+    })
+    .await;
+}
