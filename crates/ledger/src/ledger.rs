@@ -41,7 +41,7 @@ use crate::state::{Checkpoint, State, Tear};
 use changing::Changing;
 use fetching::Fetching;
 use leading::Tenure;
-use pending::Pending;
+use pending::{Pending, Routing};
 use proving::Proofs;
 use reading::Reads;
 use sealing::Seals;
@@ -69,6 +69,11 @@ pub struct Ledger<M: Replicated, N> {
     fetching: Fetching,
     reads: Reads<M::Goal>,
     changing: Changing,
+    /// Up to where it has told others, as the leader, that all is decided.
+    told: Slot,
+    /// When it last signed how far all is decided.
+    sealed_us: Option<u64>,
+    routing: Routing,
     /// Until when this node lets nobody else lead than whom it has vouched for.
     vouched_us: u64,
     /// In whose term it did so, in this life.
@@ -122,6 +127,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             fetching: Fetching::default(),
             reads: Reads::default(),
             changing: Changing::default(),
+            told: Slot(0),
+            sealed_us: None,
+            routing: Routing::default(),
             vouched_us,
             vouched: None,
             yields: (0, false),
@@ -179,6 +187,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.tenure.is_some() && !self.log.hands_over()
     }
 
+    /// Whether it leads, and more is decided than it has told anybody: whoever runs it says so by [`Input::Announce`] when it
+    /// has nothing else to send for now.
+    pub fn must_announce(&self) -> bool {
+        self.log.leads().is_some() && self.told < self.log.store().decided()
+    }
+
     /// How many transactions were submitted here and have not ended.
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -211,6 +225,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Input::Contacts(contacts) => self.fetching.contacts = contacts,
             Input::ShouldLead(node) => self.heed_hint(node),
             Input::HandOver(to) => self.log(log::Input::HandOver(to)),
+            Input::Announce => self.log(log::Input::Announce),
             Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),
         }
     }
@@ -224,6 +239,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if self.log.leader().is_some() {
             self.yields.1 = false;
         }
+        self.routing.all = true;
         self.end_late();
         self.end_late_change();
         self.seal_again();
@@ -281,6 +297,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let mut step = self.log.step(self.now_us, self.roll, input);
         for output in step.early() {
             if let log::Output::Send(to, message) = output {
+                self.note_told(&message);
                 self.early.push(Output::Send(to, Letter::Log(message)));
             }
         }
@@ -295,7 +312,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         };
         for output in outputs {
             match output {
-                log::Output::Send(to, message) => self.send(to, Letter::Log(message)),
+                log::Output::Send(to, message) => {
+                    self.note_told(&message);
+                    self.send(to, Letter::Log(message));
+                }
                 log::Output::NotTaken(why) => self.not_taken(why),
                 log::Output::Proposed(slot, term) => self.proposed(slot, term),
                 log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
@@ -308,6 +328,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             }
         }
         self.apply_decided();
+    }
+
+    fn note_told(&mut self, message: &log::Message<Value<M>, Checkpoint<M::Answer>>) {
+        if let log::Message::Append(append) = message {
+            self.told = self.told.max(append.decided);
+        }
     }
 
     fn send(&mut self, to: NodeId, letter: LetterOf<M>) {
@@ -327,7 +353,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.take_draft();
         }
         if self.state.index > before {
-            self.seal();
+            self.seal_soon();
         }
     }
 

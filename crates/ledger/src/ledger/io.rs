@@ -74,6 +74,8 @@ pub enum Input<M: Replicated> {
     ShouldLead(NodeId),
     /// Somebody wants this node to lead no longer, and that one to.
     HandOver(NodeId),
+    /// Others wait to hear what is decided: see [`Ledger::must_announce`](super::Ledger::must_announce).
+    Announce,
     /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
     Stored {
         /// The leader's.

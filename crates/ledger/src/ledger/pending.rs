@@ -13,6 +13,17 @@ pub(super) struct Pending<G> {
     asked: Option<(NodeId, u64)>,
 }
 
+/// What is to be sent to whoever leads.
+#[derive(Default)]
+pub(super) struct Routing {
+    /// Who led when it was last looked.
+    leader: Option<NodeId>,
+    /// Whether all that is pending is to be looked at: another leads, or time has passed.
+    pub(super) all: bool,
+    /// What has come since.
+    fresh: Vec<TxId>,
+}
+
 impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Somebody wants something done.
     pub(super) fn submit(&mut self, tx_id: TxId, goal: M::Goal) {
@@ -23,6 +34,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let until_us = self.now_us + self.options.result_us;
         let pending = self.pending.entry(tx_id).or_insert(Pending { goal, until_us, asked: None });
         pending.until_us = until_us;
+        self.routing.fresh.push(tx_id);
         self.end(tx_id);
     }
 
@@ -64,18 +76,28 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Sends what is pending to whoever leads. Who does not vote hears of no leader, and asks a voter, who does.
     pub(super) fn route(&mut self) {
         let leader = self.log.leader();
-        let Some(to) = leader.or_else(|| self.some_voter()) else { return };
-        if to == self.me && self.tenure.is_none() {
-            return;
+        if self.routing.leader != leader {
+            (self.routing.leader, self.routing.all) = (leader, true);
         }
+        let fresh = std::mem::take(&mut self.routing.fresh);
+        let to = leader.or_else(|| self.some_voter());
+        let Some(to) = to.filter(|to| *to != self.me || self.tenure.is_some()) else {
+            self.routing.all |= !fresh.is_empty();
+            return;
+        };
         let is_due = |pending: &Pending<M::Goal>| match pending.asked {
             Some((asked, at_us)) => {
                 leader.is_some_and(|leader| leader != asked) || at_us + self.options.resend_us <= self.now_us
             }
             None => true,
         };
-        let due = self.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(tx_id, _)| *tx_id);
-        for tx_id in due.collect::<Vec<_>>() {
+        let due: Vec<_> = if std::mem::take(&mut self.routing.all) {
+            self.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(tx_id, _)| *tx_id).collect()
+        } else {
+            let due = |tx_id: &TxId| self.pending.get(tx_id).is_some_and(is_due);
+            fresh.into_iter().filter(due).collect()
+        };
+        for tx_id in due {
             self.ask(tx_id, to);
         }
     }

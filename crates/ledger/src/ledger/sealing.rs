@@ -11,14 +11,25 @@ use crate::entry::{Hash, Replicated};
 /// So many places are collected for at a time: of what is older, there will be a newer one.
 const PLACES: usize = 64;
 
+/// One certificate is good for all before it, and signatures cost more than entries: so often is enough.
+const OFTEN_US: u64 = 20_000;
+
 /// What voters have signed, as far as no majority has.
 #[derive(Default)]
 pub(super) struct Seals(BTreeMap<(Slot, Hash), Certificate>);
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
+    /// Signs how far the history is decided, unless that was done a moment ago: then the next tick does it.
+    pub(super) fn seal_soon(&mut self) {
+        if self.sealed_us.is_none_or(|sealed_us| sealed_us + OFTEN_US <= self.now_us) {
+            self.seal();
+        }
+    }
+
     /// Signs how far the history is decided, for whoever leads.
     pub(super) fn seal(&mut self) {
         if self.log.leader().is_some() {
+            self.sealed_us = Some(self.now_us);
             self.sign(self.state.head());
         }
     }

@@ -12,6 +12,7 @@
 //! 2^16 times over, which would be no addition. What is told of the lanes is their BLAKE3.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,20 +50,31 @@ impl fmt::Debug for StateHash {
     }
 }
 
-/// The sum of all rows.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Sum(Box<[u16; LANES]>);
+/// The sum of all rows, and its hash once that was asked for: one of many tables changes, and all are hashed.
+#[derive(Clone)]
+pub(crate) struct Sum {
+    lanes: Box<[u16; LANES]>,
+    hash: OnceLock<StateHash>,
+}
 
 impl Default for Sum {
     fn default() -> Self {
-        Self(Box::new([0; LANES]))
+        Self { lanes: Box::new([0; LANES]), hash: OnceLock::new() }
     }
 }
+
+impl PartialEq for Sum {
+    fn eq(&self, other: &Self) -> bool {
+        self.lanes == other.lanes
+    }
+}
+
+impl Eq for Sum {}
 
 /// Two thousand bytes say nothing to anybody.
 impl fmt::Debug for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sum({})", self.hash(""))
+        write!(f, "Sum({:?}…)", self.lanes.first())
     }
 }
 
@@ -75,19 +87,20 @@ impl Sum {
         self.each(row, u16::wrapping_sub);
     }
 
-    /// The hash of these rows, for this kind of table.
+    /// The hash of these rows, for this kind of table, which is always the same kind.
     pub(crate) fn hash(&self, kind: &str) -> StateHash {
-        let mut hasher = blake3::Hasher::new_derive_key(STATE);
-        for lane in self.0.iter() {
-            hasher.update(&lane.to_le_bytes());
-        }
-        StateHash(*hasher.update(kind.as_bytes()).finalize().as_bytes())
+        *self.hash.get_or_init(|| {
+            let lanes: Vec<u8> = self.lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect();
+            let mut hasher = blake3::Hasher::new_derive_key(STATE);
+            StateHash(*hasher.update(&lanes).update(kind.as_bytes()).finalize().as_bytes())
+        })
     }
 
     fn each(&mut self, row: &[u8], change: impl Fn(u16, u16) -> u16) {
+        self.hash = OnceLock::new();
         let mut spread = [0; 2 * LANES];
         blake3::Hasher::new_derive_key(ROW).update(row).finalize_xof().fill(&mut spread);
-        for (lane, bytes) in self.0.iter_mut().zip(spread.as_chunks().0) {
+        for (lane, bytes) in self.lanes.iter_mut().zip(spread.as_chunks().0) {
             *lane = change(*lane, u16::from_le_bytes(*bytes));
         }
     }
@@ -111,6 +124,12 @@ mod tests {
         assert_ne!(sum(&["a", "b"]).hash("x"), sum(&["a", "c"]).hash("x"));
         assert_ne!(sum(&["ab"]).hash("x"), sum(&["a", "b"]).hash("x"));
         assert_ne!(sum(&["a"]).hash("x"), sum(&["a"]).hash("y"));
+        let mut changed = sum(&["a"]);
+        let before = changed.hash("x");
+        changed.add(b"b");
+        assert_eq!(changed.hash("x"), sum(&["b", "a"]).hash("x"));
+        changed.take_away(b"b");
+        assert_eq!(changed.hash("x"), before);
     }
 
     #[test]

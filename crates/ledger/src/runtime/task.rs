@@ -296,6 +296,9 @@ impl<M: Housed> Task<M> {
 
     /// What all steps since the last time want done, with as few messages as that takes.
     fn carry_out_all(&mut self) {
+        if self.core.must_announce() {
+            self.step(Input::Announce);
+        }
         let most = self.settings.ledger.log.batch;
         let (mut early, mut outputs) = (std::mem::take(&mut self.early), std::mem::take(&mut self.outputs));
         ledger::join(&mut early, most);

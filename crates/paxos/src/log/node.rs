@@ -48,6 +48,9 @@ pub enum Input<V, S> {
     Run,
     /// Somebody wants this node to lead no longer, and that one to.
     HandOver(NodeId),
+    /// Others wait to hear what is decided: a leader that has nothing to send them anyway says so now, and not with its next
+    /// heartbeat.
+    Announce,
 }
 
 /// What a node wants done, once its records are stored.
@@ -187,6 +190,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Input::Stored { term, slot } => self.stored(term, slot),
             Input::Run => self.urge(),
             Input::HandOver(to) => self.hand_over_to(to),
+            Input::Announce => self.beat(),
         }
         self.hand_on();
         let early = self.early();

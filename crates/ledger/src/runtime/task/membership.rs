@@ -111,9 +111,9 @@ impl<M: Housed> Task<M> {
 
     /// Looks at what has changed, and tells whoever must know.
     pub(super) fn look(&mut self) {
-        let roster = self.core.state().machine().first.hash(&<_>::default());
         if self.seen.index != self.core.state().index() || self.seen.roster.is_none() {
             self.seen.index = self.core.state().index();
+            let roster = self.core.state().machine().first.hash(&<_>::default());
             if self.seen.roster != Some(roster) {
                 self.seen.roster = Some(roster);
                 self.write_book();
