@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_council::acceptor::AcceptorService;
+use holdoff_ledger::runtime::{Books, Host};
 use holdoff_lock::Locks;
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Door;
 use crate::app::App;
 use crate::keep::Keep;
+use crate::ledgers::Ledgers;
 use crate::prefix::Prefix;
 use crate::tls::Tls;
 use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
@@ -28,6 +30,7 @@ pub struct Server {
     keep: Keep,
     worker: Worker,
     acceptor: Option<AcceptorService>,
+    ledger: Option<Host<Books>>,
     retiring: CancellationToken,
     stopping: CancellationToken,
     timing: Timing,
@@ -45,8 +48,18 @@ struct Timing {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, server, acceptor, locks, .. } =
-            options;
+        let Options {
+            listen: address,
+            place,
+            policies,
+            settings,
+            locking,
+            server,
+            acceptor,
+            ledger,
+            locks,
+            ..
+        } = options;
         let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
         let reload = options.reload;
         reach::check(address, &server)?;
@@ -72,9 +85,10 @@ impl Server {
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
         let acceptor = match &acceptor.data {
-            Some(directory) => Some(AcceptorService::start(directory, &acceptor).await?),
+            Some(directory) => Some(Box::pin(AcceptorService::start(directory, &acceptor)).await?),
             None => None,
         };
+        let ledger = start_ledger(ledger).await?;
 
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
@@ -89,7 +103,7 @@ impl Server {
             stopping.clone(),
         )
         .reached(&server.prefix, tls.is_some())
-        .beside(acceptor.as_ref().map(AcceptorService::lookout));
+        .beside(acceptor.as_ref().map(AcceptorService::lookout), ledger.as_ref().map(Ledgers::new));
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
@@ -126,6 +140,7 @@ impl Server {
             keep,
             worker,
             acceptor,
+            ledger,
             retiring,
             stopping,
             timing,
@@ -153,6 +168,11 @@ impl Server {
     /// The acceptor of councils in it, if there is one.
     pub const fn acceptor(&self) -> Option<&AcceptorService> {
         self.acceptor.as_ref()
+    }
+
+    /// Its node of ledgers, if there is one.
+    pub const fn ledger(&self) -> Option<&Host<Books>> {
+        self.ledger.as_ref()
     }
 
     /// The durable work it serves.
@@ -209,8 +229,25 @@ impl Server {
                 acceptor.stop(grace).await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided);
+        let ledger = self.ledger.take();
+        let written = async {
+            if let Some(ledger) = ledger {
+                ledger.stop(grace).await;
+            }
+        };
+        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided, written);
     }
+}
+
+/// Starts the node of ledgers, if there shall be one, and says what in its settings does not go together.
+async fn start_ledger(
+    settings: Option<Box<holdoff_ledger::runtime::Settings>>,
+) -> Result<Option<Host<Books>>, Error> {
+    let Some(settings) = settings else { return Ok(None) };
+    for finding in settings.gossip.lint() {
+        tracing::warn!("[ledger.gossip]: {finding}");
+    }
+    Ok(Some(Box::pin(Host::start(*settings)).await?))
 }
 
 /// Who publishes policies, for people.

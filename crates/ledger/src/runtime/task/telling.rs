@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{History, Led, NotLed, Task};
 use crate::ledger::{Input, LetterOf, Output, OutputOf};
 use crate::machine::Either;
+use crate::metrics;
 use crate::runtime::wire::{Packet, Said, Wanted};
 use crate::runtime::{Estate, Housed, Page, clock};
 
@@ -44,6 +45,7 @@ impl<M: Housed> Task<M> {
                 }
             }
             Output::Ended(tx_id, outcome) => {
+                metrics::ended(&self.namespace, &outcome);
                 for caller in self.callers.remove(&tx_id).unwrap_or_default() {
                     let outcome = outcome.clone();
                     self.act(move || drop(caller.send(outcome)));
