@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use holdoff::LoadError;
 use holdoff_council::acceptor::Settings as AcceptorSettings;
+use holdoff_ledger::runtime::Written as WrittenLedger;
 use holdoff_lock::Settings as LockSettings;
 use holdoff_policy::{Policy, PolicySet, Problems};
 use holdoff_server::Settings as ServerSettings;
@@ -41,6 +42,7 @@ pub(crate) struct Whole {
     pub(crate) lock: LockSettings,
     pub(crate) server: ServerSettings,
     pub(crate) acceptor: AcceptorSettings,
+    pub(crate) ledger: WrittenLedger,
 }
 
 /// A file of which everything was checked: a mistake is better found here than by the daemon.
@@ -67,9 +69,10 @@ pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
     let lock = LockSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let server = ServerSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
     let acceptor = AcceptorSettings::from_toml(text).map_err(&mut note).unwrap_or_default();
+    let ledger = WrittenLedger::from_toml(text).map_err(&mut note).unwrap_or_default();
     match found {
         Some(problems) => Err(problems),
-        None => Ok(Whole { policies, work, lock, server, acceptor }),
+        None => Ok(Whole { policies, work, lock, server, acceptor, ledger }),
     }
 }
 

@@ -8,7 +8,7 @@ mod traces;
 use std::io::Write;
 use std::process::ExitCode;
 
-use holdoff_server::{Options, Reload, Server, Stopped};
+use holdoff_server::{Options, Place, Reload, Server, Stopped};
 
 pub(crate) use log::start as start_log;
 pub(crate) use place::{data_directory, place};
@@ -22,6 +22,7 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     let config = load_layers(args.config.as_deref(), command.given())?;
     log::start(&config)?;
     let mut options = Options::new(place::place_of(&config)?);
+    options.ledger = ledger(&config, &options.place);
     let Config { whole, file, .. } = config;
     let running = &whole.server.running;
     options.listen = running.listen;
@@ -55,16 +56,26 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     }
 }
 
+/// How ledgers run: if the file says where, or if there are some beside the work.
+fn ledger(config: &Config, place: &Place) -> Option<holdoff_ledger::runtime::Settings> {
+    let directory = place::ledgers_of(config, place)?;
+    let is_wanted = config.whole.ledger.data.is_some() || directory.is_dir();
+    is_wanted.then(|| config.whole.ledger.at(directory))
+}
+
 fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()> {
     let mut out = anstream::stdout();
     let version = env!("CARGO_PKG_VERSION");
     let (url, place) = (server.url(), server.place());
     let acceptor = server.acceptor().map(|acceptor| format!("{}@{}", acceptor.key(), acceptor.address()));
+    let ledger = server.ledger().map(|host| host.contact().to_string());
     if json {
         let mut greeting =
             serde_json::json!({ "version": version, "url": url, "store": place, "config": file });
-        if let (Some(acceptor), Some(greeting)) = (acceptor, greeting.as_object_mut()) {
-            greeting.insert("acceptor".to_owned(), acceptor.into());
+        for (name, contact) in [("acceptor", acceptor), ("ledger", ledger)] {
+            if let (Some(contact), Some(greeting)) = (contact, greeting.as_object_mut()) {
+                greeting.insert(name.to_owned(), contact.into());
+            }
         }
         return writeln!(out, "{greeting}");
     }
@@ -72,6 +83,9 @@ fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()>
     writeln!(out, "work is kept in {place}")?;
     if let Some(acceptor) = acceptor {
         writeln!(out, "councils find their acceptor at {acceptor}")?;
+    }
+    if let Some(ledger) = ledger {
+        writeln!(out, "ledgers find this node at {ledger}")?;
     }
     if server.work().drift().is_some() {
         return writeln!(out, "policies are version {} of the store", server.work().policy_version());

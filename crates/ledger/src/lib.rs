@@ -16,11 +16,13 @@ mod entry;
 pub mod flaw;
 mod ledger;
 pub mod machine;
+pub mod metrics;
 pub mod runtime;
 #[cfg(test)]
 mod simulation;
 mod state;
 
+pub use holdoff_paxos::log::{Payload, Term};
 pub use holdoff_paxos::{NodeId, Slot};
 
 pub use certificate::{Certificate, Notary, Seal, Signature};

@@ -43,7 +43,7 @@ pub use identity::{BadLedgerId, LedgerId, node_id};
 pub use joining::{BadContact, Contact};
 pub use node::{Node, Page, Subscription};
 pub use roster::{MAX_MEMBERS, MAX_NAME_BYTES, Member, Roster, RosterRules, Wish};
-pub use settings::Settings;
+pub use settings::{Settings, Written};
 pub use status::{Counts, Glance, MemberStatus, Role, Status};
 pub use store::About;
 pub use task::MAX_VOTERS;

@@ -47,8 +47,8 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last seven are not about policies: `holdoff-work`, `holdoff-lock`, `holdoff-server` and `holdoff-council` read
-/// and check them, and they are passed by here.
+/// The last eight are not about policies: `holdoff-work`, `holdoff-lock`, `holdoff-server`, `holdoff-council` and
+/// `holdoff-ledger` read and check them, and they are passed by here.
 const TOP: &[&str] = &[
     "default",
     "policies",
@@ -62,6 +62,7 @@ const TOP: &[&str] = &[
     "lock",
     "server",
     "acceptor",
+    "ledger",
 ];
 
 /// Reads a text with `read`, which is given the parsed document and notes problems as it goes.

@@ -5,6 +5,7 @@ mod audit;
 mod body;
 mod forms;
 mod input;
+mod ledger;
 mod locks;
 mod openapi;
 mod page;
@@ -51,6 +52,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(locks::routes())
         .routes(routes!(signals::signal))
         .merge(acceptor::routes())
+        .merge(ledger::routes())
         .merge(policies::routes())
         .routes(routes!(lab::run))
         .routes(routes!(events::listen))

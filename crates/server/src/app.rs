@@ -13,6 +13,7 @@ use crate::events::Events;
 use crate::gateway::Gateway;
 use crate::keep::Keep;
 use crate::lab::Lab;
+use crate::ledgers::Ledgers;
 use crate::pull::Pull;
 
 /// The least that a body may have.
@@ -42,6 +43,8 @@ pub(crate) struct App {
     pub(crate) is_private: bool,
     /// The acceptor of councils in this daemon, if there is one.
     pub(crate) acceptor: Option<Arc<Acceptor>>,
+    /// The ledgers in this daemon, if it has a node of any.
+    pub(crate) ledgers: Option<Arc<Ledgers>>,
     /// Cancelled when the daemon is on its way out.
     pub(crate) retiring: CancellationToken,
 }
@@ -70,6 +73,7 @@ impl App {
             base: "".into(),
             is_private: false,
             acceptor: None,
+            ledgers: None,
             stopping,
             retiring: CancellationToken::new(),
         }
@@ -80,9 +84,10 @@ impl App {
         Self { base: prefix.into(), is_private, ..self }
     }
 
-    /// With this acceptor beside it, if there is one.
-    pub(crate) fn beside(self, acceptor: Option<Lookout>) -> Self {
-        Self { acceptor: acceptor.map(Acceptor::new).map(Arc::new), ..self }
+    /// With this acceptor and these ledgers beside it, as far as there are any.
+    pub(crate) fn beside(self, acceptor: Option<Lookout>, ledgers: Option<Ledgers>) -> Self {
+        let acceptor = acceptor.map(Acceptor::new).map(Arc::new);
+        Self { acceptor, ledgers: ledgers.map(Arc::new), ..self }
     }
 
     /// The most bytes a body may have.

@@ -76,6 +76,9 @@ pub enum Error {
     /// The acceptor of councils cannot start.
     #[error(transparent)]
     Acceptor(#[from] holdoff_council::acceptor::StartError),
+    /// The node of ledgers cannot start.
+    #[error("the ledger's node cannot start: {0}")]
+    Ledger(#[from] holdoff_ledger::runtime::Error),
     /// The daemon's own tokens and audit log cannot be read or written.
     #[error("API tokens and the audit log cannot be read or written: {source}")]
     Keep {

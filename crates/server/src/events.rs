@@ -6,6 +6,8 @@
 mod look;
 mod stream;
 
+pub(crate) use stream::{STILL_HERE, HEARTBEAT, Welcome, told};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +16,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
-use tokio::sync::{Notify, Semaphore, broadcast, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 
 use crate::access::Access;
 use crate::app::App;
 use crate::clock;
-use crate::keep::Keep;
 use crate::problem::{Kind, Problem, ProblemBody, spread};
 use look::Seen;
 
@@ -59,8 +60,7 @@ struct Listening {
     events: broadcast::Receiver<Arc<Event>>,
     knows: watch::Receiver<bool>,
     telling: Telling,
-    /// By which they came in: it ends with that.
-    token: Option<(Keep, String)>,
+    welcome: Welcome,
 }
 
 /// Something changed.
@@ -93,7 +93,15 @@ impl Events {
             self.sender.subscribe()
         };
         self.came.notify_one();
-        Listening { events, knows, telling: Telling::Everything, token: None }
+        Listening { events, knows, telling: Telling::Everything, welcome: Welcome::default() }
+    }
+
+    /// A seat for one more who listens, to whatever it is.
+    pub(crate) fn free_seat(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.seats).try_acquire_owned().map_err(|_| {
+            let detail = format!("{MOST_LISTENERS} listen to this daemon already");
+            Problem::new(Kind::TooManyWaiters, detail).retry_after(spread())
+        })
     }
 
     /// Whether nobody listens; then what was seen is not known any more.
@@ -118,7 +126,8 @@ impl Events {
     }
 }
 
-/// What changes, as server-sent events: `steps`, `queues`, `locks` and `acceptor`, each with a list of what changed.
+/// What changes, as server-sent events: `steps`, `queues`, `locks`, `acceptor` and `ledger`, each with a list of what
+/// changed.
 ///
 /// `ready` comes first, when the changes that follow are told; `reset` means that some may have been missed.
 #[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = ["read"])),
@@ -144,13 +153,10 @@ pub(crate) fn seat(
     headers: &HeaderMap,
     telling: Telling,
 ) -> Result<Response, Problem> {
-    let Ok(seat) = Arc::clone(&app.events.seats).try_acquire_owned() else {
-        let detail = format!("{MOST_LISTENERS} listen to this daemon already");
-        return Err(Problem::new(Kind::TooManyWaiters, detail).retry_after(spread()));
-    };
+    let seat = app.events.free_seat()?;
     let came_back = headers.contains_key("last-event-id");
-    let token = access.token_id().map(|id| (app.keep.clone(), id.to_owned()));
-    let listening = Listening { telling, token, ..app.events.subscribe() };
+    let welcome = Welcome::of(app, access);
+    let listening = Listening { telling, welcome, ..app.events.subscribe() };
     Ok(stream::answer(listening, seat, came_back, app.stopping.clone()))
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers, the acceptor too if there is one, and the daemon is not on its way out.
+/// The store answers, the acceptor and the ledgers too as far as there are any, and the daemon is not on its way out.
 ///
 /// A task is looked for that nobody has. Policies that differ from those of the other nodes are said to whoever shows a
 /// token, and are no reason to send nobody here.
@@ -35,6 +35,12 @@ pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<Str
     if let Some(why) = app.acceptor.as_ref().and_then(|acceptor| acceptor.lookout.stopped()) {
         let why = if access.is_known() { format!(": {why}") } else { String::new() };
         return Err(Problem::unavailable(format!("the acceptor has stopped{why}")));
+    }
+    if let Some(ledgers) = &app.ledgers
+        && let Some((namespace, why)) = ledgers.stopped().await
+    {
+        let why = if access.is_known() { format!(" `{namespace}`: {why}") } else { String::new() };
+        return Err(Problem::unavailable(format!("a ledger's node has stopped{why}")));
     }
     let nobodys = TaskId::from_uuid(Uuid::nil());
     match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {
@@ -65,5 +71,8 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, Problem>
         let detail = "the program this runs in has a recorder of its own; its metrics are there";
         return Err(Problem::new(Kind::NoSuchPage, detail));
     };
+    if let Some(ledgers) = &app.ledgers {
+        ledgers.set_metrics().await;
+    }
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response())
 }

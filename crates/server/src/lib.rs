@@ -35,6 +35,7 @@ mod guard;
 mod health;
 mod keep;
 mod lab;
+mod ledgers;
 mod listen;
 mod metrics;
 mod options;

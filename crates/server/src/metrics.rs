@@ -43,6 +43,7 @@ fn describe() {
     holdoff_work::metrics::describe();
     holdoff_lock::metrics::describe();
     holdoff_council::metrics::describe();
+    holdoff_ledger::metrics::describe();
     describe_counter!(REQUESTS, "requests answered, by route and status");
     describe_counter!(SIGNALS, "signals taken in, by what became of them");
     describe_counter!(UNAUTHENTICATED, "requests that came without a valid token, by reason");

@@ -27,6 +27,8 @@ pub struct Options {
     pub server: crate::Settings,
     /// What the file says about an acceptor of councils: it runs if there is a directory for it.
     pub acceptor: holdoff_council::acceptor::Settings,
+    /// How this daemon's node of ledgers runs, if there is one.
+    pub ledger: Option<holdoff_ledger::runtime::Settings>,
     /// Locks that are kept elsewhere; unless given, they are kept where the work is.
     pub locks: Option<holdoff_lock::Locks>,
     /// How many HTTP steps run at once.
@@ -63,6 +65,7 @@ impl Options {
             locking: holdoff_lock::Settings::default(),
             server: crate::Settings::default(),
             acceptor: holdoff_council::acceptor::Settings::default(),
+            ledger: None,
             locks: None,
             concurrency: Self::CONCURRENCY,
             patience: Self::PATIENCE,

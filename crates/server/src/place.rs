@@ -29,6 +29,11 @@ impl Place {
         Self { url: format!("sqlite://{path}"), file: Some(file) }
     }
 
+    /// The directory, if it is one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.file.as_deref()?.parent()
+    }
+
     /// Its address. It may hold a password.
     pub fn url(&self) -> &str {
         &self.url

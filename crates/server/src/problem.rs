@@ -30,6 +30,12 @@ pub(crate) struct ProblemBody {
     /// Who holds the lock, of a lock that is another's.
     #[schema(nullable = false)]
     holder: Option<ShownHolder>,
+    /// Under which name to submit it again, of a transaction.
+    #[schema(nullable = false)]
+    tx_id: Option<String>,
+    /// The first entry that is still kept, of a history whose beginning is gone.
+    #[schema(nullable = false)]
+    first: Option<u64>,
 }
 
 /// What is said when something cannot be done.
@@ -38,7 +44,8 @@ pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     retry_after: Option<Duration>,
-    holder: Option<ShownHolder>,
+    /// What it says besides: a name, and what it is.
+    more: Option<(&'static str, serde_json::Value)>,
 }
 
 /// What a problem says, for a page that shows it to a person.
@@ -74,6 +81,16 @@ pub(crate) enum Kind {
     LockLost,
     TooManyWaiters,
     NoAcceptor,
+    NoLedger,
+    NoSuchMember,
+    NoSuchValue,
+    NotNow,
+    HistoryGone,
+    NotJoined,
+    NoQuorum,
+    TooManyTransactions,
+    LedgerStopped,
+    OutcomeUnknown,
     NoSuchPage,
     NoSuchMethod,
     WrongHost,
@@ -130,6 +147,26 @@ impl Kind {
             Self::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
             Self::NoSuchTask => ("no-such-task", "There is no such task", StatusCode::NOT_FOUND),
             Self::NoAcceptor => ("no-acceptor", "There is no acceptor here", StatusCode::NOT_FOUND),
+            Self::NoLedger => ("no-ledger", "There is no such ledger here", StatusCode::NOT_FOUND),
+            Self::NoSuchMember => {
+                ("no-such-member", "The ledger has no such member", StatusCode::NOT_FOUND)
+            }
+            Self::NoSuchValue => ("no-such-value", "There is no such value", StatusCode::NOT_FOUND),
+            Self::NotNow => ("not-now", "The ledger does not do this now", StatusCode::CONFLICT),
+            Self::HistoryGone => ("history-gone", "These entries are not kept any more", StatusCode::GONE),
+            Self::NotJoined => {
+                ("not-joined", "This node has not joined the ledger yet", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::NoQuorum => ("no-quorum", "Nobody leads the ledger", StatusCode::SERVICE_UNAVAILABLE),
+            Self::TooManyTransactions => {
+                ("too-many-transactions", "Too many are under way", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::LedgerStopped => {
+                ("ledger-stopped", "The ledger's node has stopped", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::OutcomeUnknown => {
+                ("outcome-unknown", "What became of it is not known", StatusCode::GATEWAY_TIMEOUT)
+            }
             Self::NoSuchPage => ("no-such-page", "There is nothing here", StatusCode::NOT_FOUND),
             Self::NoSuchMethod => {
                 ("no-such-method", "This cannot be done here", StatusCode::METHOD_NOT_ALLOWED)
@@ -153,7 +190,7 @@ impl Kind {
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None, holder: None }
+        Self { kind, detail: detail.into(), retry_after: None, more: None }
     }
 
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
@@ -162,7 +199,16 @@ impl Problem {
 
     /// A lock that is another's.
     fn held(detail: String, holder: Option<&Holder>) -> Self {
-        Self { holder: holder.map(show_holder), ..Self::new(Kind::LockHeld, detail) }
+        let problem = Self::new(Kind::LockHeld, detail);
+        match holder {
+            Some(holder) => problem.with("holder", serde_json::json!(show_holder(holder))),
+            None => problem,
+        }
+    }
+
+    /// The same, saying this too.
+    pub(crate) fn with(self, name: &'static str, value: serde_json::Value) -> Self {
+        Self { more: Some((name, value)), ..self }
     }
 
     pub(crate) fn detail(&self) -> &str {
@@ -229,6 +275,22 @@ impl From<holdoff_lock::Error> for Problem {
     }
 }
 
+impl From<holdoff_ledger::runtime::Error> for Problem {
+    fn from(error: holdoff_ledger::runtime::Error) -> Self {
+        use holdoff_ledger::runtime::Error;
+        let kind = match &error {
+            Error::NoLedger(_) => Kind::NoLedger,
+            Error::NoLeader(_) => return Self::new(Kind::NoQuorum, error.to_string()).retry_after(spread()),
+            Error::Busy => {
+                return Self::new(Kind::TooManyTransactions, error.to_string()).retry_after(spread());
+            }
+            Error::NotNow(_) | Error::NotAVoter(_) => Kind::NotNow,
+            _ => Kind::LedgerStopped,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 impl From<crate::Error> for Problem {
     fn from(error: crate::Error) -> Self {
         if let crate::Error::Keep { transient: true, .. } = error {
@@ -255,8 +317,8 @@ impl IntoResponse for Problem {
             "status": status.as_u16(),
             "detail": self.detail,
         });
-        if let Some(holder) = self.holder {
-            problem.as_object_mut().map(|said| said.insert("holder".to_owned(), serde_json::json!(holder)));
+        if let (Some((name, value)), Some(said)) = (self.more, problem.as_object_mut()) {
+            said.insert(name.to_owned(), value);
         }
         let mut response = (status, problem.to_string()).into_response();
         response.extensions_mut().insert(Said { title, detail: self.detail });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_council::acceptor::AcceptorService;
+use holdoff_ledger::runtime::{Books, Host};
 use holdoff_lock::Locks;
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Door;
 use crate::app::App;
 use crate::keep::Keep;
+use crate::ledgers::Ledgers;
 use crate::prefix::Prefix;
 use crate::tls::Tls;
 use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
@@ -28,6 +30,7 @@ pub struct Server {
     keep: Keep,
     worker: Worker,
     acceptor: Option<AcceptorService>,
+    ledger: Option<Host<Books>>,
     retiring: CancellationToken,
     stopping: CancellationToken,
     timing: Timing,
@@ -45,7 +48,7 @@ struct Timing {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, server, acceptor, locks, .. } =
+        let Options { listen: address, place, policies, settings, locking, server, acceptor, ledger, locks, .. } =
             options;
         let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
         let reload = options.reload;
@@ -75,6 +78,10 @@ impl Server {
             Some(directory) => Some(AcceptorService::start(directory, &acceptor).await?),
             None => None,
         };
+        let ledger = match ledger {
+            Some(settings) => Some(start_ledger(settings).await?),
+            None => None,
+        };
 
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
@@ -89,7 +96,7 @@ impl Server {
             stopping.clone(),
         )
         .reached(&server.prefix, tls.is_some())
-        .beside(acceptor.as_ref().map(AcceptorService::lookout));
+        .beside(acceptor.as_ref().map(AcceptorService::lookout), ledger.as_ref().map(Ledgers::new));
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
@@ -126,6 +133,7 @@ impl Server {
             keep,
             worker,
             acceptor,
+            ledger,
             retiring,
             stopping,
             timing,
@@ -153,6 +161,11 @@ impl Server {
     /// The acceptor of councils in it, if there is one.
     pub const fn acceptor(&self) -> Option<&AcceptorService> {
         self.acceptor.as_ref()
+    }
+
+    /// Its node of ledgers, if there is one.
+    pub const fn ledger(&self) -> Option<&Host<Books>> {
+        self.ledger.as_ref()
     }
 
     /// The durable work it serves.
@@ -209,8 +222,22 @@ impl Server {
                 acceptor.stop(grace).await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided);
+        let ledger = self.ledger.take();
+        let written = async {
+            if let Some(ledger) = ledger {
+                ledger.stop(grace).await;
+            }
+        };
+        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided, written);
     }
+}
+
+/// Starts the node of ledgers, and says what in its settings does not go together.
+async fn start_ledger(settings: holdoff_ledger::runtime::Settings) -> Result<Host<Books>, Error> {
+    for finding in settings.gossip.lint() {
+        tracing::warn!("[ledger.gossip]: {finding}");
+    }
+    Ok(Host::start(settings).await?)
 }
 
 /// Who publishes policies, for people.

@@ -1,11 +1,13 @@
-//! Tasks, steps, locks and an acceptor as they are shown in JSON.
+//! Tasks, steps, locks, an acceptor and ledgers as they are shown in JSON.
 
 mod acceptor;
+mod ledger;
 mod lock;
 mod step;
 mod task;
 
 pub(crate) use acceptor::{ShownAcceptor, ShownCouncil, show_acceptor, show_council};
+pub(crate) use ledger::{ShownAnswer, ShownCommand, ShownEntry, ShownLedger, ShownValue};
 pub use lock::{ShownHolder, ShownLock, show_lock};
 pub(crate) use lock::{seconds, show_holder};
 pub(crate) use step::{ShownAttempt, ShownStep, encode};

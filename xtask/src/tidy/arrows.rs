@@ -14,13 +14,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("net", &["policy"]),
     ("disk", &[]),
     ("council", &["disk", "policy", "paxos", "net"]),
-    ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council"]),
+    ("server", &["policy", "retry", "sim", "sql", "work", "lock", "net", "council", "ledger"]),
     ("ledger", &["disk", "gossip", "net", "policy", "paxos"]),
     ("gossip", &["policy", "net"]),
     ("holdoff", &["policy", "retry", "work", "lock"]),
     (
         "cli",
-        &["policy", "retry", "sim", "sql", "work", "lock", "paxos", "net", "council", "server", "holdoff"],
+        &[
+            "policy", "retry", "sim", "sql", "work", "lock", "paxos", "net", "council", "ledger", "server", "holdoff",
+        ],
     ),
 ];
 

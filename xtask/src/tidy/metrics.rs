@@ -14,7 +14,7 @@ const DASHBOARD: &str = "deploy/grafana/holdoff.json";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
 /// Whose metrics there are.
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 8] = [
     "holdoff_retry_",
     "holdoff_net_",
     "holdoff_work_",
@@ -22,6 +22,7 @@ const PREFIXES: [&str; 7] = [
     "holdoff_server_",
     "holdoff_council_",
     "holdoff_acceptor_",
+    "holdoff_ledger_",
 ];
 
 /// A metric, as somebody says it is.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The sections whose values can be set by variables. Policies are not among them: they are published as a whole.
-const SECTIONS: [&str; 6] = ["server", "work", "http", "signals", "lock", "acceptor"];
+const SECTIONS: [&str; 7] = ["server", "work", "http", "signals", "lock", "acceptor", "ledger"];
 
 /// A value that can be set.
 #[derive(Clone, PartialEq, Eq, Debug)]

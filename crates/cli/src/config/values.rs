@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdoff_council::acceptor::{Allowed, Settings as AcceptorSettings};
+use holdoff_ledger::runtime::Written as WrittenLedger;
 use holdoff_policy::format_duration;
 use holdoff_work::{Destination, Settings};
 
@@ -24,6 +25,7 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
         ("lock.max_waiters", Some(plain(&lock.most_waiters()))),
     ]);
     values.extend(acceptor(&whole.acceptor));
+    values.extend(ledger(&whole.ledger));
     values
 }
 
@@ -41,6 +43,34 @@ fn acceptor(acceptor: &AcceptorSettings) -> Vec<(&'static str, Option<String>)> 
         ("acceptor.max_council_slots", Some(plain(&acceptor.limits.council.slots))),
         ("acceptor.max_memory", Some(plain(&acceptor.limits.memory_bytes))),
         ("acceptor.max_connections", Some(plain(&acceptor.max_connections))),
+    ]
+}
+
+fn ledger(written: &WrittenLedger) -> Vec<(&'static str, Option<String>)> {
+    let how = written.at("");
+    let (core, gossip) = (&how.ledger, &how.gossip);
+    let micros = |micros: u64| Some(time(Duration::from_micros(micros)));
+    vec![
+        ("ledger.listen", Some(plain(&how.listen))),
+        ("ledger.data", written.data.as_ref().map(|path| path.display().to_string())),
+        ("ledger.advertise", how.advertise.clone()),
+        ("ledger.name", how.name.clone()),
+        ("ledger.result_timeout", micros(core.result_us)),
+        ("ledger.lease", micros(core.lease_us)),
+        ("ledger.election", micros(core.log.election_us)),
+        ("ledger.heartbeat", micros(core.log.heartbeat_us)),
+        ("ledger.kept", Some(plain(&core.kept))),
+        ("ledger.max_pending", Some(plain(&core.pending))),
+        ("ledger.gossip.round", Some(time(gossip.round))),
+        ("ledger.gossip.diameter", Some(plain(&gossip.diameter))),
+        ("ledger.gossip.dissemination", Some(time(gossip.dissemination))),
+        ("ledger.gossip.clock_tolerance", Some(time(gossip.clock_tolerance))),
+        ("ledger.gossip.fan_out", Some(plain(&gossip.fan_out))),
+        ("ledger.gossip.election", Some(time(gossip.election()))),
+        ("ledger.gossip.listening", Some(time(gossip.listening()))),
+        ("ledger.gossip.suspicion", Some(time(gossip.suspicion()))),
+        ("ledger.gossip.minimum_tenure", Some(time(gossip.minimum_tenure()))),
+        ("ledger.gossip.exchange_rounds", Some(plain(&gossip.exchange_rounds))),
     ]
 }
 

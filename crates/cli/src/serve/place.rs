@@ -31,6 +31,12 @@ pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
     })
 }
 
+/// Where ledgers are kept: where the file says, or beside the work, if that is kept in a directory.
+pub(crate) fn ledgers_of(config: &Config, place: &Place) -> Option<PathBuf> {
+    let named = config.whole.ledger.data.clone();
+    named.or_else(|| place.folder().map(|folder| folder.join("ledger")))
+}
+
 /// Where this user's things are kept, if there is such a place.
 pub(crate) fn data_directory() -> Option<PathBuf> {
     user_directory(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))

@@ -196,6 +196,12 @@ impl<M: Housed> Host<M> {
         move |namespace| rooms.node(namespace)
     }
 
+    /// A way to the names of all ledgers, as [`ledgers`](Self::ledgers) has them.
+    pub fn names(&self) -> impl Fn() -> Vec<(String, bool)> + Clone + Send + Sync + 'static + use<M> {
+        let rooms = self.inside.rooms.clone();
+        move || rooms.names()
+    }
+
     /// Waits until the ledger with this name is known here.
     pub async fn joined(&self, namespace: &str, within: Duration) -> Result<Node<M>, Error> {
         let mut changes = self.inside.rooms.changes();

@@ -1,8 +1,12 @@
 //! How a node runs.
 
+mod written;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use written::Written;
 
 use crate::ledger::Options;
 

@@ -8,6 +8,7 @@
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
 mod acceptor;
+mod ledger;
 mod lock;
 mod server;
 mod work;
@@ -62,6 +63,8 @@ struct File {
     server: Option<server::ServerTable>,
     /// An acceptor of councils, in the daemon.
     acceptor: Option<acceptor::AcceptorTable>,
+    /// Ledgers, in the daemon.
+    ledger: Option<ledger::LedgerTable>,
 }
 
 /// When to try again, and how often.

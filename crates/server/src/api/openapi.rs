@@ -29,7 +29,7 @@ const ABOUT: &str = "Durable work, locks and signals for any language, and the p
     Every answer carries `x-request-id`.";
 
 /// What the operations are about, in the order in which people look for it.
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("tasks", "Work: graphs of steps."),
     ("steps", "Steps and their attempts; what operators do to them."),
     ("workers", "Workers that pull steps, run them elsewhere, and report."),
@@ -37,6 +37,7 @@ const TAGS: [(&str, &str); 12] = [
     ("locks", "One at a time: leases with fencing tokens."),
     ("signals", "Many of the same, and one task."),
     ("councils", "Many writers, no leader: the acceptor in this daemon."),
+    ("ledger", "One leader, one history: this daemon's node of ledgers."),
     ("policies", "When to try again."),
     ("lab", "See a storm before it happens."),
     ("events", "What changes, as it changes."),

@@ -9,6 +9,7 @@ use super::Events;
 use crate::acceptor::Acceptor;
 use crate::api::ShownQueue;
 use crate::app::App;
+use crate::ledgers::{Ledgers, Node};
 use crate::problem::Problem;
 
 /// How many of the newest steps are looked at, and how many of the newest in trouble.
@@ -22,6 +23,7 @@ pub(super) struct Seen {
     queues: BTreeMap<(String, String, String), ShownQueue>,
     locks: BTreeMap<(String, String), ChangedLock>,
     acceptor: Option<ChangedAcceptor>,
+    ledgers: BTreeMap<String, ChangedLedger>,
 }
 
 /// A step that changed.
@@ -41,6 +43,14 @@ struct ChangedAcceptor {
     questions: u64,
     connections: usize,
     stopped: bool,
+}
+
+/// A ledger that has come further, or has another leader.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct ChangedLedger {
+    namespace: String,
+    index: u64,
+    leader: Option<String>,
 }
 
 /// A lock that changed hands.
@@ -76,6 +86,7 @@ impl Seen {
             queues: queues.into_iter().map(Into::into).map(lane).collect(),
             locks: locks.into_iter().map(lock).collect(),
             acceptor: app.acceptor.as_deref().map(asked),
+            ledgers: app.ledgers.as_deref().map(heads).unwrap_or_default(),
         })
     }
 
@@ -89,6 +100,7 @@ impl Seen {
         events.tell("locks", &locks);
         let acceptor = self.acceptor.iter().filter(|_| self.acceptor != before.acceptor);
         events.tell("acceptor", &acceptor.collect::<Vec<_>>());
+        events.tell("ledger", &changed(&self.ledgers, &before.ledgers));
     }
 }
 
@@ -102,6 +114,15 @@ fn asked(acceptor: &Acceptor) -> ChangedAcceptor {
     let connections = lookout.connected().iter().map(|peer| peer.from.len()).sum();
     let stopped = lookout.stopped().is_some();
     ChangedAcceptor { questions: lookout.figures().questions(), connections, stopped }
+}
+
+fn heads(ledgers: &Ledgers) -> BTreeMap<String, ChangedLedger> {
+    let head = |node: Node| {
+        let (namespace, glance) = (node.namespace().to_owned(), *node.glance().borrow());
+        let leader = glance.leader.map(|leader| leader.to_string());
+        (namespace.clone(), ChangedLedger { namespace, index: glance.head.index.0, leader })
+    };
+    ledgers.nodes().into_iter().map(head).collect()
 }
 
 fn shown(step: StepRecord) -> ShownChange {

@@ -14,16 +14,19 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{Listening, Telling};
+use crate::access::Access;
+use crate::app::App;
 use crate::clock;
+use crate::keep::Keep;
 
 /// How often something is sent when there is nothing to tell, so that both sides know of each other.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How often is asked whether whoever listens still may.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How many texts wait for the connection.
 const IN_FLIGHT: usize = 16;
 
-const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
+pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 
 /// Begins to tell.
 pub(super) fn answer(
@@ -32,19 +35,53 @@ pub(super) fn answer(
     came_back: bool,
     stopping: CancellationToken,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let first = if came_back { "event: reset\ndata: []\n\n" } else { "event: ready\ndata: []\n\n" };
+    told(seat, stopping, move |sender| forward(listening, sender, first))
+}
+
+/// An answer that goes on, as long as somebody sends and somebody takes what is sent; whoever sends has this seat.
+pub(crate) fn told<F: Future<Output = ()> + Send + 'static>(
+    seat: OwnedSemaphorePermit,
+    stopping: CancellationToken,
+    sending: impl FnOnce(mpsc::Sender<Bytes>) -> F,
+) -> Response {
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    let sending = sending(sender);
     tokio::spawn(async move {
         // Ends when the daemon stops, or when nobody takes what is sent.
-        stopping.run_until_cancelled(forward(listening, sender, first)).await;
+        stopping.run_until_cancelled(sending).await;
         drop(seat);
     });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     (headers, Body::new(Told(receiver))).into_response()
 }
 
+/// By which somebody came in who listens for long: it ends with that.
+#[derive(Default)]
+pub(crate) struct Welcome {
+    token: Option<(Keep, String)>,
+    asked_at: Duration,
+}
+
+impl Welcome {
+    pub(crate) fn of(app: &App, access: &Access) -> Self {
+        let token = access.token_id().map(|id| (app.keep.clone(), id.to_owned()));
+        Self { token, asked_at: clock::now() }
+    }
+
+    /// Whether they may still listen, as far as was asked lately.
+    pub(crate) async fn lasts(&mut self) -> bool {
+        let Some((keep, id)) = &self.token else { return true };
+        if clock::now().saturating_sub(self.asked_at) < ASK_AGAIN {
+            return true;
+        }
+        self.asked_at = clock::now();
+        keep.is_good(id).await.unwrap_or(true)
+    }
+}
+
 async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'static str) {
-    let Listening { mut events, mut knows, telling, token } = listening;
+    let Listening { mut events, mut knows, telling, mut welcome } = listening;
     // Before that, a change would be found by nobody.
     while !*knows.borrow_and_update() {
         let is_over = match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
@@ -56,7 +93,6 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
         }
     }
     let mut text = Bytes::from_static(first.as_bytes());
-    let mut asked_at = clock::now();
     while sender.send(text).await.is_ok() {
         text = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
             Ok(Ok(event)) if telling == Telling::Names => {
@@ -70,13 +106,8 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
             Err(_) => STILL_HERE,
         };
         // Whose token ends is told no more.
-        if let Some((keep, id)) = &token
-            && clock::now().saturating_sub(asked_at) >= ASK_AGAIN
-        {
-            asked_at = clock::now();
-            if keep.is_good(id).await.is_ok_and(|is_good| !is_good) {
-                return;
-            }
+        if !welcome.lasts().await {
+            return;
         }
     }
 }

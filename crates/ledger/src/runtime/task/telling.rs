@@ -6,8 +6,9 @@ use holdoff_paxos::Slot;
 use tokio::sync::oneshot;
 
 use super::{History, Led, NotLed, Task};
-use crate::ledger::{Input, Output, OutputOf};
+use crate::ledger::{Input, Letter, Output, OutputOf};
 use crate::machine::Either;
+use crate::metrics;
 use crate::runtime::wire::{Packet, Said, Wanted};
 use crate::runtime::{Estate, Housed, Page, clock};
 
@@ -15,12 +16,16 @@ impl<M: Housed> Task<M> {
     pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
         match output {
             Output::Send(to, letter) => {
+                if let Letter::Fetch(_) = letter {
+                    metrics::asked_for_history(&self.namespace);
+                }
                 let Some((key, address)) = self.book.find(to) else { return };
                 let Ok(bytes) = holdoff_net::encode(&letter) else { return };
                 let (lines, packet) = (self.lines.clone(), self.packet(Said::Letter(bytes)));
                 self.act(move || lines.send(&key, &address, packet));
             }
             Output::Ended(tx_id, outcome) => {
+                metrics::ended(&self.namespace, &outcome);
                 for caller in self.callers.remove(&tx_id).unwrap_or_default() {
                     let outcome = outcome.clone();
                     self.act(move || drop(caller.send(outcome)));

@@ -1,0 +1,244 @@
+//! The file's `[ledger]`.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdoff_gossip::Address;
+use holdoff_policy::file::{self, DeTable, Reader, Section};
+use holdoff_policy::{Problems, format_duration};
+
+use super::Settings;
+use crate::runtime::MAX_NAME_BYTES;
+
+const KEYS: &[&str] = &[
+    "listen",
+    "data",
+    "advertise",
+    "name",
+    "result_timeout",
+    "lease",
+    "election",
+    "heartbeat",
+    "kept",
+    "max_pending",
+    "gossip",
+];
+const GOSSIP_KEYS: &[&str] = &[
+    "round",
+    "diameter",
+    "dissemination",
+    "clock_tolerance",
+    "fan_out",
+    "election",
+    "listening",
+    "suspicion",
+    "minimum_tenure",
+    "exchange_rounds",
+];
+
+/// Times that nodes take for each other.
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+/// Times within which news travels.
+const MOMENTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
+
+/// What the file says of ledgers: where they are, if it says so, and how they run.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The directory of the key and the stores.
+    pub data: Option<PathBuf>,
+    how: Settings,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self { data: None, how: Settings::new("") }
+    }
+}
+
+impl Written {
+    /// Reads the section `[ledger]` of `holdoff.toml`; what it does not say is as in [`Settings::new`]. On any problem
+    /// nothing is read, and all problems are reported. The other sections are passed by.
+    ///
+    /// ```
+    /// use holdoff_ledger::runtime::Written;
+    ///
+    /// let written = Written::from_toml("[ledger]\nname = \"one\"\n[ledger.gossip]\nround = \"500ms\"")?;
+    /// assert_eq!(written.at("/var/lib/holdoff/ledger").listen.to_string(), "127.0.0.1:4848");
+    ///
+    /// let problems = Written::from_toml("[ledger]\nadvertize = \"a:1\"").unwrap_err();
+    /// assert!(problems.to_string().contains("did you mean `advertise`?"));
+    /// # Ok::<(), holdoff_policy::Problems>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        file::read(text, read)
+    }
+
+    /// How ledgers in this directory run.
+    pub fn at(&self, data: impl Into<PathBuf>) -> Settings {
+        Settings { data: data.into(), ..self.how.clone() }
+    }
+}
+
+fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Written {
+    let mut written = Written::default();
+    let Some(table) = reader.table_in(document, "ledger") else { return written };
+    let section = Section::new(reader, "[ledger]", table, KEYS);
+    let how = &mut written.how;
+    written.data = section.text(reader, "data", "/var/lib/holdoff/ledger").map(PathBuf::from);
+    section.address(reader, "listen", "127.0.0.1:4848", &mut how.listen);
+    how.advertise = read_advertised(reader, &section);
+    how.name = read_name(reader, &section);
+    let core = &mut how.ledger;
+    read_micros(reader, &section, "result_timeout", &mut core.result_us);
+    read_micros(reader, &section, "election", &mut core.log.election_us);
+    read_micros(reader, &section, "heartbeat", &mut core.log.heartbeat_us);
+    core.lease_us = core.lease_us.min(core.log.election_us);
+    read_micros(reader, &section, "lease", &mut core.lease_us);
+    let election = core.log.election_us;
+    fits(reader, &section, "lease", core.lease_us, election, "as long as `election` at most");
+    fits(reader, &section, "heartbeat", core.log.heartbeat_us, election / 2, "half of `election` at most");
+    section.count(reader, "kept", 16..=1_000_000, &mut core.kept);
+    section.count(reader, "max_pending", 1..=100_000, &mut core.pending);
+    if let Some(section) = Section::inside(reader, table, "gossip", "gossip.", GOSSIP_KEYS) {
+        read_gossip(reader, &section, &mut how.gossip);
+    }
+    written
+}
+
+fn read_gossip(reader: &mut Reader<'_>, section: &Section<'_, '_>, gossip: &mut holdoff_gossip::Settings) {
+    section.duration(reader, "round", TIMES, &mut gossip.round);
+    section.count(reader, "diameter", 1..=64, &mut gossip.diameter);
+    section.duration(reader, "dissemination", MOMENTS, &mut gossip.dissemination);
+    section.duration(reader, "clock_tolerance", MOMENTS, &mut gossip.clock_tolerance);
+    section.count(reader, "fan_out", 1..=32, &mut gossip.fan_out);
+    for (key, into) in [
+        ("election", &mut gossip.election),
+        ("listening", &mut gossip.listening),
+        ("suspicion", &mut gossip.suspicion),
+        ("minimum_tenure", &mut gossip.minimum_tenure),
+    ] {
+        if section.get(key).is_some() {
+            section.duration(reader, key, TIMES, into.get_or_insert_default());
+        }
+    }
+    section.count(reader, "exchange_rounds", 1..=100_000, &mut gossip.exchange_rounds);
+}
+
+fn read_micros(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str, into: &mut u64) {
+    let mut time = Duration::from_micros(*into);
+    section.duration(reader, key, TIMES, &mut time);
+    *into = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+}
+
+/// What is longer than something else allows is a mistake where it stands; else where that stands.
+fn fits(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    key: &str,
+    is_us: u64,
+    most_us: u64,
+    expected: &str,
+) {
+    let Some((value, _)) = section.get(key).or_else(|| section.get("election")) else { return };
+    if is_us > most_us {
+        let is = format_duration(Duration::from_micros(is_us));
+        reader.problem(value.span(), format!("{key} is {is}")).expected(expected);
+    }
+}
+
+fn read_advertised(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    const EXAMPLE: &str = "one.example.org:4848";
+    let text = section.text(reader, "advertise", EXAMPLE)?;
+    let has_port = text
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+    if has_port && Address::try_from(text.clone()).is_ok() {
+        return Some(text);
+    }
+    let (value, what) = section.get("advertise")?;
+    let expected = format!("a host and a port, {MAX_NAME_BYTES} bytes at most, such as \"{EXAMPLE}\"");
+    reader.problem(value.span(), format!("{what} {text:?} cannot be reached")).expected(expected);
+    None
+}
+
+fn read_name(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    let name = section.text(reader, "name", "one")?;
+    if name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control) {
+        return Some(name);
+    }
+    let (value, what) = section.get("name")?;
+    let expected = format!("{MAX_NAME_BYTES} bytes at most, all of which can be printed");
+    reader.problem(value.span(), format!("{what} is no name")).expected(expected);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> String {
+        Written::from_toml(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "[ledger]\nlisten = \"[::1]:1\"\ndata = \"d\"\nadvertise = \"a:2\"\nname = \"n\"\n\
+                    result_timeout = \"3s\"\nlease = \"400ms\"\nelection = \"2s\"\nheartbeat = \"50ms\"\nkept = 60\n\
+                    max_pending = 7\n[ledger.gossip]\nround = \"80ms\"\ndiameter = 9\ndissemination = \"10ms\"\n\
+                    clock_tolerance = \"11ms\"\nfan_out = 12\nelection = \"13ms\"\nlistening = \"14ms\"\n\
+                    suspicion = \"15ms\"\nminimum_tenure = \"16ms\"\nexchange_rounds = 17";
+        let written = Written::from_toml(text).unwrap();
+        assert_eq!(written.data, Some("d".into()));
+        let Settings { listen, advertise, name, ledger, gossip, data, .. } = written.at("e");
+        assert_eq!((listen.to_string().as_str(), data), ("[::1]:1", "e".into()));
+        assert_eq!((advertise.as_deref(), name.as_deref()), (Some("a:2"), Some("n")));
+        assert_eq!((ledger.result_us, ledger.lease_us, ledger.kept), (3_000_000, 400_000, 60));
+        assert_eq!((ledger.log.election_us, ledger.log.heartbeat_us), (2_000_000, 50_000));
+        assert_eq!(ledger.pending, 7);
+        let ms = Duration::from_millis;
+        let expected = holdoff_gossip::Settings {
+            round: ms(80),
+            diameter: 9,
+            dissemination: ms(10),
+            clock_tolerance: ms(11),
+            fan_out: 12,
+            election: Some(ms(13)),
+            listening: Some(ms(14)),
+            suspicion: Some(ms(15)),
+            minimum_tenure: Some(ms(16)),
+            exchange_rounds: 17,
+        };
+        assert_eq!(gossip, expected);
+    }
+
+    #[test]
+    fn a_shorter_patience_has_a_shorter_lease() {
+        let how = |text: &str| Written::from_toml(text).unwrap().at("").ledger;
+        assert_eq!(how("[ledger]\nelection = \"500ms\"").lease_us, 500_000);
+        assert_eq!(how("[ledger]\nelection = \"5s\"").lease_us, 1_000_000);
+        assert_eq!(how("[work]\nx = 1").lease_us, 1_000_000);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert!(problems("[ledger]\nlisten = \"here\"").contains("2:10: listen \"here\" is no address"));
+        for nowhere in ["here", ":1", "a:0", "a b:1"] {
+            let said = problems(&format!("[ledger]\nadvertise = \"{nowhere}\""));
+            assert!(said.contains("2:13: advertise") && said.contains("a host and a port"), "{said}");
+        }
+        assert!(problems("[ledger]\nlease = \"2s\"").contains("2:9: lease is 2s"));
+        assert!(problems("[ledger]\nelection = \"200ms\"").contains("2:12: heartbeat is 150ms"));
+        assert!(problems("[ledger.gossip]\nfan_out = 0").contains("gossip.fan_out is 0"));
+        let said = problems("[ledger.gossip]\nfanout = 2");
+        assert!(said.contains("did you mean `fan_out`?"), "{said}");
+        assert!(problems("ledger = 1").contains("[ledger] is an integer"));
+        assert!(problems(&format!("[ledger]\nname = \"{}\"", "n".repeat(65))).contains("name is no name"));
+    }
+
+    #[test]
+    fn the_schema_knows_exactly_the_readers_keys() {
+        assert_eq!(holdoff_policy::schema_keys("LedgerTable"), KEYS.iter().copied().collect());
+        assert_eq!(holdoff_policy::schema_keys("GossipTable"), GOSSIP_KEYS.iter().copied().collect());
+    }
+}

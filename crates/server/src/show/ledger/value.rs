@@ -1,0 +1,205 @@
+//! Values, commands and answers, as they are written in JSON.
+
+use holdoff_ledger::machine::{Answer, BadValue, Command, Key, Value};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A value: a whole number, a text, or a word that stands for something, as `{"symbol": "paid"}`.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = LedgerValue)]
+#[serde(untagged, expecting = "expected a whole number, a text, or {\"symbol\": \"word\"}")]
+pub(crate) enum ShownValue {
+    Integer(i64),
+    Text(String),
+    Symbol(ShownSymbol),
+}
+
+/// A word that stands for something.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = LedgerSymbol)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownSymbol {
+    #[schema(pattern = "^[A-Za-z][A-Za-z0-9_]{0,127}$")]
+    symbol: String,
+}
+
+/// One thing to do with one key: `get`, `put` a `value`, `delete`, `increment` `by`, or `compare_and_set`: a `new` value,
+/// if the `expected` one is there; where there is none, nothing.
+#[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = LedgerCommand)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShownCommand {
+    #[schema(min_length = 1, max_length = 1024, nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    get: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    put: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delete: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    increment: Option<String>,
+    #[schema(min_length = 1, max_length = 1024, nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compare_and_set: Option<String>,
+    /// What to put there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<ShownValue>,
+    /// What to add; 1 unless it is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<i64>,
+    /// What must be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<ShownValue>,
+    /// What to put there instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<ShownValue>,
+}
+
+/// What was answered: to a goal, its variables and their values in each match; to commands, what each of them found.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LedgerAnswer)]
+#[serde(untagged)]
+pub(crate) enum ShownAnswer {
+    Facts(ShownMatches),
+    Values(Vec<Option<ShownValue>>),
+}
+
+/// The values of a goal's variables, in each match that was taken.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LedgerMatches)]
+pub(crate) struct ShownMatches {
+    variables: Vec<String>,
+    matches: Vec<Vec<ShownValue>>,
+}
+
+impl ShownCommand {
+    /// What it says to do; or why that is not understood.
+    pub(crate) fn read(self) -> Result<Command, String> {
+        const VERBS: &str = "expected one of get, put, delete, increment and compare_and_set, with a key";
+        let Self { get, put, delete, increment, compare_and_set, value, by, expected, new } = self;
+        let key = |key: String| Key::new(key).map_err(|why| why.to_string());
+        let read = |value: Option<ShownValue>| value.map(Value::try_from).transpose().map_err(|why| why.to_string());
+        let besides = [
+            ("value", value.is_some() && put.is_none()),
+            ("by", by.is_some() && increment.is_none()),
+            ("expected", expected.is_some() && compare_and_set.is_none()),
+            ("new", new.is_some() && compare_and_set.is_none()),
+        ];
+        if let Some((name, _)) = besides.iter().find(|(_, is_strange)| *is_strange) {
+            return Err(format!("`{name}` does not belong to this command"));
+        }
+        match (get, put, delete, increment, compare_and_set) {
+            (Some(get), None, None, None, None) => Ok(Command::Get(key(get)?)),
+            (None, Some(put), None, None, None) => {
+                let value = read(value)?.ok_or("`value` is missing: what to put there")?;
+                Ok(Command::Put(key(put)?, value))
+            }
+            (None, None, Some(delete), None, None) => Ok(Command::Delete(key(delete)?)),
+            (None, None, None, Some(increment), None) => {
+                Ok(Command::Increment(key(increment)?, by.unwrap_or(1)))
+            }
+            (None, None, None, None, Some(at)) => {
+                Ok(Command::CompareAndSet { key: key(at)?, expected: read(expected)?, new: read(new)? })
+            }
+            _ => Err(VERBS.to_owned()),
+        }
+    }
+}
+
+impl From<&Command> for ShownCommand {
+    fn from(command: &Command) -> Self {
+        let (text, none) = (|key: &Key| Some(key.as_str().to_owned()), Self::default());
+        match command {
+            Command::Get(key) => Self { get: text(key), ..none },
+            Command::Put(key, value) => Self { put: text(key), value: Some(value.into()), ..none },
+            Command::Delete(key) => Self { delete: text(key), ..none },
+            Command::Increment(key, by) => Self { increment: text(key), by: Some(*by), ..none },
+            Command::CompareAndSet { key, expected, new } => Self {
+                compare_and_set: text(key),
+                expected: expected.as_ref().map(Into::into),
+                new: new.as_ref().map(Into::into),
+                ..none
+            },
+            _ => none,
+        }
+    }
+}
+
+impl From<&Value> for ShownValue {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Integer(number) => Self::Integer(*number),
+            Value::Text(text) => Self::Text(text.as_str().to_owned()),
+            Value::Symbol(symbol) => Self::Symbol(ShownSymbol { symbol: symbol.as_str().to_owned() }),
+        }
+    }
+}
+
+impl TryFrom<ShownValue> for Value {
+    type Error = BadValue;
+
+    fn try_from(shown: ShownValue) -> Result<Self, BadValue> {
+        match shown {
+            ShownValue::Integer(number) => Ok(number.into()),
+            ShownValue::Text(text) => Self::text(text),
+            ShownValue::Symbol(ShownSymbol { symbol }) => Self::symbol(symbol),
+        }
+    }
+}
+
+impl From<&Answer> for ShownMatches {
+    fn from(answer: &Answer) -> Self {
+        let shown = |values: &Vec<Value>| values.iter().map(Into::into).collect();
+        Self {
+            variables: answer.variables.iter().map(ToString::to_string).collect(),
+            matches: answer.matches.iter().map(shown).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Command, String> {
+        serde_json::from_str::<ShownCommand>(text).map_err(|why| why.to_string())?.read()
+    }
+
+    #[test]
+    fn commands_are_shown_as_they_are_written() {
+        for text in [
+            r#"{"get":"a"}"#,
+            r#"{"put":"a","value":1}"#,
+            r#"{"put":"a","value":"text"}"#,
+            r#"{"put":"a","value":{"symbol":"word"}}"#,
+            r#"{"delete":"a"}"#,
+            r#"{"increment":"a","by":-2}"#,
+            r#"{"compare_and_set":"a","expected":1,"new":2}"#,
+            r#"{"compare_and_set":"a"}"#,
+        ] {
+            let command = read(text).unwrap();
+            assert_eq!(serde_json::to_string(&ShownCommand::from(&command)).unwrap(), text);
+        }
+        assert_eq!(read(r#"{"increment":"a"}"#), read(r#"{"increment":"a","by":1}"#));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        for (text, said) in [
+            ("{}", "expected one of get, put"),
+            (r#"{"get":"a","put":"a","value":1}"#, "expected one of get, put"),
+            (r#"{"put":"a"}"#, "`value` is missing"),
+            (r#"{"get":"a","value":1}"#, "`value` does not belong"),
+            (r#"{"get":""}"#, "a key has 1 to"),
+            (r#"{"put":"a","value":1.5}"#, "expected a whole number, a text"),
+            (r#"{"put":"a","value":{"symbol":"1"}}"#, "a symbol is a letter"),
+            (r#"{"got":"a"}"#, "unknown field"),
+        ] {
+            let found = read(text).unwrap_err();
+            assert!(found.contains(said), "{text}: {found}");
+        }
+    }
+}

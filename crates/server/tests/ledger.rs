@@ -1,0 +1,372 @@
+//! Ledgers in a daemon, as programs see them.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::{Daemon, answer, options};
+use holdoff_ledger::runtime::{Contact, Settings, found, join};
+use holdoff_server::{NewToken, Options, Place, Scope};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon's options, with its ledgers in a folder beside the work.
+fn with_ledgers(folder: &TempDir) -> Options {
+    let mut options = options(Place::directory(folder.path()));
+    let mut settings = Settings::new(folder.path().join("ledger"));
+    settings.listen.set_port(0);
+    options.ledger = Some(settings);
+    options
+}
+
+/// A daemon that leads ledgers of these names alone.
+async fn start(folder: &TempDir, names: &[&str]) -> Daemon {
+    for name in names {
+        found(&folder.path().join("ledger"), name).unwrap();
+    }
+    let daemon = Daemon::start_with(with_ledgers(folder)).await;
+    for name in names {
+        until(&daemon, name, |status| status["role"] == "leads").await;
+    }
+    daemon
+}
+
+async fn get(daemon: &Daemon, path: &str) -> Value {
+    answer(daemon.get(path).await, 200).await
+}
+
+async fn submit(daemon: &Daemon, body: Value) -> Value {
+    answer(daemon.send("/v1/ledger/transactions", &body).await, 200).await
+}
+
+/// Waits until a ledger is so.
+async fn until(daemon: &Daemon, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let looking = async {
+        loop {
+            let status = get(daemon, &format!("/v1/ledger?namespace={name}")).await;
+            if is_so(&status) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("{name} does not become so"))
+}
+
+#[tokio::test]
+async fn a_daemon_without_one_says_how_to_have_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(Place::directory(folder.path())).await;
+    assert_eq!(get(&daemon, "/v1/ledgers").await, json!({ "items": [] }));
+    for path in ["/v1/ledger", "/v1/ledger/history", "/v1/ledger/events", "/v1/ledger/verify", "/v1/ledger/values/a"] {
+        let said = answer(daemon.get(path).await, 404).await;
+        assert_eq!(said["type"], "/problems/no-ledger", "{path}: {said}");
+        assert!(said["detail"].as_str().unwrap().contains("holdoff ledger init"), "{said}");
+    }
+    let said = daemon.send("/v1/ledger/transactions", &json!({ "goal": "=> +a(1)" })).await;
+    assert_eq!(answer(said, 404).await["type"], "/problems/no-ledger");
+}
+
+#[tokio::test]
+async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["default"]).await;
+    let opened = submit(&daemon, json!({ "goal": "=> +balance(alice, 30)" })).await;
+    assert_eq!(opened["outcome"], "committed", "{opened}");
+    let pay = "balance(alice, ?a), ?a >= 10 => -balance(alice, ?a), +balance(alice, ?a - 10)";
+    let body = json!({ "goal": pay, "tx_id": "0000000000000000000000000000002a" });
+    let paid = submit(&daemon, body.clone()).await;
+    assert_eq!(paid["result"], json!({ "variables": ["a"], "matches": [[30]] }));
+    assert_eq!(paid["tx_id"], "0000000000000000000000000000002a");
+    assert_eq!(submit(&daemon, body).await, paid, "the same name is the same transaction");
+
+    let failed = submit(&daemon, json!({ "goal": "balance(bob, ?b) => -balance(bob, ?b)" })).await;
+    assert_eq!((&failed["outcome"], &failed["why"]), (&json!("failed"), &json!("nothing matches")));
+    let commands = json!([
+        { "put": "colour", "value": { "symbol": "red" } }, { "put": "a/b", "value": "<b>" }, { "increment": "n", "by": 2 },
+        { "compare_and_set": "n", "expected": 2, "new": 3 }, { "get": "colour" }
+    ]);
+    let put = submit(&daemon, json!({ "commands": commands })).await;
+    assert_eq!(put["result"], json!([null, null, 2, 2, { "symbol": "red" }]), "{put}");
+
+    let value = get(&daemon, "/v1/ledger/values/a%2Fb").await;
+    assert_eq!((&value["key"], &value["value"]), (&json!("a/b"), &json!("<b>")));
+    assert!(value["index"].as_u64() >= put["index"].as_u64(), "{value} {put}");
+    for how in ["local", "quorum", "lease"] {
+        let body = json!({ "goal": "balance(alice, ?a)", "how": how });
+        let found = answer(daemon.send("/v1/ledger/read", &body).await, 200).await;
+        assert_eq!(found["result"]["matches"], json!([[20]]), "{how}");
+        assert_eq!(get(&daemon, &format!("/v1/ledger/values/n?how={how}")).await["value"], 3);
+    }
+    let said = answer(daemon.get("/v1/ledger/values/nothing").await, 404).await;
+    assert_eq!(said["type"], "/problems/no-such-value");
+
+    let history = get(&daemon, "/v1/ledger/history").await;
+    let entries = history["entries"].as_array().unwrap();
+    let mine: Vec<&Value> = entries.iter().filter(|entry| entry["kind"] == "transaction").collect();
+    assert_eq!(mine.len(), 4, "{history}");
+    assert_eq!(mine[1]["diff"], json!(["+ balance(alice, 20)", "- balance(alice, 30)"]));
+    assert_eq!((&mine[1]["goal"], &mine[1]["tx_id"]), (&json!(pay), &paid["tx_id"]));
+    assert_eq!((&mine[2]["status"], &mine[2]["diff"]), (&json!("failed"), &json!([])));
+    assert_eq!((&mine[3]["commands"], &mine[3]["result"]), (&commands, &put["result"]));
+    assert_eq!(mine[3]["diff"], json!(["+ a/b = \"<b>\"", "+ colour = red", "+ n = 3"]));
+    let indices: Vec<_> = entries.iter().map(|entry| entry["index"].as_u64().unwrap()).collect();
+    assert!(indices.iter().copied().eq(1..=put["index"].as_u64().unwrap()), "{indices:?}");
+
+    let page = get(&daemon, "/v1/ledger/history?limit=2").await;
+    assert_eq!(page["entries"].as_array().unwrap()[..], entries[..2]);
+    let rest = get(&daemon, &format!("/v1/ledger/history?after={}", page["next"])).await;
+    assert_eq!((&rest["entries"].as_array().unwrap()[..], &rest["next"]), (&entries[2..], &Value::Null));
+
+    let status = get(&daemon, "/v1/ledger").await;
+    assert_eq!((&status["index"], &status["pending"]), (&put["index"], &json!(0)), "{status}");
+    assert_eq!((&status["leader"]["key"], status["members"].as_array().unwrap().len()), (&status["key"], 1));
+    assert_eq!((&status["members"][0]["lag"], &status["members"][0]["votes"]), (&json!(0), &json!(true)));
+    let verified = get(&daemon, "/v1/ledger/verify").await;
+    assert_eq!((&verified["first"], &verified["last"]), (&json!(1), &put["index"]));
+    assert_eq!(verified["broken"], Value::Null);
+    let made = answer(daemon.send("/v1/ledger/snapshot", &json!({})).await, 200).await;
+    assert_eq!(made["through"], put["index"]);
+    daemon.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_not_understood_is_said_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["default"]).await;
+    let before = get(&daemon, "/v1/ledger").await["index"].clone();
+    let to = "/v1/ledger/transactions";
+    for (body, said) in [
+        (json!({}), "expected `goal`, a text, or `commands`"),
+        (json!({ "goal": "=> +a(1)", "commands": [] }), "there are both"),
+        (json!({ "goal": "=> a(" }), "goal: "),
+        (json!({ "commands": [{ "get": "a" }, { "put": "a" }] }), "commands[1]: `value` is missing"),
+        (json!({ "commands": [{ "put": "a", "value": 1.5 }] }), "commands[0].value: expected a whole number"),
+        (json!({ "goal": "=> +a(1)", "tx_id": "+000000000000000000000000000002a" }), "32 hexadecimal digits"),
+        (json!({ "goal": "=> +a(1)", "timeout": "26s" }), "at most 25s"),
+        (json!({ "gaol": "=> +a(1)" }), "unknown field `gaol`"),
+    ] {
+        let problem = answer(daemon.send(to, &body).await, 400).await;
+        assert_eq!(problem["type"], "/problems/invalid-body", "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(said), "{body}: {problem}");
+    }
+    let long = json!({ "goal": "x".repeat(3 << 20) });
+    assert_eq!(answer(daemon.send(to, &long).await, 413).await["type"], "/problems/too-large");
+    for path in ["history?after=-1", "history?limit=0", "history?limit=1001", "values/a?how=fast", "verify?x=1"] {
+        let problem = answer(daemon.get(&format!("/v1/ledger/{path}")).await, 400).await;
+        assert_eq!(problem["type"], "/problems/invalid-query", "{path}: {problem}");
+    }
+    let many = vec![json!({ "get": "a" }); 65];
+    let outcome = submit(&daemon, json!({ "commands": many })).await;
+    assert!(outcome["why"].as_str().unwrap().contains("more than 64 commands"), "{outcome}");
+    let after = get(&daemon, "/v1/ledger").await["index"].clone();
+    assert_eq!(after.as_u64(), before.as_u64().map(|index| index + 1), "what failed stands in the history, and no more");
+}
+
+#[tokio::test]
+async fn older_entries_than_are_kept_are_said_to_be_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    found(&folder.path().join("ledger"), "default").unwrap();
+    let mut options = with_ledgers(&folder);
+    options.ledger.as_mut().unwrap().ledger.kept = 16;
+    let daemon = Daemon::start_with(options).await;
+    for _ in 0..60 {
+        submit(&daemon, json!({ "commands": [{ "increment": "n" }] })).await;
+    }
+    let said = answer(daemon.get("/v1/ledger/history").await, 410).await;
+    let first = said["first"].as_u64().unwrap();
+    assert_eq!(said["type"], "/problems/history-gone");
+    assert!(first > 1, "{said}");
+    let page = get(&daemon, &format!("/v1/ledger/history?after={}", first - 1)).await;
+    assert_eq!(page["entries"][0]["index"], first);
+    let mut heard = Heard::new(daemon.get("/v1/ledger/events?after=0").await);
+    heard.until(&format!("event: missed\ndata: {{\"first\":{first}}}\n")).await;
+    heard.until(&format!("id: {first}\nevent: entry\n")).await;
+}
+
+/// What a stream has told so far.
+struct Heard {
+    response: reqwest::Response,
+    text: String,
+}
+
+impl Heard {
+    fn new(response: reqwest::Response) -> Self {
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { response, text: String::new() }
+    }
+
+    async fn until(&mut self, what: &str) {
+        while !self.text.contains(what) {
+            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await;
+            let chunk = chunk.unwrap_or_else(|_| panic!("no {what:?} in {}", self.text)).unwrap();
+            let chunk = chunk.unwrap_or_else(|| panic!("it ended without {what:?}: {}", self.text));
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn entries_are_told_as_they_are_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["default"]).await;
+    let head = get(&daemon, "/v1/ledger").await["index"].as_u64().unwrap();
+    let mut heard = Heard::new(daemon.get("/v1/ledger/events").await);
+    heard.until(&format!("event: ready\ndata: {{\"after\":{head}}}\n\n")).await;
+    let done = submit(&daemon, json!({ "goal": "=> +seen(1)" })).await;
+    let index = done["index"].as_u64().unwrap();
+    heard.until(&format!("id: {index}\nevent: entry\ndata: {{\"index\":{index},")).await;
+    heard.until("\"diff\":[\"+ seen(1)\"]").await;
+    assert!(!heard.text.contains(&format!("id: {head}\n")), "{}", heard.text);
+
+    let again = daemon.client.get(format!("{}/v1/ledger/events?after=0", daemon.url));
+    let again = again.header("last-event-id", index.to_string()).send().await.unwrap();
+    let mut heard = Heard::new(again);
+    heard.until(&format!("event: ready\ndata: {{\"after\":{index}}}")).await;
+    let next = submit(&daemon, json!({ "goal": "=> +seen(2)" })).await["index"].clone();
+    heard.until(&format!("id: {next}\nevent: entry\n")).await;
+    assert!(!heard.text.contains("seen(1)"), "whoever comes back is not told again: {}", heard.text);
+    daemon.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let first = start(&folders[0], &["default"]).await;
+    let contact: Contact = get(&first, "/v1/ledger").await["contact"].as_str().unwrap().parse().unwrap();
+    let key = join(&folders[1].path().join("ledger"), "default", &[contact]).unwrap().to_string();
+    let second = Daemon::start_with(with_ledgers(&folders[1])).await;
+    assert_eq!(get(&second, "/v1/ledgers").await["items"], json!([{ "namespace": "default", "joined": false }]));
+    let status = get(&second, "/v1/ledger").await;
+    assert_eq!((&status["role"], &status["key"], &status["index"]), (&json!("joining"), &json!(key), &Value::Null));
+    let said = answer(second.get("/v1/ledger/history").await, 503).await;
+    assert_eq!(said["type"], "/problems/not-joined");
+    assert!(said["detail"].as_str().unwrap().contains(&key), "{said}");
+
+    let address = status["contact"].as_str().unwrap().split_once('@').unwrap().1;
+    for (body, said) in [
+        (json!({ "key": "00", "address": address }), "key: "),
+        (json!({ "key": key, "address": "nowhere" }), "address: expected a host and a port"),
+        (json!({ "key": key, "address": address, "name": "n".repeat(65) }), "name: expected at most 64"),
+    ] {
+        let problem = answer(first.send("/v1/ledger/members", &body).await, 400).await;
+        assert!(problem["detail"].as_str().unwrap().contains(said), "{problem}");
+    }
+    let body = json!({ "key": key, "address": address, "name": "<second>" });
+    let admitted = answer(first.send("/v1/ledger/members", &body).await, 200).await;
+    let both_vote = |status: &Value| {
+        let members = status["members"].as_array().unwrap();
+        members.len() == 2 && members.iter().all(|member| member["votes"] == true)
+    };
+    let status = until(&first, "default", both_vote).await;
+    assert!(status["index"].as_u64() >= admitted["index"].as_u64());
+    let name = |member: &&Value| member["key"] == *key;
+    assert_eq!(status["members"].as_array().unwrap().iter().find(name).unwrap()["name"], "<second>");
+    until(&second, "default", both_vote).await;
+
+    let done = submit(&second, json!({ "commands": [{ "put": "from", "value": "there" }] })).await;
+    assert_eq!(done["outcome"], "committed", "{done}");
+    assert_eq!(get(&first, "/v1/ledger/values/from").await["value"], "there");
+
+    let nobody = "ff".repeat(32);
+    for (wrong, status) in [(nobody.as_str(), 400), (&key[..10], 400)] {
+        let request = first.client.delete(format!("{}/v1/ledger/members/{wrong}", first.url));
+        answer(request.send().await.unwrap(), status).await;
+    }
+    let stranger = holdoff_net::Key::from_secret(&[5; 32]).public();
+    let request = first.client.delete(format!("{}/v1/ledger/members/{stranger}", first.url));
+    let said = answer(request.send().await.unwrap(), 404).await;
+    assert_eq!(said["type"], "/problems/no-such-member");
+
+    second.server.shutdown().await;
+    let body = json!({ "commands": [{ "put": "alone", "value": 1 }], "timeout": "1s", "tx_id": "2".repeat(32) });
+    let response = first.send("/v1/ledger/transactions", &body).await;
+    let status = response.status().as_u16();
+    let said: Value = response.json().await.unwrap();
+    // Whether it was given to itself or to nobody depends on whether it knew yet that it leads no longer.
+    let expected = if status == 503 { "/problems/no-quorum" } else { "/problems/outcome-unknown" };
+    assert!(matches!(status, 503 | 504) && said["type"] == expected, "{status} {said}");
+    assert_eq!(said["tx_id"], "2".repeat(32));
+    assert!(said["detail"].as_str().unwrap().contains("under the same tx_id"), "{said}");
+    let body = json!({ "commands": [{ "get": "alone" }], "how": "quorum", "timeout": "500ms" });
+    let said = answer(first.send("/v1/ledger/read", &body).await, 503).await;
+    assert_eq!(said["type"], "/problems/no-quorum", "{said}");
+    let body = json!({ "commands": [{ "get": "alone" }], "how": "local" });
+    let found = answer(first.send("/v1/ledger/read", &body).await, 200).await;
+    assert_eq!(found["result"], json!([null]), "nothing is applied that no majority has");
+    first.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_token_of_one_namespace_has_one_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["billing", "default"] {
+        found(&folder.path().join("ledger"), name).unwrap();
+    }
+    let mut options = with_ledgers(&folder);
+    options.server.require_tokens = true;
+    let daemon = Daemon::start_with(options).await;
+    let new = NewToken::new("one", Scope::Work).namespace("billing");
+    let token = daemon.server.keep().issue(&new).await.unwrap().token;
+    let ask = async |path: &str| {
+        let request = daemon.client.get(format!("{}{path}", daemon.url)).bearer_auth(&token);
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let (_, names) = ask("/v1/ledgers").await;
+    assert_eq!(names["items"], json!([{ "namespace": "billing", "joined": true }]));
+    assert_eq!(ask("/v1/ledger").await.1["namespace"], "billing");
+    for path in ["/v1/ledger", "/v1/ledger/history", "/v1/ledger/events", "/v1/ledger/verify", "/v1/ledger/values/a"] {
+        let (status, said) = ask(&format!("{path}?namespace=default")).await;
+        assert_eq!((status, &said["type"]), (403, &json!("/problems/forbidden")), "{path}");
+    }
+    let post = async |path: &str, body: Value| {
+        let request = daemon.client.post(format!("{}{path}", daemon.url)).bearer_auth(&token).json(&body);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let elsewhere = json!({ "namespace": "default", "goal": "=> +a(1)" });
+    assert_eq!(post("/v1/ledger/transactions", elsewhere.clone()).await, 403);
+    assert_eq!(post("/v1/ledger/read", elsewhere).await, 403);
+    assert_eq!(post("/v1/ledger/transactions", json!({ "goal": "=> +a(1)" })).await, 200);
+    assert_eq!(post("/v1/ledger/snapshot", json!({})).await, 403, "that is for administrators");
+}
+
+#[tokio::test]
+async fn what_it_counts_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["counted"]).await;
+    let goal = |goal: &str| json!({ "namespace": "counted", "goal": goal });
+    let index = submit(&daemon, goal("=> +a(1)")).await["index"].clone();
+    submit(&daemon, goal("b(1) => -b(1)")).await;
+    let metrics = daemon.get("/metrics").await.text().await.unwrap();
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<f64>().unwrap()
+    };
+    assert!((value("holdoff_ledger_is_leader{namespace=\"counted\"}") - 1.0).abs() < f64::EPSILON);
+    assert!((value("holdoff_ledger_voters{namespace=\"counted\"}") - 1.0).abs() < f64::EPSILON);
+    assert!(value("holdoff_ledger_index{namespace=\"counted\"}") > index.as_f64().unwrap());
+    assert!(value("holdoff_ledger_lag_entries{namespace=\"counted\"}").abs() < f64::EPSILON);
+    assert!(value("holdoff_ledger_transactions_total{namespace=\"counted\",outcome=\"committed\"}") >= 1.0);
+    let failed = value("holdoff_ledger_transactions_total{namespace=\"counted\",outcome=\"failed\"}");
+    assert!((failed - 1.0).abs() < f64::EPSILON, "{failed}");
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = line.split(' ').next().unwrap();
+        assert!(metrics.contains(&format!("# HELP {name} ")), "{name} has no help text");
+    }
+}
+
+#[tokio::test]
+async fn whoever_listens_to_everything_is_told_of_ledgers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["default"]).await;
+    let mut heard = Heard::new(daemon.get("/v1/events").await);
+    heard.until("event: ready").await;
+    let index = submit(&daemon, json!({ "goal": "=> +a(1)" })).await["index"].clone();
+    heard.until(&format!("event: ledger\ndata: [{{\"namespace\":\"default\",\"index\":{index},\"leader\":\"")).await;
+}
