@@ -28,8 +28,9 @@ pub(super) fn init(command: &LedgerArgs, place: &LedgerPlaceArgs, args: &Args) -
     anstream::eprintln!(
         "This node's key. It has made the ledger `{namespace}` in {shown}, and decides it alone until others come.\n\
          Next: `{}` runs it; a daemon that runs already must be started anew. `holdoff ledger status` says how it is \
-         doing, and another node comes in by `holdoff ledger join --member {key}@HOST:PORT` there.",
-        to_serve(place)
+         doing, and another node comes in by `holdoff ledger join --member {key}@{}` there.",
+        to_serve(place),
+        told(&config)
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -76,16 +77,18 @@ fn load(place: &LedgerPlaceArgs, args: &Args) -> Result<Config, Failure> {
 
 /// Where a daemon with this configuration has its ledgers.
 fn directory(config: &Config) -> Result<PathBuf, Failure> {
-    let data = config.whole.server.running.data.clone().or_else(serve::data_directory);
-    let data = data.ok_or_else(|| {
-        Failure::Usage("there is no home directory to keep a ledger in; name one by --data DIR".to_owned())
-    })?;
-    Ok(data.join("ledger"))
+    let nowhere = || {
+        let message = "work is kept in a store, and no directory is named for ledgers: say `data` in the file's \
+                       [ledger], or --data DIR";
+        Failure::Usage(message.to_owned())
+    };
+    serve::ledgers_of(config, &serve::place_of(config)?).ok_or_else(nowhere)
 }
 
 /// Where a daemon with this configuration tells others that it is.
-fn told(_: &Config) -> String {
-    "127.0.0.1:4848".to_owned()
+fn told(config: &Config) -> String {
+    let how = config.whole.ledger.at("");
+    how.advertise.unwrap_or_else(|| how.listen.to_string())
 }
 
 /// How to start the daemon on the same directory.

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 /// Everything that is no policy.
-const NAMES: [&str; 8] =
-    ["server", "work", "http", "credentials", "signals", "lock", "acceptor", "ledger"];
+const NAMES: [&str; 8] = ["server", "work", "http", "credentials", "signals", "lock", "acceptor", "ledger"];
 
 /// The sections of a file, as they were when a daemon started.
 pub(super) struct Sections(toml::Table);

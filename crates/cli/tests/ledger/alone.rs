@@ -61,7 +61,10 @@ fn who_makes_a_ledger_twice_or_under_a_daemon_is_told_so() {
     for member in [None, Some(daemon.contact())] {
         let told = daemon.make(member.as_deref());
         assert_eq!(told.code, 1, "{told:?}");
-        assert!(told.err.contains("a daemon") && told.err.contains("`holdoff ledger status`"), "{told:?}");
+        assert!(
+            told.err.contains("A daemon that runs has it") && told.err.contains("`holdoff ledger status`"),
+            "{told:?}"
+        );
     }
 }
 

@@ -16,9 +16,11 @@ mod deeds;
 mod disks;
 mod leaders;
 mod linear;
+mod members;
 mod namespaces;
 mod parted;
 mod place;
 #[path = "../process/mod.rs"]
 mod process;
 mod rolling;
+mod words;

@@ -48,8 +48,16 @@ fn a_leader_with_too_few_commits_nothing_and_after_healing_there_is_one_history(
         if status["role"] == "leads" { Err(status.to_string()) } else { Ok(()) }
     });
     for number in few {
-        let told = cluster.daemons[number].way.ask(&["get", "--goal", "done(?n)", "--how", "lease"]);
-        assert!(told.code == 75, "{told:?}");
+        let told = cluster.daemons[number].way.ask(&[
+            "get",
+            "--goal",
+            "done(?n)",
+            "--how",
+            "lease",
+            "--timeout",
+            "1s",
+        ]);
+        assert_eq!(told.code, 75, "{told:?}");
     }
     let committed: Vec<Value> = history(&cluster.daemons[few[0]].way);
     for wish in &early {

@@ -55,11 +55,18 @@ impl Way {
         command
     }
 
-    /// `holdoff ledger` that asks the daemon.
+    /// `holdoff ledger` that asks the daemon, and answers in JSON.
     pub(crate) fn asking(&self, words: &[&str]) -> Command {
+        let mut command = self.asking_for_people(words);
+        command.arg("--json");
+        command
+    }
+
+    /// `holdoff ledger` that asks the daemon.
+    pub(crate) fn asking_for_people(&self, words: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_holdoff"));
-        command.args(["ledger", "--json", "--url", &format!("http://{}", self.listen)]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["ledger", "--url", &format!("http://{}", self.listen)]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
         command
     }
 
