@@ -46,7 +46,10 @@ pub fn describe() {
     describe_counter!(REROUTED, "transactions submitted here that went to another leader");
     describe_counter!(HISTORY_REQUESTS, "times that this node asked others for entries it did not have");
     describe_counter!(REFUSED, "messages of other nodes that were not listened to, by reason");
-    describe_counter!(DIVERGED, "times that another node had another hash at the same index: never, if all is well");
+    describe_counter!(
+        DIVERGED,
+        "times that another node had another hash at the same index: never, if all is well"
+    );
     describe_counter!(GOSSIP_MESSAGES, "messages of gossip sent");
     describe_counter!(GOSSIP_BYTES, Unit::Bytes, "bytes of gossip sent, without the link's own");
     describe_counter!(SUSPICIONS, "times that this node suspected a leader by its heartbeat");

@@ -113,9 +113,10 @@
   const listen = () => {
     if (source || document.hidden) return;
     source = new EventSource(`${base}/live`);
-    // An acceptor is asked all the time, and stands on one page.
+    // An acceptor is asked all the time, and a ledger comes further; each stands on one page.
     const told = (event) => {
-      if (event.data !== "acceptor" || document.getElementById("acceptor")) changed = true;
+      const isElsewhere = ["acceptor", "ledger"].includes(event.data) && !document.getElementById(event.data);
+      if (!isElsewhere) changed = true;
     };
     source.addEventListener("changed", told);
     source.addEventListener("reset", told);

@@ -14,6 +14,7 @@ mod councils;
 mod dress;
 mod graph;
 mod json;
+mod ledger;
 mod live;
 mod locks;
 mod nodes;
@@ -63,6 +64,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(locks::locks))
         .routes(routes!(locks::release))
         .routes(routes!(councils::councils))
+        .routes(routes!(ledger::ledger))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::version, policies::restore))
         .routes(routes!(whatif::policy, whatif::publish))

@@ -6,7 +6,7 @@
 mod look;
 mod stream;
 
-pub(crate) use stream::{STILL_HERE, HEARTBEAT, Welcome, told};
+pub(crate) use stream::{HEARTBEAT, STILL_HERE, Welcome, told};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -94,7 +94,8 @@ impl Ledgers {
     /// What came of going over a ledger's history, a moment ago or now.
     pub(crate) async fn verified(&self, node: &Node) -> Result<Verified, Problem> {
         let now = clock::now();
-        let known = self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(node.namespace()).cloned();
+        let known =
+            self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(node.namespace()).cloned();
         if let Some((at, verified)) = known
             && now.saturating_sub(at) < VERIFIED_FOR
         {

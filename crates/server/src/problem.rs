@@ -148,9 +148,7 @@ impl Kind {
             Self::NoSuchTask => ("no-such-task", "There is no such task", StatusCode::NOT_FOUND),
             Self::NoAcceptor => ("no-acceptor", "There is no acceptor here", StatusCode::NOT_FOUND),
             Self::NoLedger => ("no-ledger", "There is no such ledger here", StatusCode::NOT_FOUND),
-            Self::NoSuchMember => {
-                ("no-such-member", "The ledger has no such member", StatusCode::NOT_FOUND)
-            }
+            Self::NoSuchMember => ("no-such-member", "The ledger has no such member", StatusCode::NOT_FOUND),
             Self::NoSuchValue => ("no-such-value", "There is no such value", StatusCode::NOT_FOUND),
             Self::NotNow => ("not-now", "The ledger does not do this now", StatusCode::CONFLICT),
             Self::HistoryGone => ("history-gone", "These entries are not kept any more", StatusCode::GONE),

@@ -48,8 +48,18 @@ struct Timing {
 impl Server {
     /// Starts it. When this returns, it answers.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen: address, place, policies, settings, locking, server, acceptor, ledger, locks, .. } =
-            options;
+        let Options {
+            listen: address,
+            place,
+            policies,
+            settings,
+            locking,
+            server,
+            acceptor,
+            ledger,
+            locks,
+            ..
+        } = options;
         let (concurrency, patience, grace) = (options.concurrency, options.patience, options.grace);
         let reload = options.reload;
         reach::check(address, &server)?;

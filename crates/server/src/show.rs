@@ -7,7 +7,9 @@ mod step;
 mod task;
 
 pub(crate) use acceptor::{ShownAcceptor, ShownCouncil, show_acceptor, show_council};
-pub(crate) use ledger::{ShownAnswer, ShownCommand, ShownEntry, ShownLedger, ShownValue};
+pub(crate) use ledger::{
+    ShownAnswer, ShownCommand, ShownEntry, ShownLedger, ShownValue, diff_lines, goal_text, highest, role,
+};
 pub use lock::{ShownHolder, ShownLock, show_lock};
 pub(crate) use lock::{seconds, show_holder};
 pub(crate) use step::{ShownAttempt, ShownStep, encode};

@@ -85,6 +85,7 @@ async fn every_page_shows_what_is_there(stores: Stores) {
         ("/signals", "alert.page"),
         ("/locks", "ci-7"),
         ("/councils", "No acceptor runs in this daemon"),
+        ("/ledger", "This daemon has no ledger"),
         ("/policies", "yours"),
         ("/policies/standard", "Its waits"),
         ("/policies/standard?set.attempts=2&scenario=storm&clients=20", "The storm, simulated"),

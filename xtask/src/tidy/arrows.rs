@@ -21,7 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "policy", "retry", "sim", "sql", "work", "lock", "paxos", "net", "council", "ledger", "server", "holdoff",
+            "policy", "retry", "sim", "sql", "work", "lock", "paxos", "net", "council", "ledger", "server",
+            "holdoff",
         ],
     ),
 ];

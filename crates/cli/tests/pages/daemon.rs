@@ -35,6 +35,9 @@ pub(crate) const TOKENS: &str = "[server]\ntokens = \"required\"\n";
 /// What makes it run an acceptor of councils.
 pub(crate) const ACCEPTOR: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
 
+/// What makes it run the ledgers that are there.
+pub(crate) const LEDGER: &str = "[ledger]\ndata = \"ledger\"\nlisten = \"127.0.0.1:0\"\n";
+
 /// A daemon that does not outlive its test.
 pub(crate) struct Daemon {
     process: Child,
@@ -54,7 +57,19 @@ impl Daemon {
 
     /// With more in its file. There is a token for the test, whether one is needed or not.
     pub(crate) fn start_with(more: &str) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), more)
+    }
+
+    /// One that decides ledgers of these names alone, with more in its file.
+    pub(crate) fn with_ledgers(names: &[&str], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            holdoff_ledger::runtime::found(&folder.path().join("ledger"), name).unwrap();
+        }
+        Self::start_in(folder, &format!("{more}{LEDGER}"))
+    }
+
+    fn start_in(folder: tempfile::TempDir, more: &str) -> Self {
         std::fs::write(folder.path().join("holdoff.toml"), format!("{POLICIES}{FILE}{more}")).unwrap();
         let token = make_token(folder.path(), &["--name", "the test", "--scope", "admin"]);
         let mut process = Command::new(env!("CARGO_BIN_EXE_holdoff"))

@@ -36,8 +36,9 @@ async fn every_page_in_dark() {
 async fn every_page(scheme: &str) {
     let axe = Axe::find();
     let file = format!("{}{ACCEPTOR}", stage::policies(9));
-    let (daemon, target) = (Daemon::start_with(&file), Target::start().await);
+    let (daemon, target) = (Daemon::with_ledgers(&["default", "other"], &file), Target::start().await);
     let pages = stage::set(&daemon, &target).await;
+    stage::write_ledger(&daemon).await;
     let device = Device::to(&daemon.acceptor().await);
     device.promise(1, 9).await;
     device.pretend().await;
@@ -57,6 +58,7 @@ async fn every_page(scheme: &str) {
         ("empty-steps", "/steps"),
         ("empty-locks", "/locks"),
         ("empty-councils", "/councils"),
+        ("empty-ledger", "/ledger"),
     ] {
         wrong.extend(look(&visitor, &axe, scheme, name, page).await);
     }

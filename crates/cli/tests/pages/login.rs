@@ -96,6 +96,7 @@ async fn who_may_only_look_cannot_act() {
         "/queues",
         "/locks",
         "/councils",
+        "/ledger",
         &step,
         &conflict,
         &task,

@@ -25,6 +25,7 @@ mod every;
 mod filters;
 mod foreign;
 mod keyboard;
+mod ledger;
 mod live;
 mod locks;
 mod login;

@@ -28,7 +28,7 @@ fn encoded(text: &str) -> String {
 
 #[tokio::test]
 async fn what_clients_write_is_shown_as_text() {
-    let (daemon, target) = (Daemon::start_with(ACCEPTOR), Target::start().await);
+    let (daemon, target) = (Daemon::with_ledgers(&["default"], ACCEPTOR), Target::start().await);
     let (task, pulled) = plant(&daemon, &target).await;
     let visitor = Visitor::to(&daemon.url).await;
     let p = encoded(PLANTED);
@@ -60,6 +60,9 @@ async fn what_clients_write_is_shown_as_text() {
         ("/councils".into(), vec!["The acceptor in this daemon"]),
         (format!("/councils?sort={p}"), vec!["sort: expected one of"]),
         (format!("/councils?sort=bytes&after={p}&done={p}"), vec!["after: expected a place"]),
+        ("/ledger".into(), vec!["goal <script>", "value <script>", "member <script>", "cause <script>"]),
+        (format!("/ledger?namespace={p}"), vec![]),
+        (format!("/ledger?before={p}&done={p}"), vec!["before: expected an index"]),
         ("/policies".into(), vec!["policy", "everything else"]),
         (format!("/policies/{policy}"), vec!["policy"]),
         (format!("/policies/{policy}?set.base={p}&scenario={p}&clients={p}"), vec!["policy", "is"]),
@@ -186,6 +189,16 @@ async fn plant(daemon: &Daemon, target: &Target) -> (String, String) {
             json!({ "key": planted("lock"), "name": planted("owner"), "lease": "10m" }),
         )
         .await;
+    let goal = json!({ "goal": format!("=> +planted({:?})", planted("goal")) });
+    let put = json!({ "commands": [{ "put": planted("key"), "value": planted("value") }] });
+    let failed = json!({ "commands": [{ "compare_and_set": planted("cause"), "expected": PLANTED }] });
+    for transaction in [goal, put, failed] {
+        daemon.post("/v1/ledger/transactions", transaction).await;
+    }
+    let key = holdoff_net::Key::from_secret(&[7; 32]).public().to_string();
+    let name: String = planted("member").chars().take(60).collect();
+    let member = json!({ "key": key, "address": "<b>.example:1", "name": name, "votes": false });
+    daemon.post("/v1/ledger/members", member).await;
     daemon.token(&["--name", &planted("token"), "--scope", "read"]);
     // What stands in the audit log: a filter, a key, a request's id.
     let pause = json!({ "operation": operation, "namespace": namespace });

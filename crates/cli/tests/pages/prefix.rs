@@ -20,7 +20,7 @@ async fn every_page_works_under_a_path() {
     let target = Target::start().await;
     let file = format!("{TOKENS}prefix = \"{PREFIX}\"\n{ACCEPTOR}");
     for manner in [Manner::TakesItAway, Manner::LeavesIt] {
-        let daemon = Daemon::start_with(&file);
+        let daemon = Daemon::with_ledgers(&["default", "other"], &file);
         daemon.found("laptop").await;
         let task = daemon.call("mail.send", "mail", &target.at("/answer/400")).await;
         daemon.post("/v1/locks/acquire", json!({ "key": "deploy", "lease": "10m", "name": "ci" })).await;
@@ -37,7 +37,7 @@ async fn every_page_works_under_a_path() {
         visitor.sees("#live-word", "live").await;
 
         let mut pages = visitor.texts("nav a").await;
-        assert_eq!(pages.len(), 13, "{pages:?}");
+        assert_eq!(pages.len(), 14, "{pages:?}");
         for name in pages.drain(..) {
             visitor.follow(&name).await;
             visitor.sees("nav a[aria-current]", &name).await;
@@ -50,6 +50,7 @@ async fn every_page_works_under_a_path() {
             "/",
             "/docs",
             "/councils?sort=letters",
+            "/ledger?namespace=other",
             "/steps/act?state=failed&action=retry",
         ]) {
             visitor.open(page).await;

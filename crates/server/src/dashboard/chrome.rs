@@ -24,7 +24,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src '
 
 /// The pages, in the order in which they stand at the side: address, name, and whether they need a token for all
 /// namespaces.
-const PLACES: [(&str, &str, bool); 13] = [
+const PLACES: [(&str, &str, bool); 14] = [
     ("/", "Overview", false),
     ("/tasks", "Tasks", false),
     ("/steps", "Steps", false),
@@ -34,6 +34,7 @@ const PLACES: [(&str, &str, bool); 13] = [
     ("/signals", "Signals", false),
     ("/locks", "Locks", false),
     ("/councils", "Councils", true),
+    ("/ledger", "Ledger", false),
     ("/policies", "Policies", true),
     ("/nodes", "Nodes", true),
     ("/audit", "Audit log", false),

@@ -91,6 +91,7 @@ pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, 
         ("signals", "/signals".to_owned()),
         ("locks", "/locks?free=too".to_owned()),
         ("councils", "/councils?sort=bytes".to_owned()),
+        ("ledger", "/ledger?namespace=default".to_owned()),
         ("policies", "/policies?done=publish".to_owned()),
         ("policy", "/policies/standard".to_owned()),
         (
@@ -129,4 +130,19 @@ async fn graph(daemon: &Daemon, target: &Target) -> String {
         step("bill", &["ship"], "/answer/200"),
     ];
     daemon.submit(json!({ "steps": steps })).await
+}
+
+/// A ledger with something of every kind in its history.
+pub(super) async fn write_ledger(daemon: &Daemon) {
+    for transaction in [
+        json!({ "goal": "=> +balance(alice, 30), +balance(bob, 5)" }),
+        json!({ "goal": "balance(alice, ?a), ?a >= 10 => -balance(alice, ?a), +balance(alice, ?a - 10)" }),
+        json!({ "goal": "balance(carol, ?c) => -balance(carol, ?c)" }),
+        json!({ "commands": [{ "put": "colour", "value": "red" }, { "increment": "visits" }] }),
+    ] {
+        daemon.post("/v1/ledger/transactions", transaction).await;
+    }
+    let key = holdoff_net::Key::from_secret(&[7; 32]).public().to_string();
+    let member = json!({ "key": key, "address": "two.example.org:4848", "name": "two", "votes": false });
+    daemon.post("/v1/ledger/members", member).await;
 }

@@ -204,9 +204,7 @@ pub(super) fn usual_wait() -> Duration {
 
 fn wanted(goal: Option<String>, commands: Option<Vec<ShownCommand>>) -> Result<Wanted, Problem> {
     match (goal, commands) {
-        (Some(goal), None) => {
-            goal.parse().map(Either::First).map_err(|why| invalid(format!("goal: {why}")))
-        }
+        (Some(goal), None) => goal.parse().map(Either::First).map_err(|why| invalid(format!("goal: {why}"))),
         (None, Some(commands)) => {
             let read = |(place, command): (usize, ShownCommand)| {
                 command.read().map_err(|why| invalid(format!("commands[{place}]: {why}")))

@@ -68,7 +68,12 @@ pub(super) async fn history(
     let (mut entries, mut bytes, mut after) = (Vec::new(), 0, Slot(wish.after));
     while entries.len() < limit && bytes < ENOUGH_BYTES {
         let wanted = AT_A_TIME.min(limit - entries.len());
-        let pages = within(node.history(after, wanted)).await?.map_err(gone)?;
+        let pages = match within(node.history(after, wanted)).await? {
+            Ok(pages) => pages,
+            // They went while this page was put together: whoever asks for the next one is told so.
+            Err(_) if !entries.is_empty() => break,
+            Err(first) => return Err(gone(first)),
+        };
         for page in &pages {
             after = page.index;
             let entry = serde_json::value::to_raw_value(&ShownEntry::from(page));
@@ -91,6 +96,7 @@ fn is_more(node: &Node, after: Slot) -> bool {
 /// Older entries are not kept.
 fn gone(first: Slot) -> Problem {
     let before = first.0.saturating_sub(1);
-    let detail = format!("this node keeps entries from {first} on: ask for those after {before}, or ask another node");
+    let detail =
+        format!("this node keeps entries from {first} on: ask for those after {before}, or ask another node");
     Problem::new(Kind::HistoryGone, detail).with("first", first.0.into())
 }

@@ -129,7 +129,7 @@ impl From<&<Books as holdoff_ledger::machine::Machine>::Answer> for ShownAnswer 
 }
 
 /// What was wanted, for people.
-fn goal_text(goal: &GoalOf<Books>) -> String {
+pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
     match goal {
         Either::First(Wish::Admit(key, member)) => format!("admit {}", member_text(key, member)),
         Either::First(Wish::Appear(key, life)) => format!("{key} appears with storage {life:016x}"),
@@ -143,7 +143,7 @@ fn goal_text(goal: &GoalOf<Books>) -> String {
 }
 
 /// What an entry changed, line by line.
-fn diff_lines(written: &Written) -> Vec<String> {
+pub(crate) fn diff_lines(written: &Written) -> Vec<String> {
     match &written.diff {
         Either::First(diff) => rows(diff, |key, member| member_text(key, member)),
         Either::Second(Either::First(diff)) => rows(diff, |fact, ()| fact.to_string()),

@@ -81,7 +81,8 @@ impl ShownCommand {
         const VERBS: &str = "expected one of get, put, delete, increment and compare_and_set, with a key";
         let Self { get, put, delete, increment, compare_and_set, value, by, expected, new } = self;
         let key = |key: String| Key::new(key).map_err(|why| why.to_string());
-        let read = |value: Option<ShownValue>| value.map(Value::try_from).transpose().map_err(|why| why.to_string());
+        let read =
+            |value: Option<ShownValue>| value.map(Value::try_from).transpose().map_err(|why| why.to_string());
         let besides = [
             ("value", value.is_some() && put.is_none()),
             ("by", by.is_some() && increment.is_none()),
