@@ -34,7 +34,7 @@ pub(crate) struct Wish {
 impl Wish {
     /// The words of the command that submits it.
     pub(crate) fn words(&self) -> [&str; 6] {
-        ["submit", &self.goal, "--tx-id", &self.tx_id, "--timeout", "15s"]
+        ["submit", &self.goal, "--tx-id", &self.tx_id, "--timeout", "25s"]
     }
 }
 

@@ -34,10 +34,20 @@ fn a_node_whose_disk_is_lost_comes_back_as_somebody_else_and_votes_again() {
 }
 
 #[test]
-fn a_node_without_room_on_its_disk_stops_and_the_others_go_on() {
+fn a_follower_without_room_on_its_disk_stops_and_the_others_go_on() {
+    leave_without_room(2);
+}
+
+/// Who founds a ledger leads it first.
+#[test]
+fn a_leader_without_room_on_its_disk_stops_and_another_leads() {
+    leave_without_room(0);
+}
+
+fn leave_without_room(full: usize) {
     let mut disk = Err(String::new());
     let mut cluster = Cluster::start_with(&Loopback::new(3), 3, |number, daemon| {
-        if number == 2 {
+        if number == full {
             disk = SmallDisk::mount(&daemon.ledger());
         }
     });
@@ -48,33 +58,33 @@ fn a_node_without_room_on_its_disk_stops_and_the_others_go_on() {
             return;
         }
     };
-    let deeds = Deeds::default();
-    deeds.submit(&cluster.ways());
-    let filler = cluster.daemons[2].fill_disk();
-    let ways = cluster.ways();
+    let (deeds, ways) = (Deeds::default(), cluster.ways());
+    let others: Vec<_> = cluster.others(full).into_iter().map(|it| ways[it].clone()).collect();
+    deeds.submit(&ways);
+    let filler = cluster.daemons[full].fill_disk();
     let large = tempfile::NamedTempFile::new().unwrap();
     until("it has stopped", || {
         let text = "x".repeat(15_000);
         std::fs::write(&large, format!("=> +text(\"{text}{}\")", fastrand::u64(..))).unwrap();
-        let told = ways[0].ask(&["submit", &format!("@{}", large.path().display())]);
+        let told = others[0].ask(&["submit", &format!("@{}", large.path().display())]);
         assert_eq!(told.code, 0, "the others go on: {told:?}");
-        let told = ways[2].ask(&["status"]);
-        if told.code == 0 { Err(told.out) } else { Ok(told) }
+        let told = ways[full].ask(&["status"]);
+        if told.code == 0 { Err(told.out) } else { Ok(()) }
     });
-    let told = ways[2].ask(&deeds.wish().words());
-    assert!(told.code != 0, "{told:?}");
-    assert!(
-        cluster.daemons[2].log().contains("the ledger's disk has failed"),
-        "{}",
-        cluster.daemons[2].log()
-    );
+    let wish = deeds.wish();
+    let told = ways[full].ask(&wish.words());
+    assert_eq!((told.code, &told.json["tx_id"]), (124, &(*wish.tx_id).into()), "{told:?}");
+    let log = cluster.daemons[full].log();
+    assert!(log.contains("the ledger's disk has failed"), "{log}");
     for _ in 0..3 {
-        deeds.submit(&ways[..2]);
+        deeds.submit(&others);
     }
+    deeds.insist(&wish, &others);
+
     std::fs::remove_file(filler).unwrap();
-    cluster.daemons[2].kill();
-    cluster.daemons[2].start();
-    deeds.submit(&ways[2..]);
+    cluster.daemons[full].kill();
+    cluster.daemons[full].start();
+    deeds.submit(&ways[full..=full]);
     cluster.until_equal();
     deeds.check(&ways);
 }

@@ -34,7 +34,11 @@ fn a_leader_that_is_killed_takes_nothing_with_it() {
 #[test]
 fn what_is_on_its_way_when_the_leader_is_killed_ends_once_and_the_log_tells_by_whom() {
     // Long enough for all to be under way before anybody misses the leader.
-    let patient = |_, daemon: &mut Daemon| daemon.variables.push(("HOLDOFF_LEDGER_ELECTION", "4s"));
+    let patient = |_, daemon: &mut Daemon| {
+        daemon
+            .variables
+            .extend([("HOLDOFF_LEDGER_ELECTION", "5s"), ("HOLDOFF_LEDGER_RESULT_TIMEOUT", "25s")]);
+    };
     let mut cluster = Cluster::start_with(&Loopback::new(3), 3, patient);
     let names: Vec<_> = cluster.ways().iter().map(in_log).collect();
     let deeds = Deeds::default();

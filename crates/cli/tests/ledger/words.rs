@@ -44,7 +44,7 @@ fn a_ledger_reads_well() {
     assert!(shown.contains("    + a/b c = \"x y\""), "{shown}");
     let status = say(way, &["status"]).out;
     assert!(status.contains("here       leads, at index "), "{status}");
-    assert!(status.contains("leader     node-0, for ") && status.contains("there  yes"), "{status}");
+    assert!(status.contains("leader     node-0, for ") && status.contains("there      yes"), "{status}");
     assert!(say(way, &["verify"]).out.contains("follow one from the other"));
     assert!(say(way, &["snapshot"]).out.starts_with("a snapshot stands for everything up to index "));
     let alone = say(way, &["step-down"]);
@@ -65,7 +65,7 @@ fn a_daemon_that_asks_for_a_token_gets_the_one_in_the_variable() {
 
     let token = |scope: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
-        command.args(["token", "create", scope, "--scope", scope, "--data"]);
+        command.args(["token", "create", "--name", scope, "--scope", scope, "--data"]);
         let made = command.arg(folder.path().join("node-0/data")).output().unwrap();
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     };
