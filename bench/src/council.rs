@@ -10,7 +10,6 @@ mod commit;
 mod core;
 mod many;
 mod tally;
-mod times;
 
 use std::process::ExitCode;
 

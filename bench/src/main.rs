@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
 //! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock`, `look`,
-//! `server` and what is durable of `council`, where a disk and others take part, go by the clock on the wall.
+//! `server`, `ledger` and what is durable of `council`, where a disk and others take part, go by the clock on the wall.
 
 mod budget;
 mod council;
 mod decide;
+mod disk;
+mod ledger;
 mod lock;
 mod look;
 mod measure;
@@ -16,6 +18,7 @@ mod row;
 mod server;
 mod sim;
 mod store;
+mod times;
 mod work;
 
 use std::process::ExitCode;
@@ -24,7 +27,7 @@ use row::Row;
 
 type Suite = fn() -> Vec<Row>;
 
-const SUITES: [(&str, Suite); 11] = [
+const SUITES: [(&str, Suite); 12] = [
     ("decide", decide::rows),
     ("retry", retry::rows),
     ("budget", budget::rows),
@@ -36,6 +39,7 @@ const SUITES: [(&str, Suite); 11] = [
     ("look", look::rows),
     ("server", server::rows),
     ("council", council::rows),
+    ("ledger", ledger::rows),
 ];
 
 fn main() -> ExitCode {

@@ -20,7 +20,7 @@ usage: cargo xtask CHORE
   test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server,
-                        council
+                        council, ledger
   soak [council|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
                         a hundred thousand seeds of the council
   n-minus-one           the release before this one beside it, on one store

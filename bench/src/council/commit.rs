@@ -4,22 +4,20 @@
 //! votes for the last one, and only asks for votes. Beside each commit one bare call goes to an acceptor, and a bare file
 //! and a bare store are brought to the disk, so that whatever disturbs the machine disturbs all of them.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdoff_council::acceptor::{ROLE, Reply, Request};
 use holdoff_council::machine::{Change, Members};
 use holdoff_council::runtime::{Council, Settings};
 use holdoff_council::{Outcome, PublicKey};
 use holdoff_net::{Key, Link, LinkOptions, Remote};
-use redb::{Database, TableDefinition};
 
 use super::acceptors::Acceptors;
-use super::times::Times;
+use crate::disk::Disk;
 use crate::measure::now;
 use crate::row::Row;
+use crate::times::Times;
 
 /// Councils whose first slot is measured.
 const FRESH: usize = 60;
@@ -27,9 +25,6 @@ const FRESH: usize = 60;
 const LONE: usize = 400;
 const WARM: usize = 8;
 const SOON: Duration = Duration::from_secs(30);
-const ROWS: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("rows");
-/// About what an acceptor stores of a vote.
-const ROW: [u8; 400] = [7; 400];
 
 pub(super) async fn rows(acceptors: &Acceptors) -> Result<Vec<Row>, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -85,8 +80,8 @@ impl Beside {
         turn: usize,
     ) -> Result<(), String> {
         self.calls.add(bare.call().await?);
-        self.syncs.add(bare.sync()?);
-        self.stores.add(bare.store()?);
+        self.syncs.add(bare.disk.sync()?);
+        self.stores.add(bare.disk.store()?);
         let wish = match turn % 2 {
             0 => Change::Add { key, name: "somebody".to_owned() },
             _ => Change::Remove { key },
@@ -120,9 +115,7 @@ impl Beside {
 /// What a commit is made of, with nothing around it.
 struct Bare {
     link: Link,
-    file: File,
-    database: Database,
-    next: u64,
+    disk: Disk,
 }
 
 impl Bare {
@@ -132,9 +125,7 @@ impl Bare {
         let options = LinkOptions { role: ROLE.to_owned(), ..LinkOptions::default() };
         let key = Key::generate().map_err(|error| error.to_string())?;
         let (link, _) = Link::new(&key, remote, options).map_err(|error| error.to_string())?;
-        let file = File::create(folder.join("bare")).map_err(|error| error.to_string())?;
-        let database = Database::create(folder.join("bare.redb")).map_err(|error| error.to_string())?;
-        Ok(Self { link, file, database, next: 0 })
+        Ok(Self { link, disk: Disk::new(folder)? })
     }
 
     /// A question that no disk takes part in.
@@ -146,25 +137,4 @@ impl Bare {
         reply.map_err(|error| error.to_string())?;
         Ok(start.elapsed())
     }
-
-    /// A page written over, and on disk.
-    fn sync(&self) -> Result<Duration, String> {
-        timed(|| self.file.write_all_at(&[7; 4096], 0).and_then(|()| self.file.sync_data()))
-    }
-
-    /// A row in a store, and on disk.
-    fn store(&mut self) -> Result<Duration, String> {
-        self.next += 1;
-        timed(|| -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
-            transaction.open_table(ROWS)?.insert(self.next, ROW.as_slice())?;
-            Ok(transaction.commit()?)
-        })
-    }
-}
-
-fn timed<E: ToString>(run: impl FnOnce() -> Result<(), E>) -> Result<Duration, String> {
-    let start: Instant = now();
-    run().map_err(|error| error.to_string())?;
-    Ok(start.elapsed())
 }

@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 
 use super::acceptors::Acceptors;
 use super::tally::Tally;
-use super::times::Times;
 use crate::measure::now;
 use crate::row::Row;
+use crate::times::Times;
 
 const COUNCILS: usize = 1000;
 /// Links to each acceptor, for a link carries only so many questions at a time.

@@ -199,18 +199,19 @@ pub(crate) struct SimArgs {
 
     /// What decides, once for each to compare: a policy of the file, a preset, or one of the lab's own
     /// (none, exponential, full, equal, decorrelated, crowd, fixed, told, told-spread; linear, linear-stale,
-    /// proposal-stale, council)
+    /// proposal-stale, council); of an election, a way to find a leader (first, first-sticky, first-hysteresis,
+    /// first-slow, holdoff)
     /// [default: those that tell the scenario's story]
     #[arg(long = "policy", value_name = "NAME", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
 
-    /// How many clients, separated by commas [default: the scenario's]
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    /// How many clients, separated by commas; of an election, nodes [default: the scenario's]
+    #[arg(long, visible_alias = "nodes", value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) clients: Vec<u32>,
 
-    /// How many runs make a figure
-    #[arg(long, value_name = "R", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) runs: u32,
+    /// How many runs make a figure [default: 100; 10 with --all]
+    #[arg(long, visible_alias = "seeds", value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) runs: Option<u32>,
 
     /// What all chance follows from
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -227,6 +228,10 @@ pub(crate) struct SimArgs {
     /// One of the scenario's parameters, such as hold=2s or layers=3
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+
+    /// Run the election's whole table, and hold it against what holdoff's way must do
+    #[arg(long, conflicts_with_all = ["clients", "params", "set", "show_params", "out"])]
+    pub(crate) all: bool,
 
     /// Print the scenario's parameters as TOML, and run nothing
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! `holdoff sim`
 
+mod all;
 mod files;
 mod params;
 mod show;
@@ -9,6 +10,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use holdoff_policy::PolicySet;
+use holdoff_sim::scenario::Scenario;
+use holdoff_sim::scenario::election::Way;
 use holdoff_sim::{LAB_STRATEGIES, Plan, Row, Strategy};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,6 +20,11 @@ use crate::config;
 use crate::failure::Failure;
 
 pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = command.threads.map_or_else(cores, usize::from);
+    if command.all {
+        return all::run(command, threads, args.json);
+    }
     let scenario = params::scenario(command)?;
     if command.show_params {
         write!(std::io::stdout(), "{}{}", params::text(&scenario)?, params::absent(&scenario))?;
@@ -31,19 +39,29 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
             names.push(name);
         }
     }
-    let strategies = names.iter().map(|name| strategy(&set, name)).collect::<Result<_, _>>()?;
+    let meant = |name: &String| match scenario {
+        Scenario::Election(_) => way(name),
+        _ => strategy(&set, name),
+    };
+    let strategies = names.iter().map(meant).collect::<Result<_, _>>()?;
     let asked = if command.clients.is_empty() { &[scenario.clients()] } else { command.clients.as_slice() };
     let clients: BTreeSet<u32> = asked.iter().copied().collect();
     let clients: Vec<u32> = clients.into_iter().collect();
     for number in &clients {
         params::check(&scenario.clone().with_clients(*number))?;
     }
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     // Every thread holds a whole simulation in memory.
     let largest = clients.last().copied().unwrap_or(1).max(1);
     let affordable = usize::try_from(MOST_CLIENTS_AT_ONCE / largest).unwrap_or(1).max(1);
-    let threads = command.threads.map_or_else(cores, usize::from).min(affordable);
-    let plan = Plan { scenario, strategies, clients, runs: command.runs, seed: command.seed, threads };
+    let threads = threads.min(affordable);
+    let plan = Plan {
+        scenario,
+        strategies,
+        clients,
+        runs: command.runs.unwrap_or(RUNS),
+        seed: command.seed,
+        threads,
+    };
     if plan.total_runs() > MOST_RUNS {
         let message =
             format!("{} runs in all are more than the {MOST_RUNS} there is room for", plan.total_runs());
@@ -60,6 +78,9 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// How many runs make a figure, unless asked for otherwise.
+const RUNS: u32 = 100;
 
 /// How many runs' figures are kept at most.
 const MOST_RUNS: u64 = 10_000_000;
@@ -80,6 +101,17 @@ fn strategy(set: &PolicySet, name: &str) -> Result<Strategy, Failure> {
         let known: Vec<&str> = set.policies().keys().map(String::as_str).chain(lab).collect();
         Failure::Usage(format!("there is no policy {name}; {}", config::hint(name, &known)))
     })
+}
+
+/// The way to find a leader that has this name.
+fn way(name: &str) -> Result<Strategy, Failure> {
+    let unknown = || {
+        Failure::Usage(format!(
+            "there is no way {name} to find a leader; {}",
+            config::hint(name, &Way::NAMES)
+        ))
+    };
+    Way::named(name).map(Strategy::way).ok_or_else(unknown)
 }
 
 /// Runs the plan; on a terminal a bar shows how far it is.

@@ -14,8 +14,13 @@ struct Left {
 
 fn simulate(scenario: &str, threads: &str, seed: &str) -> Left {
     let folder = tempfile::tempdir().unwrap();
+    let size = match scenario {
+        "election" => &["--nodes", "5,10", "--seeds", "3", "--set", "duration=50s"][..],
+        _ => &["--clients", "20,40", "--runs", "7"][..],
+    };
     let run = Command::new(env!("CARGO_BIN_EXE_holdoff"))
-        .args(["sim", scenario, "--clients", "20,40", "--runs", "7"])
+        .args(["sim", scenario])
+        .args(size)
         .args(["--threads", threads, "--seed", seed, "--out"])
         .arg(folder.path())
         .output()
@@ -34,9 +39,10 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn the_same_seed_writes_the_same_bytes() {
-    for scenario in ["row", "storm", "limit", "outage", "duel"] {
+    for scenario in ["row", "storm", "limit", "outage", "duel", "election"] {
         let first = simulate(scenario, "1", "5");
-        for expected in ["report.html", "results.csv", "results.json", "params.toml", "delays.svg"] {
+        let chart = if scenario == "election" { "recovery.svg" } else { "delays.svg" };
+        for expected in ["report.html", "results.csv", "results.json", "params.toml", chart] {
             assert!(first.files.contains_key(expected), "{scenario}: {expected} is missing");
         }
         for threads in ["1", "2"] {

@@ -38,6 +38,10 @@ impl Electorate {
         self.0.binary_search(node).is_ok()
     }
 
+    pub(crate) fn voters(&self) -> &[PublicKey] {
+        &self.0
+    }
+
     /// How many are more than half.
     pub fn majority(&self) -> usize {
         self.0.len() / 2 + 1

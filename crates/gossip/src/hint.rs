@@ -46,8 +46,11 @@ impl Beat {
 
     /// Whether its leader said so.
     pub fn is_genuine(&self, group: Group, verifier: &impl Verifier) -> bool {
-        let statement = statement(group, &self.hint, self.leaving);
-        verifier.is_signed(&self.hint.claim.leader, &statement, &self.signature)
+        self.is_signed_by(&self.hint.claim.leader, group, verifier)
+    }
+
+    pub(crate) fn is_signed_by(&self, key: &PublicKey, group: Group, verifier: &impl Verifier) -> bool {
+        verifier.is_signed(key, &statement(group, &self.hint, self.leaving), &self.signature)
     }
 }
 

@@ -6,8 +6,21 @@
 //! A [`Node`] is both. Give it what happens, with a time that never goes back and a number drawn at random; send what it
 //! wants sent. It says who *should* lead. Who does is decided by a quorum, in the log of `holdoff-paxos`.
 
+/// Whether a known defect is planted: never, outside of the tests that look for it.
+macro_rules! planted {
+    ($flaw:ident) => {{
+        #[cfg(test)]
+        let is_planted = crate::flaw::Flaw::$flaw.is_planted();
+        #[cfg(not(test))]
+        let is_planted = false;
+        is_planted
+    }};
+}
+
 mod counts;
 mod electorate;
+#[cfg(test)]
+mod flaw;
 mod hint;
 mod key;
 mod message;

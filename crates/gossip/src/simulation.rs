@@ -1,10 +1,39 @@
 //! Nodes on bad links, with a log that follows the hint where there is a quorum: crashes, partitions, churn and liars.
 //!
-//! Everything is measured in virtual time. A scene that fails says the seed it ran under.
+//! Everything is measured in virtual time. A scene that fails says the seed it ran under and the command that replays it;
+//! what befell the nodes is counted and printed.
 
 mod changes;
 pub(crate) mod keys;
 mod liar;
 mod machine;
+mod mutants;
 mod scenes;
 mod town;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a scene under each seed, or under `HOLDOFF_GOSSIP_SEED` alone.
+fn each_seed(seeds: Range<u64>, mut scene: impl FnMut(u64)) {
+    let asked = std::env::var("HOLDOFF_GOSSIP_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = asked.map_or(seeds, |seed| seed..seed + 1);
+    let runs = seeds.end - seeds.start;
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("simulation");
+    let mut total: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for seed in seeds {
+        town::forget_faults();
+        let survived = catch_unwind(AssertUnwindSafe(|| scene(seed))).is_ok();
+        assert!(survived, "replay: HOLDOFF_GOSSIP_SEED={seed} cargo test -p holdoff-gossip --lib {name}");
+        for (fault, times) in town::faults() {
+            let (struck, all) = total.entry(fault).or_default();
+            *struck += u64::from(times > 0);
+            *all += times;
+        }
+    }
+    for (fault, (struck, times)) in total.iter().filter(|(_, (struck, _))| *struck > 0) {
+        println!("{name}: {fault} in {:>3} % of {runs} runs, {times} times", struck * 100 / runs);
+    }
+}

@@ -206,7 +206,8 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
 
     /// Only who leads raises its heartbeat, and only while it holds a quorum.
     fn raise(&mut self) {
-        if self.held.as_ref().is_some_and(|held| self.leads(held)) {
+        let relays = planted!(RelaysRaise) && self.held.as_ref().is_some_and(|held| held.beat.is_some());
+        if relays || self.held.as_ref().is_some_and(|held| self.leads(held)) {
             self.beat(None);
         } else if let Some(farewell) = self.farewell() {
             // It beats no more, so whoever missed this would wait for nothing.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Failed, Machine, StateHash};
 
-const ENTRY: &str = "holdoff ledger v1: one entry and all before it";
+const ENTRY: &str = "holdoff ledger v1: one entry";
+const PLACE: &str = "holdoff ledger v1: a place and all before it";
 
 /// A transaction's name, given by whoever wants it and never given twice: the same name is the same transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -65,22 +66,37 @@ pub type Logged<M> = log::Entry<Value<M>>;
 
 /// The hash of what stands in a slot on top of all before it. None if it cannot be written down.
 ///
-/// It is made of the bytes that postcard's wire format, which is specified and fixed, gives these types. A barrier and a
-/// change of who decides take a place in the chain like everything else.
+/// A barrier and a change of who decides take a place in the chain like everything else.
 pub(crate) fn link<G: Part, D: Part, A: Part>(
     before: Hash,
     slot: Slot,
     entry: &log::Entry<Entry<G, D, A>>,
 ) -> Option<Hash> {
+    Some(chain(before, slot, written(entry)?.0))
+}
+
+/// The hash of a place, by the hash of what stands there.
+pub(crate) fn chain(before: Hash, slot: Slot, here: Hash) -> Hash {
+    let mut hasher = blake3::Hasher::new_derive_key(PLACE);
+    hasher.update(&before.0).update(&slot.0.to_le_bytes()).update(&here.0);
+    Hash(*hasher.finalize().as_bytes())
+}
+
+/// The hash of an entry by itself, and how many bytes it has.
+///
+/// It is made of the bytes that postcard's wire format, which is specified and fixed, gives these types.
+pub(crate) fn written<G: Part, D: Part, A: Part>(
+    entry: &log::Entry<Entry<G, D, A>>,
+) -> Option<(Hash, usize)> {
     let bytes = match &entry.payload {
         Payload::Value(it) if planted!(HashWithoutDiff) => {
             postcard::to_stdvec(&(it.index, it.term, it.prev_hash, it.tx_id, &it.goal, &it.result))
         }
         _ => postcard::to_stdvec(entry),
     };
+    let bytes = bytes.ok()?;
     let mut hasher = blake3::Hasher::new_derive_key(ENTRY);
-    hasher.update(&before.0).update(&slot.0.to_le_bytes()).update(&bytes.ok()?);
-    Some(Hash(*hasher.finalize().as_bytes()))
+    Some((Hash(*hasher.update(&bytes).finalize().as_bytes()), bytes.len()))
 }
 
 impl fmt::Display for Hash {

@@ -18,6 +18,8 @@ pub enum Flaw {
     LocalNumbers,
     /// Who restarts has forgotten whom it vouched for, and votes for another at once.
     ForgetVouching,
+    /// Who has handed over reads on until its lease has run out.
+    ReadOn,
 }
 
 impl Plant for Flaw {}

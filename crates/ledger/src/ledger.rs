@@ -3,15 +3,21 @@
 //! ```text
 //! io.rs       what comes, and what is wanted      fetching.rs  what is missing, from whoever has it
 //! leading.rs  goals run over what is in flight    sealing.rs   signatures under what is decided
-//! pending.rs  transactions that were submitted    reading.rs   answers, and how fresh they are
-//! verifying.rs  the history that is kept, gone over again
+//! pending.rs  transactions that were submitted    proving.rs   whole states, and who is to be believed
+//! reading.rs  answers, and how fresh they are     changing.rs  who votes from then on
+//! counts.rs   what was done, for metrics          options.rs   how patient, and how much
+//! joining.rs  many entries in few messages        verifying.rs  the history that is kept, gone over again
 //! ```
 
+mod changing;
+mod counts;
 mod fetching;
 mod io;
+mod joining;
 mod leading;
 mod options;
 mod pending;
+mod proving;
 mod reading;
 mod sealing;
 mod verifying;
@@ -20,18 +26,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 
 use holdoff_paxos::log::{self, Node};
-use holdoff_paxos::{Configuration, Held, NodeId, Slot, planted};
+use holdoff_paxos::{Configuration, NodeId, Slot, planted};
 
+pub use changing::{MAX_VOTERS, NotChanged};
+pub use counts::Counts;
 pub use io::{How, Input, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Record, Step, Store};
+pub use joining::join;
 pub use options::Options;
 pub use verifying::Verified;
 
 use crate::certificate::{Certificate, Notary};
 use crate::entry::{Logged, Replicated, TxId, Value};
 use crate::state::{Checkpoint, State, Tear};
+use changing::Changing;
 use fetching::Fetching;
 use leading::Tenure;
 use pending::Pending;
+use proving::Proofs;
 use reading::Reads;
 use sealing::Seals;
 
@@ -54,16 +65,24 @@ pub struct Ledger<M: Replicated, N> {
     pub(crate) history: VecDeque<Logged<M>>,
     pub(crate) certificates: BTreeMap<Slot, Certificate>,
     seals: Seals,
+    proofs: Proofs<M::Answer>,
     fetching: Fetching,
     reads: Reads<M::Goal>,
+    changing: Changing,
     /// Until when this node lets nobody else lead than whom it has vouched for.
     vouched_us: u64,
+    /// In whose term it did so, in this life.
+    vouched: Option<log::Term>,
     /// Until when it leaves it to another to lead, and whether it has done so since it last knew a leader.
     yields: (u64, bool),
     torn: Option<Tear>,
+    /// Who was last known to lead.
+    led: Option<NodeId>,
+    counts: Counts,
     now_us: u64,
     roll: u32,
     records: Vec<Record<M>>,
+    early: Vec<OutputOf<M>>,
     outputs: Vec<OutputOf<M>>,
 }
 
@@ -86,6 +105,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     ) -> Result<Self, Tear> {
         let state = State::restore(store.snapshot())?;
         let vouched_us = if planted!(ForgetVouching) { 0 } else { now_us + options.lease_us };
+        let proofs = Proofs::of(&store.snapshot().state);
         let log = Node::new(me, options.log, store, now_us, roll);
         let mut ledger = Self {
             me,
@@ -98,14 +118,20 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             history: VecDeque::new(),
             certificates: BTreeMap::new(),
             seals: Seals::default(),
+            proofs,
             fetching: Fetching::default(),
             reads: Reads::default(),
+            changing: Changing::default(),
             vouched_us,
+            vouched: None,
             yields: (0, false),
             torn: None,
+            led: None,
+            counts: Counts::default(),
             now_us,
             roll,
             records: Vec::new(),
+            early: Vec::new(),
             outputs: Vec::new(),
         };
         if planted!(CountOnRestart) {
@@ -122,12 +148,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.take_in(input);
             self.lead();
             self.route();
+            self.note_leader();
         }
-        let outputs = std::mem::take(&mut self.outputs);
-        if self.records.is_empty() {
-            return Held::free(outputs);
-        }
-        Held::behind(std::mem::take(&mut self.records), outputs)
+        let [early, outputs] = [&mut self.early, &mut self.outputs].map(std::mem::take);
+        log::Step::new(early, std::mem::take(&mut self.records), outputs)
     }
 
     /// What is decided and applied, as far as this node knows.
@@ -152,7 +176,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Whether it leads and takes transactions.
     pub fn is_ready(&self) -> bool {
-        self.tenure.is_some()
+        self.tenure.is_some() && !self.log.hands_over()
     }
 
     /// How many transactions were submitted here and have not ended.
@@ -160,9 +184,20 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.pending.len()
     }
 
+    /// What it has done so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     /// Why it has stopped, if it has.
     pub fn torn(&self) -> Option<&Tear> {
         self.torn.as_ref()
+    }
+
+    /// Until when it lets nobody else lead than whom it has vouched for.
+    #[cfg(test)]
+    pub(crate) fn vouched_until_us(&self) -> u64 {
+        self.vouched_us
     }
 
     fn take_in(&mut self, input: Input<M>) {
@@ -171,9 +206,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Input::Message(from, letter) => self.hear(from, letter),
             Input::Submit { tx_id, goal } => self.submit(tx_id, goal),
             Input::Read { read, goal, how } => self.read(read, goal, how),
-            Input::Change(to) => self.log(log::Input::Change(to)),
-            Input::Compact => self.compact_after(0),
+            Input::Change(to) => self.change(to),
+            Input::Compact => self.compact_now(),
+            Input::Contacts(contacts) => self.fetching.contacts = contacts,
             Input::ShouldLead(node) => self.heed_hint(node),
+            Input::HandOver(to) => self.log(log::Input::HandOver(to)),
+            Input::Stored { term, slot } => self.log(log::Input::Stored { term, slot }),
         }
     }
 
@@ -187,10 +225,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.yields.1 = false;
         }
         self.end_late();
+        self.end_late_change();
         self.seal_again();
+        self.spread_stone();
         self.fetch();
         self.probe_on();
-        self.compact_after(2 * self.options.kept as u64);
+        self.compact();
     }
 
     fn hear(&mut self, from: NodeId, letter: LetterOf<M>) {
@@ -198,24 +238,39 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             Letter::Log(message) => self.hear_log(from, message),
             Letter::Submit { tx_id, goal, relayed } => self.take_from(tx_id, goal, relayed),
             Letter::Seal(seal) => self.collect(from, seal),
-            Letter::Certified(certificate) => self.know(certificate),
-            Letter::Fetch(after) => self.serve(from, after),
-            Letter::History { first, entries, certificate } => self.admit(first, entries, certificate),
+            Letter::Certified(certificate) => self.know(from, &certificate),
+            Letter::Fetch { after, or_state } => self.serve(from, after, or_state),
+            Letter::History { first, entries, rest, certificate } => {
+                self.admit(first, entries, &rest, &certificate);
+            }
+            Letter::State(snapshot) => self.admit_state(snapshot),
             Letter::Probe(term, round) => self.vouch(from, term, round),
             Letter::Probed(term, round) => self.probed(from, term, round),
         }
     }
 
-    /// Whoever has vouched for a leader helps nobody else to lead, nor itself.
+    /// Whoever has vouched for a leader helps nobody else to lead, nor itself, unless that leader says it leads no longer.
     fn hear_log(&mut self, from: NodeId, message: log::Message<Value<M>, Checkpoint<M::Answer>>) {
-        let elects = matches!(message, log::Message::Vote(_) | log::Message::Voted { .. });
+        if let log::Message::Lead { term, .. } = message
+            && term.leader() == from
+            && self.vouched == Some(term)
+        {
+            self.vouched_us = self.now_us;
+        }
+        let elects =
+            matches!(message, log::Message::Vote(_) | log::Message::Voted { .. } | log::Message::Lead { .. });
         if !elects || self.now_us >= self.vouched_us {
             self.log(log::Input::Message(from, message));
         }
     }
 
-    /// Gives others the time to lead that the hint names, once for each time without a leader: a lie costs no more.
+    /// Means to lead if it is the one that the hint names. Else gives that one the time to, once for each time without a
+    /// leader. A lie costs a round of messages, or so much time.
     fn heed_hint(&mut self, node: NodeId) {
+        if node == self.me {
+            self.yields.0 = self.now_us;
+            self.log(log::Input::Run);
+        }
         if node != self.me && self.log.leader().is_none() && !self.yields.1 {
             self.yields = (self.now_us + self.options.log.election_us, true);
         }
@@ -223,7 +278,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
 
     /// Something happens to the log; what is decided by it is applied.
     fn log(&mut self, input: LogInput<M>) {
-        let step = self.log.step(self.now_us, self.roll, input);
+        let mut step = self.log.step(self.now_us, self.roll, input);
+        for output in step.early() {
+            if let log::Output::Send(to, message) = output {
+                self.early.push(Output::Send(to, Letter::Log(message)));
+            }
+        }
         let records = &mut self.records;
         let stored = step.release(|step| {
             records.extend(step);
@@ -236,9 +296,15 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         for output in outputs {
             match output {
                 log::Output::Send(to, message) => self.send(to, Letter::Log(message)),
-                // The overlay has what the log has not: it is made anew.
-                log::Output::NotTaken(_) => self.tenure = None,
-                log::Output::Proposed(..) | log::Output::Decided(_) | log::Output::Installed(_) => {}
+                log::Output::NotTaken(why) => self.not_taken(why),
+                log::Output::Proposed(slot, term) => self.proposed(slot, term),
+                log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
+                log::Output::HandedOver(to) => {
+                    self.drop_lease();
+                    self.outputs.push(Output::HandedOver(to));
+                }
+                log::Output::NotHandedOver(why) => self.outputs.push(Output::NotHandedOver(why)),
+                log::Output::Decided(_) | log::Output::Installed(_) => {}
             }
         }
         self.apply_decided();
@@ -258,6 +324,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             let slot = self.state.index.next();
             let Some(entry) = self.log.store().entry(slot).cloned() else { return };
             self.apply(slot, entry);
+            self.take_draft();
         }
         if self.state.index > before {
             self.seal();
@@ -272,6 +339,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 self.tenure = None;
                 self.history.clear();
                 self.end_done();
+                self.take_stones();
             }
             Err(tear) => self.stop(tear),
         }
@@ -286,6 +354,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         };
         match applied {
             Ok(()) => {
+                self.end_change(slot, &entry);
                 if let log::Payload::Value(value) = &entry.payload {
                     self.land(value.tx_id);
                     self.end(value.tx_id);
@@ -297,9 +366,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Keeps so much history, and the certificates for it.
+    /// Keeps so much history and all that the log has, and the certificates for it.
     fn forget(&mut self) {
-        while self.history.len() > self.options.kept {
+        let base = self.log.store().snapshot().last.slot;
+        while self.history.len() > self.options.kept && self.first_kept() <= base {
             self.history.pop_front();
         }
         let first = self.first_kept();
@@ -313,13 +383,11 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         Slot(self.state.index.0 + 1 - self.history.len() as u64)
     }
 
-    /// A snapshot takes the place of what the log need not keep, if so many entries have come since the last one.
-    fn compact_after(&mut self, entries: u64) {
-        let base = self.log.store().snapshot().last.slot;
-        let is_due = self.state.index.0 > base.0.saturating_add(entries);
-        if is_due && self.state.index <= self.log.store().decided() {
-            let (through, state) = (self.state.index, self.state.checkpoint());
-            self.log(log::Input::Compact { through, state });
+    fn note_leader(&mut self) {
+        let leader = self.log.leader();
+        if leader.is_some() && leader != self.led {
+            self.counts.leader_changes += u64::from(self.led.is_some());
+            self.led = leader;
         }
     }
 

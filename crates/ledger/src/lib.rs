@@ -25,10 +25,10 @@ mod state;
 pub use holdoff_paxos::log::{Payload, Term};
 pub use holdoff_paxos::{NodeId, Slot};
 
-pub use certificate::{Certificate, Notary, Seal, Signature};
+pub use certificate::{Certificate, Head, Notary, Seal, Signature};
 pub use entry::{Entry, Hash, Logged, Part, Replicated, TxId, Value};
 pub use ledger::{
-    How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, ReadId, Record, Step, Store,
-    Verified,
+    Counts, How, Input, Ledger, Letter, LetterOf, MAX_VOTERS, NotChanged, Options, Outcome, Output, OutputOf,
+    ReadId, Record, Step, Store, Verified, join,
 };
 pub use state::{Checkpoint, REMEMBERED, State, Tear};

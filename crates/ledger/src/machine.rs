@@ -48,6 +48,7 @@ pub use key_value::{Command, Commands, Key, KeyValue, KeyValueRules, Values};
 pub use overlay::Overlay;
 pub use pair::{Both, Either, Pair};
 pub use sum::StateHash;
+pub(crate) use sum::Sum;
 pub use table::{BadSnapshot, Ran, Rules, Table};
 pub use value::{BadValue, Symbol, Text, Value};
 pub use view::View;

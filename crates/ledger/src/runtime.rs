@@ -46,7 +46,6 @@ pub use roster::{MAX_MEMBERS, MAX_NAME_BYTES, Member, Roster, RosterRules, Wish}
 pub use settings::{Settings, Written};
 pub use status::{Counts, Glance, MemberStatus, Role, Status};
 pub use store::About;
-pub use task::MAX_VOTERS;
 pub use wire::Head;
 
 use crate::entry::Part;

@@ -4,13 +4,14 @@ mod done;
 #[cfg(test)]
 mod tests;
 
-use holdoff_paxos::log::{self, Payload};
+use holdoff_paxos::log::{self, Payload, Term};
 use holdoff_paxos::{Configuration, Slot};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use done::Done;
 pub use done::REMEMBERED;
+pub(crate) use done::{Done, Row};
 
+use crate::certificate::{Certificate, Head};
 use crate::entry::{Hash, Logged, Replicated, TxId, link};
 use crate::machine::{BadSnapshot, Failed, Misfit};
 
@@ -22,6 +23,10 @@ pub struct State<M: Replicated> {
     pub(crate) machine: M,
     pub(crate) index: Slot,
     pub(crate) hash: Hash,
+    /// In whose term the last entry was written.
+    term: Term,
+    /// The first place that the voters decide.
+    pub(crate) start: Slot,
     pub(crate) voters: Configuration,
     pub(crate) done: Done<M::Answer>,
 }
@@ -31,7 +36,12 @@ pub struct State<M: Replicated> {
 pub struct Checkpoint<A> {
     pub(crate) hash: Hash,
     pub(crate) machine: Vec<u8>,
-    pub(crate) done: Done<A>,
+    pub(crate) done: Vec<Row<A>>,
+    /// What shows that it is the state there; not yet, if there is none.
+    pub(crate) proof: Option<Certificate>,
+    /// One certificate for each of the configurations that came after the first, by which anybody who knows an earlier
+    /// one can trust a later one. They prove themselves, and are not part of the state.
+    pub(crate) stones: Vec<Certificate>,
 }
 
 /// Why an entry is not the next one. The state is as it was.
@@ -61,13 +71,17 @@ pub enum Tear {
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] BadSnapshot),
+    /// The transactions of a checkpoint are none that a history could have.
+    #[error("the checkpoint at {0} has transactions that are out of order: fetch it from somebody else")]
+    Disorder(Slot),
 }
 
 impl<M: Replicated> State<M> {
     /// Nothing has happened yet, and these decide.
     pub fn new(voters: Configuration) -> Self {
         let (machine, index, hash) = (M::default(), Slot(0), Hash::default());
-        Self { machine, index, hash, voters, done: Done::default() }
+        let (term, start, done) = (Term::none(), Slot(1), Done::default());
+        Self { machine, index, hash, term, start, voters, done }
     }
 
     /// The machine as it is now.
@@ -160,36 +174,52 @@ impl<M: Replicated> State<M> {
     }
 
     fn go_on(&mut self, slot: Slot, hash: Hash, entry: &Logged<M>) {
-        (self.index, self.hash) = (slot, hash);
+        (self.index, self.hash, self.term) = (slot, hash, entry.term);
         match &entry.payload {
             Payload::Value(value) => self.done.add(slot, value.tx_id, value.result.clone()),
-            Payload::Configuration(voters) => self.voters = voters.clone(),
+            Payload::Configuration(voters) => (self.start, self.voters) = (slot.next(), voters.clone()),
             Payload::Barrier => {}
         }
+        self.done.forget(slot);
     }
 
     /// The whole of it.
     pub(crate) fn checkpoint(&self) -> Checkpoint<M::Answer> {
-        let done = self.done.clone();
-        Checkpoint { hash: self.hash, machine: self.machine.snapshot(), done }
+        let (machine, done) = (self.machine.snapshot(), self.done.rows());
+        Checkpoint { hash: self.hash, machine, done, proof: None, stones: Vec::new() }
+    }
+
+    /// Where the history has come to.
+    pub fn head(&self) -> Head {
+        Head {
+            index: self.index,
+            hash: self.hash,
+            term: self.term,
+            start: self.start,
+            voters: self.voters.clone(),
+            machine: self.machine.hash(&M::Overlay::default()),
+            done: self.done.hash(),
+        }
     }
 
     /// The state that a snapshot of the log stands for.
     pub(crate) fn restore(snapshot: &log::Snapshot<Checkpoint<M::Answer>>) -> Result<Self, Tear> {
-        let index = snapshot.last.slot;
-        let voters = snapshot.configuration.clone();
+        let log::Mark { slot: index, term } = snapshot.last;
+        let (start, voters) = (snapshot.start, snapshot.configuration.clone());
         if index == Slot(0) {
             return Ok(Self::new(voters));
         }
-        let Checkpoint { hash, machine, done } = &snapshot.state;
+        let Checkpoint { hash, machine, done, .. } = &snapshot.state;
         let machine = M::restore(machine)?;
-        Ok(Self { machine, index, hash: *hash, voters, done: done.clone() })
+        let done = Done::of(done, index).ok_or(Tear::Disorder(index))?;
+        Ok(Self { machine, index, hash: *hash, term, start, voters, done })
     }
 }
 
 impl<A> Default for Checkpoint<A> {
     /// What stands before the first entry.
     fn default() -> Self {
-        Self { hash: Hash::default(), machine: Vec::new(), done: Done::default() }
+        let (hash, machine, done) = (Hash::default(), Vec::new(), Vec::new());
+        Self { hash, machine, done, proof: None, stones: Vec::new() }
     }
 }

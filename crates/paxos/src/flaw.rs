@@ -25,6 +25,8 @@ pub enum Flaw {
     TakeWithoutMatch,
     /// A leader counts who holds an inherited entry, whoever they hold it from.
     CommitInherited,
+    /// A leader that sends entries before they are on its disk counts itself all the same.
+    CountUnstored,
 }
 
 impl Plant for Flaw {}

@@ -5,10 +5,14 @@
 //! later leader: whoever votes has seen to that. See `docs/paxos.md` for why.
 
 mod catch_up;
+mod early;
 mod election;
 mod entry;
 mod following;
+mod handing;
+mod join;
 mod leading;
+mod learning;
 mod message;
 #[cfg(test)]
 mod model;
@@ -17,14 +21,17 @@ mod options;
 mod progress;
 #[cfg(test)]
 mod simulation;
+mod step;
 mod store;
 mod term;
 #[cfg(test)]
 mod tests;
 
 pub use entry::{Entry, Payload, Snapshot};
+pub use join::join;
 pub use message::{Append, Candidacy, Message};
-pub use node::{Input, Node, Output, Refusal, Step};
+pub use node::{Input, Node, Output, Refusal};
 pub use options::Options;
+pub use step::Step;
 pub use store::{Record, Store};
 pub use term::{Mark, Term};

@@ -34,9 +34,10 @@ impl Default for Lab {
 }
 
 /// The scenarios that are offered here, and what each shows. The work of a duel grows with the square of
-/// its clients, so that no limit of clients and runs holds it: the command has it.
+/// its clients, so that no limit of clients and runs holds it, and an election compares no policies: the command has
+/// both.
 pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Scenario::ALL.into_iter().filter(|(name, _)| *name != "duel")
+    Scenario::ALL.into_iter().filter(|(name, _)| !["duel", "election"].contains(name))
 }
 
 /// The offered scenario of this name.

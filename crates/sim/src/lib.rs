@@ -28,6 +28,7 @@ pub mod chart;
 mod histogram;
 pub mod kernel;
 mod micros;
+mod pooled;
 pub mod report;
 mod runner;
 pub mod scenario;
@@ -37,6 +38,7 @@ mod summary;
 
 pub use histogram::{Bucket, Histogram};
 pub use micros::Micros;
+pub use pooled::Pooled;
 pub use runner::{Plan, Row, run};
 pub use series::Series;
 pub use strategy::{Classic, ClassicKind, LAB_STRATEGIES, Manner, Next, Rule, Strategy};

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::kernel::mix;
 use crate::scenario::duel::Ranks;
+use crate::scenario::election::Thought;
 use crate::scenario::{Measured, Scenario};
-use crate::{Histogram, Series, Strategy, Summary};
+use crate::{Histogram, Pooled, Series, Strategy, Summary};
 
 /// What to run: every strategy with every number of clients, so many times each.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,6 +69,12 @@ pub struct Row {
     /// Who was done over time, all runs added up; empty where the scenario does not tell.
     #[serde(skip_serializing_if = "Series::is_empty")]
     pub done_over_time: Series,
+    /// Times of which a run has many, of all runs together; empty where there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pooled: BTreeMap<&'static str, Pooled>,
+    /// Who took whom for the leader in the first run; empty where the scenario does not tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thoughts: Vec<Thought>,
 }
 
 /// Runs a plan; `progress` hears how many runs of how many are done, from any thread.
@@ -132,6 +139,8 @@ struct Collected {
     delays: Histogram,
     ranks: Ranks,
     done_over_time: Series,
+    pooled: BTreeMap<&'static str, Vec<u64>>,
+    thoughts: Vec<Thought>,
 }
 
 impl Collected {
@@ -143,10 +152,18 @@ impl Collected {
             delays: Histogram::default(),
             ranks: Ranks::default(),
             done_over_time: Series::default(),
+            pooled: BTreeMap::new(),
+            thoughts: Vec::new(),
         }
     }
 
     fn add(&mut self, number: usize, measured: &Measured) {
+        for (name, times_us) in &measured.pooled {
+            self.pooled.entry(name).or_default().extend(times_us);
+        }
+        if number == 0 {
+            self.thoughts.clone_from(&measured.thoughts);
+        }
         self.calls_over_time.add(&measured.calls_over_time);
         self.delays.add(&measured.delays);
         self.ranks.add(&measured.ranks);
@@ -188,7 +205,7 @@ impl<'a> Tally<'a> {
     }
 
     fn into_row(self) -> Row {
-        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time } =
+        let Collected { runs, columns, calls_over_time, delays, ranks, done_over_time, pooled, thoughts } =
             self.collected.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut figures: BTreeMap<&'static str, Summary> =
             columns.iter().map(|(name, samples)| (*name, Summary::of(samples))).collect();
@@ -205,6 +222,8 @@ impl<'a> Tally<'a> {
             delays,
             ranks,
             done_over_time,
+            pooled: pooled.into_iter().map(|(name, times_us)| (name, Pooled::of(times_us))).collect(),
+            thoughts,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod check;
 pub mod duel;
+pub mod election;
 pub mod limit;
 mod measured;
 pub mod outage;
@@ -36,16 +37,19 @@ pub enum Scenario {
     Outage(outage::Params),
     /// N proposers want one operation each through Paxos, without a leader.
     Duel(duel::Params),
+    /// N nodes look for one leader, by gossip and a log, or as the first system did.
+    Election(election::Params),
 }
 
 impl Scenario {
     /// The scenarios' names and what each shows.
-    pub const ALL: [(&'static str, &'static str); 5] = [
+    pub const ALL: [(&'static str, &'static str); 6] = [
         ("row", "N clients each update one versioned row once"),
         ("storm", "N contenders want one lock at the same time"),
         ("limit", "a fleet meets a rate limit that answers 429 and Retry-After"),
         ("outage", "a dependency fails for a while, under layers that retry"),
         ("duel", "N proposers want one operation each through Paxos, without a leader"),
+        ("election", "N nodes look for one leader, with loss, crashes, partitions and churn"),
     ];
 
     /// The scenario of this name with its default parameters.
@@ -56,6 +60,7 @@ impl Scenario {
             "limit" => Self::Limit(limit::Params::default()),
             "outage" => Self::Outage(outage::Params::default()),
             "duel" => Self::Duel(duel::Params::default()),
+            "election" => Self::Election(election::Params::default()),
             _ => return None,
         })
     }
@@ -68,6 +73,7 @@ impl Scenario {
             Self::Limit(_) => "limit",
             Self::Outage(_) => "outage",
             Self::Duel(_) => "duel",
+            Self::Election(_) => "election",
         }
     }
 
@@ -86,10 +92,19 @@ impl Scenario {
             Self::Duel(_) => {
                 &["linear-stale", "linear", "proposal-stale", "proposal", "contended", "council"]
             }
+            Self::Election(_) => &election::Way::NAMES,
         }
     }
 
-    /// How many clients there are.
+    /// What this name means here: a way to find a leader, or one of the lab's strategies and presets.
+    pub fn strategy(&self, name: &str) -> Option<Strategy> {
+        match self {
+            Self::Election(_) => election::Way::named(name).map(Strategy::way),
+            _ => Strategy::named(name),
+        }
+    }
+
+    /// How many clients there are, or nodes.
     pub const fn clients(&self) -> u32 {
         match self {
             Self::Row(params) => params.clients,
@@ -97,6 +112,7 @@ impl Scenario {
             Self::Limit(params) => params.clients,
             Self::Outage(params) => params.clients,
             Self::Duel(params) => params.clients,
+            Self::Election(params) => params.nodes,
         }
     }
 
@@ -109,6 +125,7 @@ impl Scenario {
             Self::Limit(params) => &mut params.clients,
             Self::Outage(params) => &mut params.clients,
             Self::Duel(params) => &mut params.clients,
+            Self::Election(params) => &mut params.nodes,
         };
         *clients = number;
         self
@@ -122,6 +139,7 @@ impl Scenario {
             Self::Limit(params) => limit::run(params, strategy, seed).measured(),
             Self::Outage(params) => outage::run(params, strategy, seed).measured(),
             Self::Duel(params) => duel::run(params, strategy, seed).measured(),
+            Self::Election(params) => election::run(params, strategy, seed).measured(),
         }
     }
 }

@@ -5,12 +5,14 @@
 //! the *sample* at the cap, so that many clients end up waiting exactly the cap and the herd is back; and
 //! they know no deadline, no last try and no `Retry-After`.
 //!
-//! Who proposes in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing.
+//! Who proposes in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing. In an
+//! [`election`](crate::scenario::election) nobody tries again: what is compared are [`Way`]s to find a leader.
 
 use holdoff_policy::{Crowd, Decision, Failure, Growth, Invalid, Jitter, Policy, Refusal, RetryAfter, SoFar};
 use std::time::Duration;
 
 use crate::Micros;
+use crate::scenario::election::Way;
 
 /// What decides the next try, under the name the tables show.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,6 +33,8 @@ pub enum Rule {
     Stale(Box<Policy>),
     /// As the council does it: see [`Manner::Council`].
     Council,
+    /// A way to find a leader; whatever tries again and asks it gives up.
+    Way(Way),
 }
 
 /// What a proposer does when a rival goes first.
@@ -111,6 +115,11 @@ impl Strategy {
         Self { name: name.into(), rule: Rule::Stale(Box::new(policy)) }
     }
 
+    /// A way to find a leader, under its own name.
+    pub fn way(way: Way) -> Self {
+        Self { name: way.name().to_owned(), rule: Rule::Way(way) }
+    }
+
     /// A classic under its own name, with base 5 ms and cap 2 s.
     pub fn classic(kind: ClassicKind) -> Self {
         let (base, cap) = (Micros::from_millis(5), Micros::from_secs(2));
@@ -163,6 +172,7 @@ impl Strategy {
             },
             Rule::Classic(classic) => classic.next(so_far, roll),
             Rule::Council => within_deadline(so_far, council_wait_us(None, roll)),
+            Rule::Way(_) => Next::GiveUp(Refusal::Permanent),
         }
     }
 
@@ -183,7 +193,7 @@ impl Strategy {
     /// What a proposer does when a rival goes first.
     pub const fn manner(&self) -> Manner {
         match self.rule {
-            Rule::Policy(_) | Rule::Classic(_) => Manner::Rebuild,
+            Rule::Policy(_) | Rule::Classic(_) | Rule::Way(_) => Manner::Rebuild,
             Rule::Stale(_) => Manner::Stale,
             Rule::Council => Manner::Council,
         }
@@ -195,7 +205,7 @@ impl Strategy {
         let rule = match &self.rule {
             Rule::Policy(policy) => endless(policy).map(|policy| Rule::Policy(Box::new(policy))),
             Rule::Stale(policy) => endless(policy).map(|policy| Rule::Stale(Box::new(policy))),
-            Rule::Classic(_) | Rule::Council => None,
+            Rule::Classic(_) | Rule::Council | Rule::Way(_) => None,
         };
         Self { name: self.name.clone(), rule: rule.unwrap_or_else(|| self.rule.clone()) }
     }

@@ -59,6 +59,16 @@ fn what_makes_no_sense_is_named() {
         ("[duel]\nanswer_within = \"0s\"", "answer_within"),
         ("[duel]\ndeadline = \"0s\"", "deadline"),
         ("[duel]\ndeadline = \"2h\"", "deadline"),
+        ("[election]\nnodes = 1001\nview = \"partial\"", "nodes"),
+        ("[election]\nnodes = 11", "view"),
+        ("[election]\nhop = { constant = \"0s\" }", "hop"),
+        ("[election]\nloss = -0.1", "loss"),
+        ("[election]\nfault_every = \"0s\"", "fault_every"),
+        ("[election]\ndown_for = \"0s\"", "down_for"),
+        ("[election]\ndown_for = \"20s\"", "down_for"),
+        ("[election]\ncut_for = \"0s\"", "cut_for"),
+        ("[election]\nduration = \"0s\"", "duration"),
+        ("[election]\nduration = \"25h\"", "duration"),
     ] {
         assert_eq!(refused(text), Some(parameter), "{text}");
     }

@@ -5,11 +5,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdoff_sim::scenario::Scenario;
-use holdoff_sim::{Plan, Strategy, run};
+use holdoff_sim::{Plan, run};
 
 fn plan(name: &str, threads: usize, seed: u64) -> Plan {
     let scenario = Scenario::named(name).unwrap();
-    let strategies = scenario.usual_strategies().iter().map(|name| Strategy::named(name).unwrap()).collect();
+    let strategies =
+        scenario.usual_strategies().iter().map(|name| scenario.strategy(name).unwrap()).collect();
     let clients = vec![scenario.clients(), scenario.clients() / 2];
     Plan { scenario, strategies, clients, runs: 6, seed, threads }
 }

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use holdoff_sim::Strategy;
 use holdoff_sim::scenario::Scenario;
 
 /// How many got nothing in one run of this scenario, written as a file has it.
 fn failed(text: &str, strategy: &str) -> u64 {
     let scenario: Scenario = toml::from_str(text).unwrap();
     assert_eq!(scenario.check(), Ok(()), "{text}");
-    scenario.run(&Strategy::named(strategy).unwrap(), 1).failed
+    scenario.run(&scenario.strategy(strategy).unwrap(), 1).failed
 }
 
 #[test]
@@ -20,6 +19,7 @@ fn who_gets_something_is_not_counted() {
         ("[limit]\nclients = 50", "full"),
         ("[outage]\noutage_length = \"0s\"", "standard"),
         ("[duel]", "council"),
+        ("[election]", "holdoff"),
     ] {
         assert_eq!(failed(text, strategy), 0, "{text}");
     }

@@ -7,7 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
     ("paxos", &[]),
-    ("sim", &["policy", "paxos"]),
+    ("sim", &["policy", "paxos", "gossip"]),
     ("sql", &["policy", "retry"]),
     ("work", &["policy", "retry", "sql"]),
     ("lock", &["policy", "retry", "sql"]),

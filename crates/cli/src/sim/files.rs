@@ -10,12 +10,22 @@ use super::params;
 use crate::failure::Failure;
 
 /// What some runs write and others do not.
-const STALE: [&str; 5] = [
+const STALE: [&str; 15] = [
     "time-against-clients.svg",
     "calls-against-clients.svg",
+    "calls-over-time.svg",
+    "delays.svg",
     "done-over-time.svg",
     "rank-by-id.svg",
     "ranks.csv",
+    "thought-first.svg",
+    "thought-first-sticky.svg",
+    "thought-first-hysteresis.svg",
+    "thought-first-slow.svg",
+    "thought-holdoff.svg",
+    "recovery.svg",
+    "known.svg",
+    "healing.svg",
 ];
 
 /// Writes the report, its charts and its data.

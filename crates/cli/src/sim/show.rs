@@ -9,14 +9,19 @@ use crate::failure::Failure;
 use crate::output::{Table, style};
 
 pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
-    let mut shown = serde_json::json!(rows);
-    for row in shown.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
-        // Hundreds of numbers that only a picture needs; `--out` writes them.
-        for plot in ["calls_over_time", "delays", "done_over_time"] {
+    let shown: Vec<_> = rows.iter().map(without_plots).collect();
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::json!(shown))?)
+}
+
+/// A row without the hundreds of numbers that only a picture needs; `--out` writes them.
+pub(super) fn without_plots(row: &Row) -> serde_json::Value {
+    let mut shown = serde_json::json!(row);
+    if let Some(row) = shown.as_object_mut() {
+        for plot in ["calls_over_time", "delays", "done_over_time", "thoughts"] {
             row.remove(plot);
         }
     }
-    Ok(writeln!(std::io::stdout(), "{shown}")?)
+    shown
 }
 
 pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
@@ -99,6 +104,6 @@ fn two_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-fn ms(milliseconds: f64) -> String {
+pub(super) fn ms(milliseconds: f64) -> String {
     time(Summary { mean: milliseconds, ..Summary::default() })
 }

@@ -2,6 +2,7 @@
 
 use holdoff_sim::kernel::{Incident, Skew};
 
+use super::each_seed;
 use super::town::Town;
 use crate::NotNow;
 
@@ -10,7 +11,7 @@ const SECOND_US: u64 = 1_000_000;
 #[test]
 fn who_is_handed_over_to_leads_and_nobody_notices_a_gap() {
     for nodes in [3, 5, 10] {
-        for seed in 0..20 {
+        each_seed(0..20, |seed| {
             let mut town = Town::mesh(seed, nodes, 0.01);
             let leader = town.settle(5 * SECOND_US).unwrap();
             let to = (leader + 1) % nodes;
@@ -28,13 +29,13 @@ fn who_is_handed_over_to_leads_and_nobody_notices_a_gap() {
                 (Some(to), 2),
                 "seed {seed}, {nodes} nodes"
             );
-        }
+        });
     }
 }
 
 #[test]
 fn handing_over_to_one_that_is_gone_finds_another() {
-    for seed in 0..20 {
+    each_seed(0..20, |seed| {
         let mut town = Town::mesh(seed, 5, 0.01);
         let leader = town.settle(5 * SECOND_US).unwrap();
         town.run_for(5 * SECOND_US);
@@ -43,12 +44,12 @@ fn handing_over_to_one_that_is_gone_finds_another() {
         town.hand_over(leader, gone).unwrap();
         town.until(20 * SECOND_US, |town| town.epoch(leader) > 1 && town.agreed(&town.up()).is_some())
             .unwrap_or_else(|| panic!("seed {seed}"));
-    }
+    });
 }
 
 #[test]
 fn other_voters_prove_the_same_leader_anew_and_who_comes_later_learns_it() {
-    for seed in 0..20 {
+    each_seed(0..20, |seed| {
         let mut town = Town::mesh(seed, 7, 0.01);
         town.elect(3);
         let leader = town.settle(8 * SECOND_US).unwrap();
@@ -66,12 +67,12 @@ fn other_voters_prove_the_same_leader_anew_and_who_comes_later_learns_it() {
         town.world.befall(Incident::Restart(other));
         town.run_for(2 * SECOND_US);
         assert_eq!(town.leader(other), Some(leader), "seed {seed}");
-    }
+    });
 }
 
 #[test]
 fn clocks_that_run_wrong_change_no_hint() {
-    for seed in 0..5 {
+    each_seed(0..5, |seed| {
         let mut town = Town::mesh(seed, 10, 0.05);
         for node in 0..10_u32 {
             let drift_ppm = i32::try_from(node).unwrap() * 4000 - 20_000;
@@ -82,5 +83,5 @@ fn clocks_that_run_wrong_change_no_hint() {
             town.run_for(SECOND_US);
             assert_eq!(town.agreed(&town.up()), Some(leader), "seed {seed}");
         }
-    }
+    });
 }

@@ -2,6 +2,7 @@
 
 use holdoff_sim::kernel::Incident;
 
+use super::each_seed;
 use super::machine::Setup;
 use super::town::Town;
 
@@ -18,11 +19,11 @@ fn the_first_hint_is_agreed_on_within_a_second_and_a_half() {
     for nodes in SIZES {
         for loss in LOSSES {
             let mut times = Vec::new();
-            for seed in 0..20 {
+            each_seed(0..20, |seed| {
                 let mut town = Town::sized(seed, nodes, loss);
                 let took = town.until(10 * SECOND_US, |town| town.agreed(&town.up()).is_some());
                 times.push(took.unwrap_or_else(|| panic!("seed {seed}: {nodes} nodes do not agree")));
-            }
+            });
             times.sort_unstable();
             let [median, worst] = [50, 100].map(|percent| percentile(&times, percent) / 1000);
             println!("first hint, {nodes} nodes, loss {loss}: median {median} ms, worst {worst} ms");
@@ -58,7 +59,7 @@ fn after_a_crash_another_is_agreed_on() {
     for nodes in SIZES {
         for loss in LOSSES {
             let mut times = Vec::new();
-            for seed in 0..if nodes > 10 { 20 } else { 100 } {
+            each_seed(0..if nodes > 10 { 20 } else { 100 }, |seed| {
                 let mut town = Town::sized(seed, nodes, loss);
                 let leader = town.settle(5 * SECOND_US).unwrap();
                 town.run_for(3 * SECOND_US + seed * 37_000);
@@ -69,7 +70,7 @@ fn after_a_crash_another_is_agreed_on() {
                 town.run_for(5 * SECOND_US);
                 assert_eq!(town.agreed(&town.up()), Some(next), "seed {seed}: and it stays");
                 assert_eq!(town.log, Some(next), "seed {seed}: it leads");
-            }
+            });
             times.sort_unstable();
             let [median, p99] = [50, 99].map(|percent| percentile(&times, percent) / 1000);
             println!("after a crash, {nodes} nodes, loss {loss}: median {median} ms, p99 {p99} ms");
@@ -80,7 +81,7 @@ fn after_a_crash_another_is_agreed_on() {
 
 #[test]
 fn a_leader_cut_off_with_a_few_is_replaced_by_the_many() {
-    for seed in 0..20 {
+    each_seed(0..20, |seed| {
         let mut town = Town::mesh(seed, 10, 0.01);
         let leader = town.settle(5 * SECOND_US).unwrap();
         town.run_for(2 * SECOND_US);
@@ -95,12 +96,12 @@ fn a_leader_cut_off_with_a_few_is_replaced_by_the_many() {
         town.world.befall(Incident::Heal);
         town.until(2 * SECOND_US, |town| town.agreed(&town.up()) == Some(next))
             .unwrap_or_else(|| panic!("seed {seed}: healed, they do not agree"));
-    }
+    });
 }
 
 #[test]
 fn who_is_deaf_or_mute_topples_nobody_and_a_leader_that_is_goes() {
-    for seed in 0..20 {
+    each_seed(0..20, |seed| {
         for (is_leader, is_deaf) in [(false, true), (false, false), (true, true), (true, false)] {
             let mut town = Town::mesh(seed, 5, 0.01);
             let leader = town.settle(5 * SECOND_US).unwrap();
@@ -122,7 +123,7 @@ fn who_is_deaf_or_mute_topples_nobody_and_a_leader_that_is_goes() {
             town.world.befall(Incident::Heal);
             assert!(town.settle(8 * SECOND_US).is_some(), "seed {seed}: healed");
         }
-    }
+    });
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_single_voter_leads_and_a_voter_that_hears_nobody_does_not() {
 
 #[test]
 fn churn_changes_no_hint_and_leaves_nobody_out() {
-    for seed in 0..3 {
+    each_seed(0..3, |seed| {
         let mut town = Town::partial(seed, 50, 0.01);
         let leader = town.settle(5 * SECOND_US).unwrap();
         for turn in 0..60_u32 {
@@ -156,14 +157,14 @@ fn churn_changes_no_hint_and_leaves_nobody_out() {
             (0..50).map(|node| town.world.node(node).unwrap().node.sampling().peers().len()).collect();
         println!("arcs after churn: {arcs:?}");
         assert!(arcs.iter().all(|arcs| (1..=crate::MAX_ARCS).contains(arcs)), "seed {seed}: {arcs:?}");
-    }
+    });
 }
 
 #[test]
 fn a_liar_leads_nobody_and_moves_a_hint_once_at_most() {
     let mut stuffed = 0;
     for (nodes, voters, is_mesh) in [(3, 3, true), (10, 10, true), (50, 7, false)] {
-        for seed in 0..if nodes > 10 { 4 } else { 10 } {
+        each_seed(0..if nodes > 10 { 4 } else { 10 }, |seed| {
             let liar = u32::try_from(seed).unwrap() % voters;
             let setup = Setup { voters, is_mesh, liar: Some(liar) };
             let mut town = Town::new(seed, nodes, setup, 0.01);
@@ -199,7 +200,7 @@ fn a_liar_leads_nobody_and_moves_a_hint_once_at_most() {
             let forged: u64 =
                 town.up().iter().map(|node| town.world.node(*node).unwrap().node.counts().forged).sum();
             assert!(forged > 1000, "the liar was heard, and found out: {forged}");
-        }
+        });
     }
     println!("a liar moved a hint for a while in {stuffed} of 24 runs");
     assert!(stuffed > 0, "the lie that works was told");

@@ -1,10 +1,38 @@
 //! A world of gossiping nodes, and the log that decides among them.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use holdoff_sim::kernel::{Incident, Link, NodeId, World};
 
 use super::keys::{key, number};
 use super::machine::{Machine, Setup};
 use crate::{NotNow, Standing};
+
+type Faults = BTreeMap<&'static str, u64>;
+
+thread_local! {
+    static FAULTS: RefCell<Faults> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// What befell the towns that are gone.
+pub(super) fn faults() -> Faults {
+    FAULTS.with_borrow(Clone::clone)
+}
+
+pub(super) fn forget_faults() {
+    FAULTS.take();
+}
+
+impl Drop for Town {
+    fn drop(&mut self) {
+        FAULTS.with_borrow_mut(|faults| {
+            for (fault, times) in self.world.faults().named() {
+                *faults.entry(fault).or_default() += times;
+            }
+        });
+    }
+}
 
 /// How often the log looks at the hint, and the test at everything.
 const STEP_US: u64 = 50_000;

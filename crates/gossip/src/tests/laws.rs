@@ -244,3 +244,23 @@ fn who_is_new_listens_first() {
     assert_eq!(voted(&watch.tick(599_999), 0), None);
     assert_eq!(voted(&watch.tick(600_000), 0), Some(1));
 }
+
+/// Votes that were cast behind a cut need one more when it heals: not that of a voter whose log hears the leader.
+#[test]
+fn a_heart_that_is_not_heard_beats_where_the_log_follows() {
+    let certificate = certificate(1, &[0, 1, 2], Some(1));
+    let claim = certificate.claim().unwrap();
+    let next = Next { epoch: 2, over: Some(key(1)) };
+    let behind_a_cut = [3, 4].map(|voter| Vote::sign(GROUP, next, None, &Pen(key(voter))));
+    for (standing, epoch) in [(Standing::Follows(key(1)), 1), (Standing::Nobody, 2)] {
+        let mut voter = watch(0);
+        let beat = Some(beat(claim, 1, 1));
+        voter.hear(0, Message::Proof { certificate: certificate.clone(), beat });
+        voter.stand(0, standing);
+        voter.tick(2_000_000);
+        voter.hear(2_000_000, Message::Votes { next, votes: behind_a_cut.to_vec() });
+        voter.tick(2_300_000);
+        assert_eq!(voter.hint().unwrap().claim.epoch, epoch, "{standing:?}");
+        assert_eq!(voter.counts().suspected > 0, epoch == 2, "{standing:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use holdoff_net::PublicKey;
 
 use super::{Held, Standing, Watch};
-use crate::{Certificate, Signer, Verifier, Vote};
+use crate::{Certificate, Claim, Signer, Verifier, Vote};
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
     /// Votes for the next epoch while there is a reason to.
@@ -75,9 +75,12 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         !held.proven.holds_for(&self.electorate)
     }
 
-    /// The heart stands still. One that has not begun to beat has its tenure to get a quorum; after false alarms there is
-    /// more patience, up to twice as much.
+    /// The heart stands still, and the log does not follow it either: whoever is heard there is not dead. One that has not
+    /// begun to beat has its tenure to get a quorum; after false alarms there is more patience, up to twice as much.
     fn is_silent(&self, held: &Held) -> bool {
+        if self.is_confirmed(held.proven.claim()) {
+            return false;
+        }
         let still_us = self.now_us.saturating_sub(held.risen_us);
         if held.beat.is_none() {
             return still_us >= self.times.tenure_us;
@@ -94,13 +97,17 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
     /// Notes when the log and the hint name the same.
     pub(super) fn compare(&mut self) {
         let Some(claim) = self.claim() else { return };
-        let agrees = match self.standing {
+        if self.is_confirmed(claim) || !self.electorate.has(&self.pen.public()) {
+            self.agreed_us = self.now_us;
+        }
+    }
+
+    /// Whether the log names the same.
+    fn is_confirmed(&self, claim: Claim) -> bool {
+        match self.standing {
             Standing::Leads => claim.leader == self.pen.public(),
             Standing::Follows(leader) => claim.leader == leader,
             Standing::Nobody => false,
-        };
-        if agrees || !self.electorate.has(&self.pen.public()) {
-            self.agreed_us = self.now_us;
         }
     }
 

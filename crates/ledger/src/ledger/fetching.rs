@@ -1,16 +1,21 @@
-//! What is missing, from whoever has it: three peers, then the leader, then everybody. The index waits.
+//! What is missing, from whoever has it: three peers, then the leader, then everybody, of whom then also a whole state will
+//! do. The index waits.
 
 use std::time::Duration;
 
+use holdoff_paxos::log::{self, Payload};
 use holdoff_paxos::{NodeId, Slot, planted};
 use holdoff_policy::{Failure, SoFar};
 
 use super::{Ledger, Letter};
 use crate::certificate::{Certificate, Notary};
-use crate::entry::{Logged, Replicated, link};
+use crate::entry::{Hash, Logged, Replicated, chain, link, written};
 
 /// So many are asked first.
 const PEERS: usize = 3;
+
+/// So many bytes of entries are sent at a time, unless one alone has more.
+const HISTORY_BYTES: usize = 4 << 20;
 
 #[derive(Default)]
 pub(super) struct Fetching {
@@ -18,38 +23,58 @@ pub(super) struct Fetching {
     tries: u32,
     /// When to ask again.
     at_us: u64,
+    /// Who else may have something.
+    pub(super) contacts: Vec<NodeId>,
+}
+
+impl Fetching {
+    /// Nothing was asked for in vain.
+    fn begin_anew(&mut self) {
+        (self.tries, self.at_us) = (0, 0);
+    }
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Asks for what is missing: what others have certified, or, for one who does not vote, whatever there is.
+    /// Asks for what is missing: what others have certified; or whatever there is, for one who does not vote, or hears of no
+    /// leader: it may not know yet that it votes no longer.
     pub(super) fn fetch(&mut self) {
-        let misses = self.certified() > self.state.index || !self.state.voters.contains(self.me);
+        let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
+        let misses = self.certified() > self.state.index || !is_told;
         if self.tenure.is_some() || !misses {
-            self.fetching = Fetching::default();
+            self.fetching.begin_anew();
             return;
         }
         if self.now_us < self.fetching.at_us {
             return;
         }
-        for peer in self.whom_to_ask() {
-            self.send(peer, Letter::Fetch(self.state.index));
+        let (peers, or_state) = self.whom_to_ask();
+        for peer in peers {
+            self.counts.fetches += 1;
+            self.send(peer, Letter::Fetch { after: self.state.index, or_state });
         }
         self.fetching.tries = self.fetching.tries.saturating_add(1);
         self.fetching.at_us = self.now_us.saturating_add(self.wait_us());
     }
 
-    fn whom_to_ask(&self) -> Vec<NodeId> {
-        let others = self.state.voters.acceptors().iter().copied().filter(|voter| *voter != self.me);
+    /// And whether a whole state will do, if nobody has the entries.
+    fn whom_to_ask(&self) -> (Vec<NodeId>, bool) {
+        let others = self.latest_voters().acceptors().iter().copied().filter(|voter| *voter != self.me);
         let mut others: Vec<_> = others.collect();
         match (self.fetching.tries % 3, self.log.leader()) {
             (0, _) => {
                 let first = self.roll as usize % others.len().max(1);
                 others.rotate_left(first);
                 others.truncate(PEERS);
-                others
+                (others, false)
             }
-            (1, Some(leader)) if leader != self.me => vec![leader],
-            _ => others,
+            (1, Some(leader)) if leader != self.me => (vec![leader], false),
+            (tries, _) => {
+                let contacts = self.fetching.contacts.iter().filter(|contact| **contact != self.me);
+                others.extend(contacts);
+                others.sort_unstable();
+                others.dedup();
+                (others, tries == 2)
+            }
         }
     }
 
@@ -60,26 +85,54 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         u64::try_from(after.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Somebody misses what comes after a place: it gets entries up to the best certificate there is for them.
-    pub(super) fn serve(&mut self, to: NodeId, after: Slot) {
+    /// Somebody misses what comes after a place: it gets entries, or a whole state if that will do and the entries are gone.
+    pub(super) fn serve(&mut self, to: NodeId, after: Slot, or_state: bool) {
+        self.counts.requests += 1;
         let first = after.next();
-        if first < self.first_kept() || first > self.state.index {
+        if first > self.state.index {
             return;
         }
-        let near = Slot(after.0.saturating_add(self.options.batch as u64)).min(self.state.index);
+        if first >= self.first_kept() {
+            self.serve_history(to, first);
+        } else if or_state {
+            self.serve_state(to, after);
+        }
+    }
+
+    /// Entries as far as there is room for, and the hashes of those that come then, up to a certificate.
+    fn serve_history(&mut self, to: NodeId, first: Slot) {
+        let near =
+            Slot(first.0.saturating_add(self.options.batch as u64).saturating_sub(1)).min(self.state.index);
         let within = self.certificates.range(first..=near).next_back();
         let beyond = || self.certificates.range(first..=self.state.index).next();
-        let Some((_, certificate)) = within.or_else(beyond) else { return };
+        let Some((last, certificate)) = within.or_else(beyond) else { return };
         let skipped = usize::try_from(first.0 - self.first_kept().0).unwrap_or(usize::MAX);
-        let count = usize::try_from(certificate.index.0 - after.0).unwrap_or(usize::MAX);
-        let entries = self.history.iter().skip(skipped).take(count).cloned().collect();
+        let count = usize::try_from(last.0 - first.0).unwrap_or(usize::MAX).saturating_add(1);
+        let (mut entries, mut rest, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for entry in self.history.iter().skip(skipped).take(count) {
+            let Some((hash, size)) = written(entry) else { return };
+            bytes += size;
+            let has_room = bytes <= HISTORY_BYTES && entries.len() < self.options.batch;
+            if entries.is_empty() || (has_room && rest.is_empty()) {
+                entries.push(entry.clone());
+            } else {
+                rest.push(hash);
+            }
+        }
         let certificate = certificate.clone();
-        self.send(to, Letter::History { first, entries, certificate });
+        self.counts.served += 1;
+        self.send(to, Letter::History { first, entries, rest, certificate });
     }
 
     /// Somebody has sent what was missing. What was tampered with, is stale or fits nowhere is passed over, and
     /// somebody else asked at once.
-    pub(super) fn admit(&mut self, first: Slot, mut entries: Vec<Logged<M>>, certificate: Certificate) {
+    pub(super) fn admit(
+        &mut self,
+        first: Slot,
+        mut entries: Vec<Logged<M>>,
+        rest: &[Hash],
+        certificate: &Certificate,
+    ) {
         if self.tenure.is_some() || entries.len() > self.options.kept {
             return;
         }
@@ -95,42 +148,52 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if first > next || entries.is_empty() {
             return;
         }
-        if !self.is_decided(&entries, &certificate) {
-            self.fetching.at_us = self.now_us;
+        if !self.is_decided(&entries, rest, certificate) {
+            self.refuse();
             return;
         }
-        for entry in entries {
-            if self.torn.is_none() {
-                self.apply(self.state.index.next(), entry);
-            }
+        self.counts.fetched += 1;
+        self.fetching.begin_anew();
+        let is_more = entries.len() >= self.options.batch || !rest.is_empty();
+        self.log(log::Input::Learn { first: next, entries });
+        if is_more {
+            self.fetch();
         }
-        self.fetching = Fetching::default();
         self.keep_certificate(certificate);
-        self.seal();
     }
 
-    /// Whether these entries go on from what is here, and a majority has signed where they lead.
-    fn is_decided(&self, entries: &[Logged<M>], certificate: &Certificate) -> bool {
+    /// What was sent is not to be believed: somebody else is asked at once.
+    pub(super) fn refuse(&mut self) {
+        self.counts.refused += 1;
+        self.fetching.at_us = self.now_us;
+    }
+
+    /// Whether these entries go on from what is here, and a majority has signed where they and the rest lead.
+    fn is_decided(&self, entries: &[Logged<M>], rest: &[Hash], certificate: &Certificate) -> bool {
         let (mut slot, mut hash) = (self.state.index, self.state.hash);
         let mut voters = &self.state.voters;
-        let mut deciding = voters;
         for entry in entries {
             slot = slot.next();
             let Some(next) = link(hash, slot, entry) else { return false };
-            (hash, deciding) = (next, voters);
-            if let holdoff_paxos::log::Payload::Configuration(after) = &entry.payload {
+            hash = next;
+            if let Payload::Configuration(after) = &entry.payload {
                 voters = after;
             }
         }
-        let is_there = (slot, hash) == (certificate.index, certificate.hash);
-        let is_of = |voters| certificate.is_of(voters, &self.notary);
-        is_there && (is_of(deciding) || is_of(voters))
+        for here in rest {
+            slot = slot.next();
+            hash = chain(hash, slot, *here);
+        }
+        let head = &certificate.head;
+        let is_of_them =
+            if rest.is_empty() { head.voters == *voters } else { certificate.goes_on_from(voters) };
+        (slot, hash) == (head.index, head.hash) && is_of_them && certificate.is_genuine(&self.notary)
     }
 
     /// The first system's way: what arrives is what comes next.
     fn apply_by_own_count(&mut self, mut entry: Logged<M>) {
         let index = self.state.index.next();
-        if let holdoff_paxos::log::Payload::Value(value) = &mut entry.payload {
+        if let Payload::Value(value) = &mut entry.payload {
             (value.index, value.prev_hash) = (index, self.state.hash);
         }
         if self.torn.is_none() {

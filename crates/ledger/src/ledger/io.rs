@@ -1,11 +1,12 @@
 //! What comes to a node, and what it wants done.
 
 use holdoff_paxos::log::{self, Term};
-use holdoff_paxos::{Configuration, Held, NodeId, Slot};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 use serde::{Deserialize, Serialize};
 
+use super::NotChanged;
 use crate::certificate::{Certificate, Seal};
-use crate::entry::{Entry, Replicated, TxId, Value};
+use crate::entry::{Entry, Hash, Replicated, TxId, Value};
 use crate::machine::{Failed, Machine};
 use crate::state::{Checkpoint, Tear};
 
@@ -17,8 +18,8 @@ pub type Store<M> = log::Store<Value<M>, Checkpoint<<M as Machine>::Answer>>;
 pub type LetterOf<M> = Letter<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
 /// What nodes of this machine want done.
 pub type OutputOf<M> = Output<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
-/// What must be stored, and what may be done then. Nothing leaves before the disk.
-pub type Step<M> = Held<Vec<Record<M>>, Vec<OutputOf<M>>>;
+/// What must be stored, and what may be done then. Nothing leaves before the disk but what is early.
+pub type Step<M> = log::Step<Record<M>, OutputOf<M>>;
 
 /// A read's name, given by whoever asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,12 +63,24 @@ pub enum Input<M: Replicated> {
         /// How fresh the answer must be.
         how: How,
     },
-    /// Somebody wants these to decide from then on: one comes or goes at a time.
+    /// Somebody wants these to decide from then on: one comes or goes at a time. What becomes of it is
+    /// [`Output::Changed`] or [`Output::NotChanged`].
     Change(Configuration),
     /// A snapshot takes the place of all entries that are decided, now and not when there are many.
     Compact,
+    /// These, too, may have what is missing here, whether they vote or not: those that are known to vote may all be gone.
+    Contacts(Vec<NodeId>),
     /// This node should lead, others say. It is a hint, and may be a lie.
     ShouldLead(NodeId),
+    /// Somebody wants this node to lead no longer, and that one to.
+    HandOver(NodeId),
+    /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
 }
 
 /// What nodes say to each other.
@@ -93,16 +106,25 @@ pub enum Letter<G, D, A> {
     /// A majority of voters has.
     Certified(Certificate),
     /// What comes after this?
-    Fetch(Slot),
-    /// What comes from a place on, up to what the certificate is for.
+    Fetch {
+        /// The last place that is known.
+        after: Slot,
+        /// Whether a whole state will do, if the entries are not kept any more.
+        or_state: bool,
+    },
+    /// What comes from a place on.
     History {
         /// The place of the first entry.
         first: Slot,
         /// The entries.
         entries: Vec<log::Entry<Entry<G, D, A>>>,
+        /// The hashes of the entries after them, up to what the certificate is for.
+        rest: Vec<Hash>,
         /// Who says that they are decided.
         certificate: Certificate,
     },
+    /// The whole state at a place, in the place of entries; its proof is in it.
+    State(log::Snapshot<Checkpoint<A>>),
     /// Is this still the term?
     Probe(Term, u64),
     /// It is.
@@ -167,6 +189,21 @@ pub enum Output<G, D, A> {
     },
     /// A read cannot be answered here: ask whoever leads, if anybody does.
     NotAnswered(ReadId, Option<NodeId>),
+    /// The log of this term is on this node's disk up to this slot: tell it so by [`Input::Stored`].
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
+    /// This node leads no longer, and has told that one to lead. Whether it comes to, the voters decide.
+    HandedOver(NodeId),
+    /// It was not handed over. Nothing has changed.
+    NotHandedOver(log::Refusal),
+    /// These vote from the place after this one on.
+    Changed(Configuration, Slot),
+    /// It does not come to that these vote, or is not known to.
+    NotChanged(Configuration, NotChanged),
     /// What is decided does not fit what is here: this node has stopped. Its disk is to be looked at; a new one can take
     /// its place.
     Torn(Tear),

@@ -46,7 +46,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Begins to serve when it leads and knows all that was decided before; ends when it leads no longer.
     pub(super) fn lead(&mut self) {
         let term = self.log.leads().filter(|_| self.log.is_ready());
-        if self.tenure.as_ref().map(|tenure| tenure.term) == term {
+        let reads_on = planted!(ReadOn) && term.is_none();
+        if reads_on || self.tenure.as_ref().map(|tenure| tenure.term) == term {
             return;
         }
         let is_level = self.state.index == self.log.store().decided();
@@ -76,7 +77,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if tenure.flight.contains(&tx_id) {
             return true;
         }
-        if !has_room || tenure.last != store.last() {
+        if !has_room || self.log.hands_over() || tenure.last != store.last() {
             return false;
         }
         let (diff, result) = match self.state.machine.execute(&tenure.over, goal) {

@@ -18,7 +18,8 @@ pub struct Options {
     pub fetching: Policy,
     /// So many transactions and reads may be under way here.
     pub pending: usize,
-    /// So many entries are kept to be served to others; twice as many are applied between two snapshots.
+    /// So many entries at least are kept to be served to others; twice as many are applied between two snapshots. It must be
+    /// the same everywhere: a snapshot that others do not make at the same place is signed by nobody.
     pub kept: usize,
     /// So many entries are sent at a time.
     pub batch: usize,

@@ -52,6 +52,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         let ids = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(tx_id, _)| *tx_id);
         for tx_id in ids.collect::<Vec<_>>() {
             let Some(pending) = self.pending.remove(&tx_id) else { continue };
+            self.counts.late += 1;
             let outcome = if pending.asked.is_some() { Outcome::Unknown } else { Outcome::NoQuorum };
             self.outputs.push(Output::Ended(tx_id, outcome));
             if planted!(SkipOnTimeout) {
@@ -100,6 +101,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
         let changed = |(from, _): &(NodeId, u64)| *from != leader && self.log.leader().is_some();
         if let Some((from, _)) = before.filter(changed) {
+            self.counts.rerouted += 1;
             self.outputs.push(Output::Rerouted { tx_id, from, to: leader });
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdoff_paxos::log::Term;
-use holdoff_paxos::{NodeId, Tally};
+use holdoff_paxos::{NodeId, Tally, planted};
 
 use super::{How, Ledger, Letter, Output, ReadId};
 use crate::certificate::Notary;
@@ -105,7 +105,15 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     pub(super) fn vouch(&mut self, from: NodeId, term: Term, round: u64) {
         if self.log.store().promised() == term && term.leader() == from {
             self.vouched_us = self.vouched_us.max(self.now_us + self.options.lease_us);
+            self.vouched = Some(term);
             self.send(from, Letter::Probed(term, round));
+        }
+    }
+
+    /// Reads no more without asking: others are told in the same step that they need not wait.
+    pub(super) fn drop_lease(&mut self) {
+        if !planted!(ReadOn) {
+            (self.reads.lease, self.reads.round, self.tenure) = (None, None, None);
         }
     }
 

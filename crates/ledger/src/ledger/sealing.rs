@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdoff_paxos::{NodeId, Slot};
 
 use super::{Ledger, Letter};
-use crate::certificate::{Certificate, Notary, Seal, Signature};
+use crate::certificate::{Certificate, Head, Notary, Seal};
 use crate::entry::{Hash, Replicated};
 
 /// So many places are collected for at a time: of what is older, there will be a newer one.
@@ -13,17 +13,24 @@ const PLACES: usize = 64;
 
 /// What voters have signed, as far as no majority has.
 #[derive(Default)]
-pub(super) struct Seals(BTreeMap<(Slot, Hash), Vec<(NodeId, Signature)>>);
+pub(super) struct Seals(BTreeMap<(Slot, Hash), Certificate>);
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Signs how far the history is decided, for whoever leads.
     pub(super) fn seal(&mut self) {
+        if self.log.leader().is_some() {
+            self.sign(self.state.head());
+        }
+    }
+
+    fn sign(&mut self, head: Head) {
         let Some(leader) = self.log.leader() else { return };
-        if self.torn.is_some() || !self.state.voters.contains(self.me) {
+        if self.torn.is_some() || !head.voters.contains(self.me) {
             return;
         }
-        let (index, hash) = (self.state.index, self.state.hash);
-        let seal = Seal { index, hash, signature: self.notary.sign(index, hash) };
+        let Some(digest) = head.digest() else { return };
+        let signature = self.notary.sign(head.index, digest);
+        let seal = Seal { head, signature, stone: self.proofs.latest() };
         if leader == self.me { self.collect(self.me, seal) } else { self.send(leader, Letter::Seal(seal)) }
     }
 
@@ -32,6 +39,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if self.certified() < self.state.index {
             self.seal();
         }
+        if let Some(head) = self.proofs.unsigned().cloned() {
+            self.sign(head);
+        }
     }
 
     /// How far a majority has signed, as far as this node knows.
@@ -39,50 +49,75 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.certificates.keys().next_back().copied().unwrap_or_default()
     }
 
+    /// Whether a certificate of this would be of use.
+    fn wants(&self, head: &Head) -> bool {
+        head.index > self.certified() || self.proofs.awaits(head) || head.start > self.proofs.latest()
+    }
+
     pub(super) fn collect(&mut self, from: NodeId, seal: Seal) {
-        let Seal { index, hash, signature } = seal;
-        let is_new = index > self.certified() && index <= self.state.index;
-        if self.log.leads().is_none() || !is_new || !self.state.voters.contains(from) {
+        let Seal { head, signature, stone } = seal;
+        let is_mine = (head.start, &head.voters) == (self.state.start, &self.state.voters);
+        if self.log.leads().is_none() || !is_mine || !head.voters.contains(from) {
             return;
         }
-        if !self.notary.is_signed(from, index, hash, &signature) {
+        self.count_keeper(from, stone);
+        let index = head.index;
+        if index > self.state.index || !self.wants(&head) {
             return;
         }
-        let seals = self.seals.0.entry((index, hash)).or_default();
-        if seals.iter().all(|(voter, _)| *voter != from) {
-            seals.push((from, signature));
+        let Some(digest) = head.digest() else { return };
+        if from != self.me && !self.notary.is_signed(from, index, digest, &signature) {
+            self.counts.forged_seals += 1;
+            return;
         }
-        let certificate = Certificate { index, hash, seals: seals.clone() };
-        if certificate.is_of(&self.state.voters, &self.notary) {
+        let gathered = self.seals.0.entry((index, digest)).or_insert(Certificate { head, seals: Vec::new() });
+        if gathered.seals.iter().all(|(voter, _)| *voter != from) {
+            gathered.seals.push((from, signature));
+        }
+        if gathered.is_by_majority() {
+            let certificate = gathered.clone();
+            self.seals.0.remove(&(index, digest));
             self.publish(&certificate);
+            let proofs = &self.proofs;
+            self.seals.0.retain(|(place, _), other| *place > index || proofs.awaits(&other.head));
         }
+        self.drop_oldest();
+    }
+
+    /// Only the state that the log waits to rest on is collected for however old it is.
+    fn drop_oldest(&mut self) {
         while self.seals.0.len() > PLACES {
-            self.seals.0.pop_first();
+            let awaited = |gathered: &Certificate| self.proofs.awaits(&gathered.head);
+            let oldest =
+                self.seals.0.iter().find(|(_, gathered)| !awaited(gathered)).map(|(place, _)| *place);
+            let Some(oldest) = oldest else { return };
+            self.seals.0.remove(&oldest);
         }
     }
 
     fn publish(&mut self, certificate: &Certificate) {
-        self.seals.0.retain(|(index, _), _| *index > certificate.index);
-        self.keep_certificate(certificate.clone());
         let (me, voters) = (self.me, self.state.voters.clone());
         for voter in voters.acceptors().iter().filter(|voter| **voter != me) {
             self.send(*voter, Letter::Certified(certificate.clone()));
         }
+        self.keep_certificate(certificate);
     }
 
     /// A majority has signed something.
-    pub(super) fn know(&mut self, certificate: Certificate) {
-        let is_new = certificate.index > self.certified();
-        if is_new && certificate.is_of(&self.state.voters, &self.notary) {
+    pub(super) fn know(&mut self, from: NodeId, certificate: &Certificate) {
+        if !self.wants(&certificate.head) {
+            self.confirm_stone(from, certificate);
+        } else if self.believes(certificate) {
             self.keep_certificate(certificate);
         }
     }
 
     /// As many as entries are kept: those that are ahead of the history count, too.
-    pub(super) fn keep_certificate(&mut self, certificate: Certificate) {
-        self.certificates.insert(certificate.index, certificate);
+    pub(super) fn keep_certificate(&mut self, certificate: &Certificate) {
+        self.certificates.insert(certificate.head.index, certificate.clone());
         while self.certificates.len() > self.options.kept {
             self.certificates.pop_first();
         }
+        self.keep_proof(certificate);
     }
 }

@@ -33,8 +33,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 None => (Slot(0), None),
                 Some((index, certificate)) => {
                     let here = hashes.iter().find(|(slot, _)| slot == index).map(|(_, hash)| *hash);
-                    let is_so = here.is_none_or(|hash| hash == certificate.hash);
-                    let is_signed = certificate.is_of(&self.state.voters, &self.notary);
+                    let is_so = here.is_none_or(|hash| hash == certificate.head.hash);
+                    let is_theirs = certificate.head.voters == self.state.voters;
+                    let is_signed = is_theirs && certificate.is_genuine(&self.notary);
                     match (is_so, is_signed) {
                         (false, _) => {
                             (Slot(0), Some(format!("a majority has signed another entry at {index}")))

@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_settles_in_the_order_it_was_laid() {
-        let (mut two, mut over) = (Two::default(), Default::default());
+        let (mut two, mut over) = (Two::default(), <_>::default());
         let mut applied = Two::default();
         for goal in [fact("=> +a(1)"), add(1), add(2), fact("a(1) => -a(1), +a(2)"), add(3)] {
             let (diff, _) = two.execute(&over, &goal).unwrap();
             two.lay(&mut over, diff.clone()).unwrap();
             applied.apply(&diff).unwrap();
         }
-        assert_eq!(two.hash(&over), applied.hash(&Default::default()));
+        assert_eq!(two.hash(&over), applied.hash(&<_>::default()));
         while two.settle(&mut over).unwrap() {}
         assert_eq!(two, applied);
         assert_eq!(Two::restore(&two.snapshot()).unwrap(), two);
@@ -159,9 +159,9 @@ mod tests {
         let mut hashes = Vec::new();
         for goal in [Either::First(goal.clone()), Either::Second(goal)] {
             let mut pair = empty.clone();
-            let (diff, _) = pair.execute(&Default::default(), &goal).unwrap();
+            let (diff, _) = pair.execute(&<_>::default(), &goal).unwrap();
             pair.apply(&diff).unwrap();
-            hashes.push(pair.hash(&Default::default()));
+            hashes.push(pair.hash(&<_>::default()));
         }
         assert_ne!(hashes[0], hashes[1]);
     }

@@ -51,7 +51,7 @@ impl fmt::Debug for StateHash {
 
 /// The sum of all rows.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Sum(Box<[u16; LANES]>);
+pub(crate) struct Sum(Box<[u16; LANES]>);
 
 impl Default for Sum {
     fn default() -> Self {
@@ -67,16 +67,16 @@ impl fmt::Debug for Sum {
 }
 
 impl Sum {
-    pub(super) fn add(&mut self, row: &[u8]) {
+    pub(crate) fn add(&mut self, row: &[u8]) {
         self.each(row, u16::wrapping_add);
     }
 
-    pub(super) fn take_away(&mut self, row: &[u8]) {
+    pub(crate) fn take_away(&mut self, row: &[u8]) {
         self.each(row, u16::wrapping_sub);
     }
 
     /// The hash of these rows, for this kind of table.
-    pub(super) fn hash(&self, kind: &str) -> StateHash {
+    pub(crate) fn hash(&self, kind: &str) -> StateHash {
         let mut hasher = blake3::Hasher::new_derive_key(STATE);
         for lane in self.0.iter() {
             hasher.update(&lane.to_le_bytes());

@@ -185,7 +185,8 @@ impl<M: Housed> Node<M> {
         }
     }
 
-    /// Lets another voter lead: this one, or whoever has come furthest. Returns who does then.
+    /// Lets another voter lead: this one, or whoever has come furthest. Returns to whom it was left; whether that one comes
+    /// to lead, the voters decide.
     pub async fn hand_over(&self, to: Option<PublicKey>) -> Result<PublicKey, Error> {
         let wanted = Wanted::HandOver(to);
         let doing = async {
@@ -253,9 +254,22 @@ impl<M: Housed> Node<M> {
         self.answered(Event::Verify).await
     }
 
-    /// Puts a snapshot in the place of all entries so far on this node's disk. Returns up to where it reaches.
+    /// Puts a snapshot in the place of all entries so far on this node's disk, once a majority has signed where they have
+    /// led to. Returns up to where it reaches.
     pub async fn compact(&self) -> Result<Slot, Error> {
-        self.answered(Event::Compact).await
+        let wanted = self.glance.borrow().head.index;
+        let compacting = async {
+            let mut looking = looking();
+            loop {
+                let through = self.answered(Event::Compact).await?;
+                if through >= wanted {
+                    return Ok(through);
+                }
+                looking.wait().await;
+            }
+        };
+        let patience = self.shared.patience;
+        clock::within(patience, compacting).await.unwrap_or(Err(Error::NoLeader(patience)))
     }
 
     /// Waits until it has stopped, and says why.

@@ -67,6 +67,8 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// What it has seen since it was started.
     pub counts: Counts,
+    /// What its core has done since.
+    pub core: crate::Counts,
     /// What its part in gossip has done.
     pub hint: holdoff_gossip::Counts,
 }

@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::identity::LedgerId;
 use crate::entry::Replicated;
+#[cfg(test)]
+use crate::entry::Value;
 use crate::ledger;
 use crate::state::Checkpoint;
 
@@ -281,7 +283,9 @@ impl<'t> Tables<'t> {
             let (term, _) = postcard::take_from_bytes::<Term>(row.value()).map_err(unreadable)?;
             return Ok(term == last.term);
         }
-        let Some(row) = self.marks.get(SNAPSHOT).map_err(disk)? else { return Ok(false) };
+        let Some(row) = self.marks.get(SNAPSHOT).map_err(disk)? else {
+            return Ok(last == Mark { slot: Slot(0), term: Term::none() });
+        };
         // A snapshot begins with its last entry.
         let (base, _) = postcard::take_from_bytes::<Mark>(row.value()).map_err(unreadable)?;
         Ok(base == last)
@@ -354,10 +358,6 @@ fn unreadable(error: postcard::Error) -> Error {
 fn disk(error: impl Into<redb::Error>) -> Error {
     Error::Disk(error.into().to_string())
 }
-
-/// What an entry of this machine is on disk.
-#[cfg(test)]
-pub(super) type Stored<M> = holdoff_paxos::log::Entry<crate::entry::Value<M>>;
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ mod hearing;
 mod membership;
 mod telling;
 
-pub use membership::MAX_VOTERS;
-
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use holdoff_gossip::{Ed25519, Electorate, Group, Sampling, Watch};
 use holdoff_net::{Key, PublicKey};
+use holdoff_paxos::log::{self, Term};
 use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -30,7 +30,7 @@ use super::wire::{Head, Said, Wanted};
 use super::writer::{Act, Batch, Batches};
 use super::{AnswerOf, Error, Estate, GoalOf, Housed, Page, Settings, clock};
 use crate::entry::TxId;
-use crate::ledger::{How, Input, Ledger, Outcome, ReadId, Verified};
+use crate::ledger::{self, How, Input, Ledger, Options, Outcome, OutputOf, ReadId, Verified};
 use crate::machine::Failed;
 
 /// So many events are taken in before the disk is asked.
@@ -120,6 +120,11 @@ pub(super) struct Task<M: Housed> {
     seen: Seen,
     glance: watch::Sender<Glance>,
     batch: Batch<Estate<M>>,
+    /// What may be done at once, and what waits for the disk.
+    early: Vec<OutputOf<Estate<M>>>,
+    outputs: Vec<OutputOf<Estate<M>>>,
+    /// What this node's disk has of its own term.
+    stored: watch::Sender<Option<(Term, Slot)>>,
     counts: super::Counts,
 }
 
@@ -146,7 +151,10 @@ impl<M: Housed> Task<M> {
         let (now_us, mut rng) = (clock::now_us(), Rng::new());
         let me = node_id(&key.public(), life);
         let sealing = Sealing::new(about.ledger, key.clone(), life);
-        let core = Ledger::new(me, settings.ledger.clone(), sealing, store, now_us, rng.u32(..))?;
+        // While this disk writes, others may write, too.
+        let log = log::Options { early: true, ..settings.ledger.log };
+        let options = Options { log, ..settings.ledger.clone() };
+        let core = Ledger::new(me, options, sealing, store, now_us, rng.u32(..))?;
         let electorate = Electorate::new([key.public()]).map_err(|error| Error::NotNow(error.to_string()))?;
         let watch =
             Watch::new(Group(about.ledger.0), key.clone(), Ed25519, electorate, &settings.gossip, now_us);
@@ -183,6 +191,9 @@ impl<M: Housed> Task<M> {
             },
             glance,
             batch: Batch::default(),
+            early: Vec::new(),
+            outputs: Vec::new(),
+            stored: watch::Sender::new(None),
             counts: super::Counts::default(),
         };
         Ok((task, seen))
@@ -204,10 +215,17 @@ impl<M: Housed> Task<M> {
         let mut upkeep = every(UPKEEP);
         let mut round = every(self.settings.gossip.round);
         let mut taken = Vec::new();
+        let mut stored = self.stored.subscribe();
         self.look();
         loop {
             tokio::select! {
                 count = events.recv_many(&mut taken, AT_ONCE) => if count == 0 { return Ok(()) },
+                Ok(()) = stored.changed() => {
+                    let told = *stored.borrow_and_update();
+                    if let Some((term, slot)) = told {
+                        self.step(Input::Stored { term, slot });
+                    }
+                }
                 _ = beat.tick() => self.step(Input::Tick),
                 _ = round.tick() => self.gossip_round(),
                 _ = upkeep.tick() => self.look_after_members(),
@@ -220,6 +238,7 @@ impl<M: Housed> Task<M> {
                 }
             }
             self.look();
+            self.carry_out_all();
             if let Some(tear) = self.core.torn() {
                 return Err(tear.clone().into());
             }
@@ -259,19 +278,31 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    /// Something happens to the core. What it wants stored and done waits for the disk.
+    /// Something happens to the core. What it wants stored and done waits for the disk, but for what is early.
     fn step(&mut self, input: Input<Estate<M>>) {
-        let step = self.core.step(clock::now_us(), self.rng.u32(..), input);
+        let mut step = self.core.step(clock::now_us(), self.rng.u32(..), input);
+        self.early.extend(step.early());
         let records = &mut self.batch.records;
         // Acts are done behind the records of their batch and of all batches before it.
         let outputs = step.release(|step| {
             records.extend(step);
-            Ok::<_, std::convert::Infallible>(())
+            Ok::<_, Infallible>(())
         });
-        let outputs = match outputs {
-            Ok(outputs) => outputs,
+        match outputs {
+            Ok(outputs) => self.outputs.extend(outputs),
             Err(never) => match never {},
-        };
+        }
+    }
+
+    /// What all steps since the last time want done, with as few messages as that takes.
+    fn carry_out_all(&mut self) {
+        let most = self.settings.ledger.log.batch;
+        let (mut early, mut outputs) = (std::mem::take(&mut self.early), std::mem::take(&mut self.outputs));
+        ledger::join(&mut early, most);
+        ledger::join(&mut outputs, most);
+        for output in early {
+            self.send_early(output);
+        }
         for output in outputs {
             self.carry_out(output);
         }

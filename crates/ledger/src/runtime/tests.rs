@@ -1,4 +1,6 @@
 //! Nodes as they run, over loopback and on real files.
 
 mod cluster;
+mod far_behind;
 mod story;
+mod strangers;

@@ -1,43 +1,51 @@
 //! Known cases, each by its name: a few nodes whose messages and disks are in the test's hand.
 
+mod early;
+mod handing;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use holdoff_paxos::log::Refusal;
 use holdoff_paxos::{Configuration, NodeId, Slot};
 
 use super::machine::{key, options};
 use super::notary::Clerk;
 use crate::flaw::{Flaw, Plant};
 use crate::machine::{Command, Commands, KeyValue, Values};
-use crate::{How, Input, Ledger, Letter, LetterOf, Outcome, Output, OutputOf, ReadId, Store, TxId};
+use crate::{
+    How, Input, Ledger, Letter, LetterOf, NotChanged, Outcome, Output, OutputOf, ReadId, Store, TxId, join,
+};
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
 /// Nodes with disks that store at once, and messages that go where the test lets them.
-struct Room {
+pub(super) struct Room {
     nodes: Vec<(Ledger<KeyValue, Clerk>, Store<KeyValue>)>,
-    post: VecDeque<Post>,
+    pub(super) post: VecDeque<Post>,
     /// Who neither hears nor is heard.
-    cut_off: Vec<NodeId>,
+    pub(super) cut_off: Vec<NodeId>,
     /// Who does not hear whom, either way.
     apart: Option<(NodeId, NodeId)>,
     answered: Vec<ReadId>,
-    ended: Vec<(TxId, Outcome<Values>)>,
+    pub(super) ended: Vec<(TxId, Outcome<Values>)>,
     rerouted: Vec<(TxId, NodeId, NodeId)>,
+    handed_over: Vec<Result<NodeId, Refusal>>,
+    pub(super) changed: Vec<Result<(Configuration, Slot), NotChanged>>,
     now_us: u64,
 }
 
-fn id(number: usize) -> NodeId {
+pub(super) fn id(number: usize) -> NodeId {
     NodeId(number as u128)
 }
 
-fn add() -> Commands {
+pub(super) fn add() -> Commands {
     vec![Command::Increment(key(0), 1)]
 }
 
 impl Room {
     /// The first so many vote.
-    fn new(voters: usize, nodes: usize) -> Self {
+    pub(super) fn new(voters: usize, nodes: usize) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
             let store = Ledger::<KeyValue, Clerk>::empty(voters.clone());
@@ -51,6 +59,8 @@ impl Room {
             answered: Vec::new(),
             ended: Vec::new(),
             rerouted: Vec::new(),
+            handed_over: Vec::new(),
+            changed: Vec::new(),
             now_us: 0,
         }
     }
@@ -60,16 +70,16 @@ impl Room {
         Ledger::new(id(number), options(), Clerk(id(number)), store, now_us, roll).unwrap()
     }
 
-    fn node(&self, number: usize) -> &Ledger<KeyValue, Clerk> {
+    pub(super) fn node(&self, number: usize) -> &Ledger<KeyValue, Clerk> {
         &self.nodes[number - 1].0
     }
 
-    fn restart(&mut self, number: usize) {
+    pub(super) fn restart(&mut self, number: usize) {
         let store = self.nodes[number - 1].1.clone();
         self.nodes[number - 1].0 = Self::ledger(number, store, self.now_us);
     }
 
-    fn step(&mut self, number: usize, input: Input<KeyValue>) {
+    pub(super) fn step(&mut self, number: usize, input: Input<KeyValue>) {
         let roll = u32::MAX / 8 * u32::try_from(number).unwrap();
         let (ledger, store) = &mut self.nodes[number - 1];
         let stored = ledger.step(self.now_us, roll, input).release(|records| {
@@ -89,13 +99,18 @@ impl Room {
             Output::Ended(tx_id, outcome) => self.ended.push((tx_id, outcome)),
             Output::Rerouted { tx_id, from, to } => self.rerouted.push((tx_id, from, to)),
             Output::Answered { read, .. } => self.answered.push(read),
+            Output::Changed(to, slot) => self.changed.push(Ok((to, slot))),
+            Output::NotChanged(_, why) => self.changed.push(Err(why)),
             Output::NotAnswered(..) => {}
+            Output::Stored { term, slot } => self.step(number, Input::Stored { term, slot }),
+            Output::HandedOver(to) => self.handed_over.push(Ok(to)),
+            Output::NotHandedOver(why) => self.handed_over.push(Err(why)),
             Output::Torn(tear) => panic!("{tear}"),
         }
     }
 
     /// Delivers all messages, and those that follow.
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         while let Some((from, to, letter)) = self.post.pop_front() {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
             let is_cut = apart || self.cut_off.contains(&from) || self.cut_off.contains(&to);
@@ -107,7 +122,7 @@ impl Room {
     }
 
     /// Lets time pass, with all that happens then.
-    fn pass(&mut self, us: u64) {
+    pub(super) fn pass(&mut self, us: u64) {
         let until_us = self.now_us + us;
         while self.now_us < until_us {
             self.now_us += 10_000;
@@ -123,11 +138,26 @@ impl Room {
         self.deliver();
     }
 
-    fn leader(&self) -> usize {
+    /// Changes the voters, and waits until they may be changed again.
+    pub(super) fn change(&mut self, to: &Configuration) {
+        for _ in 0..100 {
+            let leader = self.leader();
+            self.step(leader, Input::Change(to.clone()));
+            self.deliver();
+            self.pass(100_000);
+            if matches!(self.changed.pop(), Some(Ok(_))) {
+                self.pass(500_000);
+                return;
+            }
+        }
+        panic!("the voters cannot be changed to {to:?}");
+    }
+
+    pub(super) fn leader(&self) -> usize {
         (1..=self.nodes.len()).find(|number| self.node(*number).is_ready()).unwrap()
     }
 
-    fn fill(&mut self, through: u64) {
+    pub(super) fn fill(&mut self, through: u64) {
         let leader = self.leader();
         while self.node(leader).state().index() < Slot(through) {
             let tx_id = 1000 + u128::from(self.node(leader).state().index().0);
@@ -151,10 +181,10 @@ fn the_root_at_17_the_leader_at_25() {
     room.fill(25);
     let held = room.node(room.leader()).history.iter().skip(23).take(2).cloned().collect::<Vec<_>>();
     let certificate = room.node(room.leader()).certificates.last_key_value().unwrap().1.clone();
-    assert_eq!(certificate.index, Slot(25));
+    assert_eq!(certificate.head.index, Slot(25));
 
     // 24 and 25 arrive, and time passes: without 18 to 23 they move nothing.
-    let late = Letter::History { first: Slot(24), entries: held, certificate };
+    let late = Letter::History { first: Slot(24), entries: held, rest: Vec::new(), certificate };
     for _ in 0..2 {
         room.step(root, Input::Message(id(1), late.clone()));
         room.pass(2_000_000);
@@ -245,13 +275,13 @@ fn history_that_was_tampered_with_is_refused() {
     room.cut_off = vec![id(4)];
     room.fill(9);
     let before = room.node(4).state().index();
-    room.step(1, Input::Message(id(4), Letter::Fetch(before)));
+    room.step(1, Input::Message(id(4), Letter::Fetch { after: before, or_state: false }));
     let (_, _, history) = room.post.pop_back().unwrap();
     room.post.clear();
-    let Letter::History { first, entries, certificate } = history else { panic!("{history:?}") };
+    let Letter::History { first, entries, rest, certificate } = history else { panic!("{history:?}") };
     let send = |room: &mut Room, entries: &[crate::Logged<KeyValue>], certificate: &crate::Certificate| {
-        let (entries, certificate) = (entries.to_vec(), certificate.clone());
-        room.step(4, Input::Message(id(1), Letter::History { first, entries, certificate }));
+        let (entries, rest, certificate) = (entries.to_vec(), rest.clone(), certificate.clone());
+        room.step(4, Input::Message(id(1), Letter::History { first, entries, rest, certificate }));
         room.node(4).state().index()
     };
 
@@ -271,8 +301,12 @@ fn history_that_was_tampered_with_is_refused() {
     forged.seals.truncate(2);
     assert_eq!(send(&mut room, &entries, &forged), before);
     assert_eq!(send(&mut room, &entries[..entries.len() - 1], &certificate), before);
-    assert_eq!(send(&mut room, &entries, &certificate), certificate.index);
-    assert_eq!(send(&mut room, &entries, &certificate), certificate.index, "stale history moves nothing");
+    assert_eq!(send(&mut room, &entries, &certificate), certificate.head.index);
+    assert_eq!(
+        send(&mut room, &entries, &certificate),
+        certificate.head.index,
+        "stale history moves nothing"
+    );
 }
 
 /// A leader is cut off just when the voter that vouched for it restarts, and another has long wanted to lead.

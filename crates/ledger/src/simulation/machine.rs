@@ -4,15 +4,18 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use holdoff_paxos::log::{self, Payload};
-use holdoff_paxos::{Configuration, Held, NodeId};
+use holdoff_paxos::{Configuration, NodeId, Slot};
 use holdoff_policy::{Growth, Jitter, Policy};
 use holdoff_sim::kernel::{self, Around, Chance};
 
 use super::QUIET_US;
 use super::notary::Clerk;
 use super::truth::Truth;
-use crate::machine::{Command, Commands, Key, KeyValue};
-use crate::{How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, Record, Step, Store, TxId};
+use crate::machine::{Command, Commands, Key, KeyValue, Values};
+use crate::{
+    Checkpoint, How, Input, Ledger, Letter, LetterOf, Options, Outcome, Output, OutputOf, Record, Step,
+    Store, TxId, join,
+};
 
 const TICK_US: u64 = 20_000;
 /// A disk takes so long at most.
@@ -31,6 +34,8 @@ pub(super) struct Machine {
 pub(super) struct Disk {
     store: Option<Store<KeyValue>>,
     unflushed: Vec<Record<KeyValue>>,
+    /// Up to where others were sent what is not flushed.
+    pub(super) ahead: Option<Slot>,
     /// How often the disk was lost: whoever comes back without it is somebody else.
     lost: u32,
     node: Option<u32>,
@@ -54,13 +59,20 @@ pub(super) fn options() -> Options {
     let growth = Growth::exponential(Duration::from_millis(50), 2.0);
     let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
     Options {
-        // Fewer undecided than kept: whatever is decided at once can be looked at.
-        log: log::Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 32 },
+        // Hardly more undecided than kept: whatever is decided at once can be looked at.
+        log: log::Options {
+            election_us: 250_000,
+            heartbeat_us: 60_000,
+            batch: 8,
+            window: 32,
+            undecided: 32,
+            early: false,
+        },
         result_us: 900_000,
         resend_us: 200_000,
         fetching: fetching.attempts(u32::MAX).build().unwrap(),
         pending: 64,
-        kept: 80,
+        kept: 20,
         batch: 16,
         lease_us: 200_000,
         drift_ppm: 50_000,
@@ -78,7 +90,9 @@ impl kernel::Node for Machine {
         let store = disk.store.get_or_insert_with(|| Ledger::<KeyValue, Clerk>::empty(voters)).clone();
         let me = name(around.me(), disk.lost);
         let (now_us, roll) = (around.now_us(), around.chance().roll());
-        let ledger = Ledger::new(me, options(), Clerk(me), store, now_us, roll).unwrap();
+        let mut options = options();
+        options.log.early = Truth::with(|truth| truth.plan.early);
+        let ledger = Ledger::new(me, options, Clerk(me), store, now_us, roll).unwrap();
         let first_us = around.chance().between(1, TICK_US);
         around.remind(first_us, Timer::Tick);
         Self { ledger, me, pending: Vec::new() }
@@ -111,6 +125,14 @@ impl kernel::Node for Machine {
         let kept = chance.between(0, unflushed.len() as u64);
         let tears = kept < unflushed.len() as u64;
         let id = name(disk.node.unwrap_or_default(), disk.lost);
+        let ahead = disk.ahead.take();
+        let lost = unflushed.iter().skip(usize::try_from(kept).unwrap());
+        let was_sent = |record: &Record<KeyValue>| match record {
+            log::Record::Entry { slot, .. } => Some(*slot) <= ahead,
+            _ => false,
+        };
+        let is_ahead = lost.into_iter().any(was_sent);
+        Truth::with(|truth| truth.count("ahead of its disk", u64::from(is_ahead)));
         if let Some(store) = &mut disk.store {
             for record in unflushed.into_iter().take(usize::try_from(kept).unwrap()) {
                 Truth::with(|truth| truth.stored(id, &record));
@@ -128,7 +150,10 @@ impl kernel::Node for Machine {
 impl Machine {
     pub(super) fn step(&mut self, disk: &mut Disk, input: Input<KeyValue>, around: &mut Around<'_, Self>) {
         let roll = around.chance().roll();
-        let step = self.ledger.step(around.now_us(), roll, input);
+        let before = *self.ledger.counts();
+        let mut step = self.ledger.step(around.now_us(), roll, input);
+        self.count(before);
+        let early = step.early();
         if self.pending.is_empty() {
             let after_us = around.chance().between(500, FLUSH_US);
             around.remind(after_us, Timer::Flush);
@@ -138,7 +163,28 @@ impl Machine {
             disk.unflushed.push(record.clone());
         }
         self.pending.push(step);
+        self.send_early(disk, early, around);
         Truth::with(|truth| truth.look_at(self.me, &self.ledger));
+    }
+
+    /// What need not wait for the disk does not.
+    fn send_early(&self, disk: &mut Disk, early: Vec<OutputOf<KeyValue>>, around: &mut Around<'_, Self>) {
+        for output in early {
+            let Output::Send(to, letter) = output else { panic!("{output:?} is no message") };
+            let Letter::Log(log::Message::Append(append)) = &letter else { panic!("{letter:?} is early") };
+            let entries = append.more.len() as u64 + u64::from(append.entry.is_some());
+            disk.ahead = disk.ahead.max(Some(Slot(append.before.slot.0 + entries)));
+            around.send(number(to), (self.me, to, letter));
+        }
+    }
+
+    fn count(&self, before: crate::Counts) {
+        let now = self.ledger.counts();
+        Truth::with(|truth| {
+            truth.count("history fetched", now.fetched - before.fetched);
+            truth.count("state fetched", now.states - before.states);
+            truth.count("refused", now.refused - before.refused);
+        });
     }
 
     /// What people want: of any node.
@@ -163,6 +209,11 @@ impl Machine {
             Truth::with(|truth| truth.count("false hints", 1));
             let anybody = name(u32::try_from(around.chance().between(0, 7)).unwrap(), 0);
             self.step(disk, Input::ShouldLead(anybody), around);
+        }
+        if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.02) {
+            let last = u64::from(around.nodes() - 1);
+            let to = name(u32::try_from(around.chance().between(0, last)).unwrap(), 0);
+            self.step(disk, Input::HandOver(to), around);
         }
     }
 
@@ -202,8 +253,9 @@ impl Machine {
     fn flush(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let pending = std::mem::take(&mut self.pending);
         disk.unflushed.clear();
+        disk.ahead = None;
         let me = self.me;
-        let stored = Held::release_all(pending, |records: Vec<Vec<Record<KeyValue>>>| {
+        let stored = Step::<KeyValue>::release_all(pending, |records: Vec<Vec<Record<KeyValue>>>| {
             for record in records.into_iter().flatten() {
                 Truth::with(|truth| truth.stored(me, &record));
                 if let Some(store) = &mut disk.store {
@@ -212,7 +264,9 @@ impl Machine {
             }
             Ok::<_, Infallible>(())
         });
-        for output in stored.unwrap().into_iter().flatten() {
+        let mut outputs = stored.unwrap().into_iter().flatten().collect();
+        join(&mut outputs, options().log.batch);
+        for output in outputs {
             match output {
                 Output::Send(to, letter) => {
                     let letter = if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.2) {
@@ -225,7 +279,12 @@ impl Machine {
                 Output::Ended(tx_id, outcome) => self.ended(disk, tx_id, &outcome, around),
                 Output::Rerouted { .. } => Truth::with(|truth| truth.count("rerouted", 1)),
                 Output::Answered { read, index, .. } => Truth::with(|truth| truth.answered(read, index)),
+                Output::Stored { term, slot } => self.step(disk, Input::Stored { term, slot }, around),
+                Output::HandedOver(_) => Truth::with(|truth| truth.count("handed over", 1)),
+                Output::NotHandedOver(_) => Truth::with(|truth| truth.count("not handed over", 1)),
                 Output::NotAnswered(..) => Truth::with(|truth| truth.count("reads not answered", 1)),
+                Output::Changed(to, slot) => Truth::with(|truth| truth.changed(&to, slot)),
+                Output::NotChanged(_, why) => Truth::with(|truth| truth.not_changed(why)),
                 Output::Torn(tear) => {
                     Truth::with(|truth| truth.breaks(format!("{me:?} has stopped: {tear}")));
                 }
@@ -238,9 +297,12 @@ impl Machine {
         &mut self,
         disk: &mut Disk,
         tx_id: TxId,
-        outcome: &Outcome<crate::machine::Values>,
+        outcome: &Outcome<Values>,
         around: &mut Around<'_, Self>,
     ) {
+        let healed_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US + super::TROUBLE_US);
+        let is_late = *outcome == Outcome::Unknown && healed_us > 2 * options().result_us;
+        Truth::with(|truth| truth.count("unknown after healing", u64::from(is_late)));
         Truth::with(|truth| truth.ended(tx_id, outcome));
         if *outcome == Outcome::Unknown && around.chance().happens(0.7) {
             let goal = some_goal(around.chance());
@@ -266,7 +328,11 @@ pub(super) fn some_goal(chance: &mut Chance) -> Commands {
 
 /// An entry that has changed nothing, in the place of one that did: as good a lie as can be told.
 fn tampered(letter: Post) -> Post {
-    let Letter::History { first, mut entries, certificate } = letter else { return letter };
+    let (first, mut entries, rest, certificate) = match letter {
+        Letter::History { first, entries, rest, certificate } => (first, entries, rest, certificate),
+        Letter::State(snapshot) => return tampered_state(snapshot),
+        letter => return letter,
+    };
     let mut before = None;
     for entry in &mut entries {
         let Payload::Value(value) = &mut entry.payload else { continue };
@@ -277,5 +343,13 @@ fn tampered(letter: Post) -> Post {
         }
         before = Some(value.state_hash);
     }
-    Letter::History { first, entries, certificate }
+    Letter::History { first, entries, rest, certificate }
+}
+
+/// A state that does not know of a transaction: whoever takes it would do that twice.
+fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> Post {
+    if snapshot.state.done.pop().is_some() {
+        Truth::with(|truth| truth.count("tampered state", 1));
+    }
+    Letter::State(snapshot)
 }

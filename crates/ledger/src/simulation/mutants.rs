@@ -1,11 +1,15 @@
 //! The first system's defects, planted one at a time: the runs must find each.
 
+use std::fmt::Debug;
+
+use holdoff_paxos::flaw::Flaw as OfTheLog;
+
 use crate::flaw::{Flaw, Plant};
 
 /// So many seeds may be needed to find one.
 const SEEDS: u64 = 200;
 
-fn assert_is_found(flaw: Flaw) {
+fn assert_is_found(flaw: impl Plant + Debug) {
     let found = (0..SEEDS).find_map(|seed| Some((seed, flaw.plant(|| super::run(seed)).err()?)));
     let (seed, broken) = found.unwrap_or_else(|| panic!("{flaw:?} is not found by {SEEDS} seeds"));
     println!("{flaw:?}: found by seed {seed}: {broken}");
@@ -34,4 +38,9 @@ fn a_goal_that_fails_changes_nothing() {
 #[test]
 fn a_place_is_what_the_log_says_not_what_was_counted() {
     assert_is_found(Flaw::LocalNumbers);
+}
+
+#[test]
+fn a_leader_counts_what_is_on_its_disk() {
+    assert_is_found(OfTheLog::CountUnstored);
 }

@@ -12,7 +12,7 @@ use super::machine::{Machine, name};
 use super::notary::Clerk;
 use crate::entry::link;
 use crate::machine::{KeyValue, Machine as _, Overlay, StateHash, Values};
-use crate::{Hash, How, Ledger, Logged, Outcome, ReadId, Record, TxId};
+use crate::{Hash, How, Ledger, Logged, NotChanged, Outcome, ReadId, Record, TxId};
 
 /// One place of the history, as whoever came there first has it.
 struct Place {
@@ -22,11 +22,19 @@ struct Place {
     voters: Configuration,
 }
 
+/// What a run is to be like.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Plan {
+    pub(super) voters_change: bool,
+    pub(super) a_disk_is_lost: bool,
+    /// Leaders send what they have not stored.
+    pub(super) early: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Truth {
     counts: Counts,
-    may_change: bool,
-    may_wipe: bool,
+    pub(super) plan: Plan,
     pub(super) is_healed: bool,
     /// Who has lost its disk.
     pub(super) wiped: Option<NodeId>,
@@ -56,8 +64,8 @@ thread_local! {
 }
 
 impl Truth {
-    pub(super) fn begin(may_change: bool, may_wipe: bool) {
-        TRUTH.set(Self { may_change, may_wipe, ..Self::default() });
+    pub(super) fn begin(plan: Plan) {
+        TRUTH.set(Self { plan, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
@@ -85,12 +93,12 @@ impl Truth {
 
     /// Voters come and go while there is trouble, and while nobody has to be replaced.
     pub(super) fn may_change(&self) -> bool {
-        self.may_change && !self.is_healed && self.wiped.is_none()
+        self.plan.voters_change && !self.is_healed && self.wiped.is_none()
     }
 
     /// One disk is lost at most: with two, a majority could be gone.
     pub(super) fn may_wipe(&mut self, node: NodeId) -> bool {
-        let wipes = self.may_wipe && self.wiped.is_none() && node.0 >> 32 == 0;
+        let wipes = self.plan.a_disk_is_lost && self.wiped.is_none() && node.0 >> 32 == 0;
         if wipes {
             self.wiped = Some(node);
             self.count("wiped disk", 1);
@@ -155,7 +163,7 @@ impl Truth {
             return;
         }
         for entry in ledger.history.iter().skip(kept - usize::try_from(behind).unwrap()) {
-            self.go_on(entry);
+            self.go_on(node, entry);
         }
         let found = state.machine.hash(&Overlay::default());
         match self.place(state.index) {
@@ -170,7 +178,7 @@ impl Truth {
     }
 
     /// The history goes on: with a replay of its own.
-    fn go_on(&mut self, entry: &Logged<KeyValue>) {
+    fn go_on(&mut self, first: NodeId, entry: &Logged<KeyValue>) {
         let slot = self.head().next();
         let last = self.history.last();
         let before = last.map(|place| place.hash).unwrap_or_default();
@@ -179,6 +187,9 @@ impl Truth {
             Payload::Configuration(after) => after.clone(),
             _ => place.voters.clone(),
         });
+        if !self.is_with_majority(slot, entry.term, &voters, Some(first)) {
+            self.breaks(format!("{first:?} takes {slot} for decided, and no majority has it"));
+        }
         match &entry.payload {
             Payload::Value(value) => {
                 if value.index != slot || value.prev_hash != before {
@@ -232,18 +243,28 @@ impl Truth {
             return self.breaks(format!("{tx_id:?} is acknowledged at {index}, where another thing is"));
         };
         let fits = value.tx_id == tx_id && value.result.as_ref().ok() == result;
-        let mut tally = Tally::default();
-        let nobody = BTreeSet::new();
-        let stored = self.stored.get(&(index, value.term)).unwrap_or(&nobody).iter();
-        let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= index).map(|(node, _)| node);
-        stored.chain(snapshots).for_each(|node| tally.count(*node, &place.voters));
-        let by_quorum = tally.is_quorum(&place.voters);
+        let by_quorum = self.is_with_majority(index, value.term, &place.voters, None);
         if !fits {
             self.breaks(format!("{tx_id:?} is acknowledged at {index}, where another is"));
         }
         if !by_quorum {
             self.breaks(format!("{tx_id:?} is acknowledged at {index} without a majority"));
         }
+    }
+
+    /// Whether a majority of these has an entry on disk, and one more may have it in memory.
+    fn is_with_majority(
+        &self,
+        index: Slot,
+        term: Term,
+        voters: &Configuration,
+        more: Option<NodeId>,
+    ) -> bool {
+        let mut tally = Tally::default();
+        let stored = self.stored.get(&(index, term)).into_iter().flatten();
+        let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= index).map(|(node, _)| node);
+        stored.chain(snapshots).chain(&more).for_each(|node| tally.count(*node, voters));
+        tally.is_quorum(voters)
     }
 
     pub(super) fn answered(&mut self, read: ReadId, index: Slot) {
@@ -259,9 +280,29 @@ impl Truth {
         }
     }
 
-    /// All who vote have come to the same state, with something decided since all was healed.
+    /// Whoever wanted other voters is told that they vote.
+    pub(super) fn changed(&mut self, to: &Configuration, slot: Slot) {
+        self.count("change acknowledged", 1);
+        let is_there =
+            self.place(slot).is_some_and(|place| place.entry.payload == Payload::Configuration(to.clone()));
+        if !is_there {
+            self.breaks(format!("{to:?} vote after {slot}, it is said, where another thing is"));
+        }
+    }
+
+    /// Whoever wanted other voters is told why not.
+    pub(super) fn not_changed(&mut self, why: NotChanged) {
+        let name = match why {
+            NotChanged::Overtaken => "change overtaken",
+            NotChanged::Unknown => "change unknown",
+            _ => "change refused",
+        };
+        self.count(name, 1);
+    }
+
+    /// All have come to the same state, with something decided since all was healed.
     pub(super) fn end(world: &World<Machine>) -> Result<Counts, String> {
-        let mut truth = TRUTH.take();
+        let truth = TRUTH.take();
         if let Some(broken) = truth.broken {
             return Err(broken);
         }
@@ -283,11 +324,6 @@ impl Truth {
         }
         for ledger in ledgers() {
             let state = ledger.state();
-            // There are no snapshots for those who do not vote.
-            if !head.voters.contains(ledger.me) && state.index.next() < leader.first_kept() {
-                truth.count("learner left behind", 1);
-                continue;
-            }
             if (state.index, state.hash) != (head.index, head.hash) {
                 return Err(format!("{:?} is at {}, its leader at {}", ledger.me, state.index, head.index));
             }

@@ -4,9 +4,6 @@ use super::node::{Output, Role};
 use super::{Append, Entry, Message, Node, Payload, Record, Snapshot, Term};
 use crate::{NodeId, Slot};
 
-/// No log comes so far: whoever says so is not to be believed.
-const FURTHEST: Slot = Slot(1 << 62);
-
 impl<V: Clone, S: Clone> Node<V, S> {
     /// Sends a follower what it is thought to miss, so much at a time; if nothing, then that.
     pub(super) fn catch_up(&mut self, node: NodeId) {
@@ -37,16 +34,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
             return;
         }
         let slot = snapshot.last.slot;
-        if slot > FURTHEST || snapshot.start > slot.next() {
+        if !Self::is_sound(&snapshot) {
             return;
         }
         if slot > self.store.decided() {
-            let start = self.store.start();
-            self.keep(Record::Snapshot(snapshot));
-            self.outputs.push(Output::Installed(slot));
-            if self.store.start() != start {
-                self.hand_over();
-            }
+            self.rest_on(snapshot);
         }
         self.accept(from, term, slot, inherited);
     }

@@ -9,17 +9,45 @@ impl<V: Clone, S: Clone> Node<V, S> {
     /// Asks whether it would be let lead. Whoever was cut off asks in vain, and disturbs nobody.
     pub(super) fn run_for_trial(&mut self) {
         self.wait();
-        let start = self.store.start();
-        let promised = self.store.promised();
-        let before = if promised.start() == start { promised.attempt().max(self.seen) } else { self.seen };
-        let may_run = promised.start() <= start && self.store.configuration().contains(self.me);
-        match before.checked_add(1).filter(|_| may_run) {
-            Some(attempt) => self.run(true, Term::new(start, attempt, self.me)),
+        match self.next_term() {
+            Some(term) => self.run(true, term),
             None => self.role = Role::Follower(None),
         }
     }
 
-    fn run(&mut self, trial: bool, term: Term) {
+    /// Means to ask as soon as others may listen: they refuse while they have heard of a leader, as lately as this one has.
+    /// Not more often than a leader is heard of.
+    pub(super) fn urge(&mut self) {
+        if matches!(self.role, Role::Leader(_) | Role::Candidate { trial: false, .. }) {
+            return;
+        }
+        let given_up_us = self.heard_us.map_or(0, |heard_us| heard_us + self.options.election_us);
+        let again_us = self.ran_us.map_or(0, |ran_us| ran_us + self.options.heartbeat_us);
+        self.urged_us = Some(given_up_us.max(again_us));
+    }
+
+    /// Asks because others think that it should. If that comes to nothing its patience is as it was: a lie costs a round of
+    /// messages.
+    pub(super) fn run_when_urged(&mut self) {
+        let deadline_us = self.deadline_us;
+        self.ran_us = Some(self.now_us);
+        self.run_for_trial();
+        if !matches!(self.role, Role::Candidate { trial: false, .. }) {
+            self.deadline_us = deadline_us;
+        }
+    }
+
+    /// The next term of its own, if it may lead.
+    pub(super) fn next_term(&self) -> Option<Term> {
+        let start = self.store.start();
+        let promised = self.store.promised();
+        let before = if promised.start() == start { promised.attempt().max(self.seen) } else { self.seen };
+        let may_run = promised.start() <= start && self.store.configuration().contains(self.me);
+        let attempt = before.checked_add(1).filter(|_| may_run)?;
+        Some(Term::new(start, attempt, self.me))
+    }
+
+    pub(super) fn run(&mut self, trial: bool, term: Term) {
         let mut granted = Tally::default();
         granted.count(self.me, self.store.configuration());
         self.role = Role::Candidate { trial, term, granted };
@@ -82,6 +110,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
         if trial {
             self.keep(Record::Promised(term));
+            self.wait();
             self.run(false, term);
         } else {
             self.take_over(term);
@@ -95,7 +124,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let others = self.store.configuration().acceptors().iter().filter(|node| **node != self.me);
         let followers = others.map(|node| Progress::new(*node, inherited, self.now_us)).collect();
         let barrier = (!self.store.is_changing()).then(|| inherited.next());
-        self.role = Role::Leader(Leader { term, inherited, barrier, followers, beat_us: self.now_us });
+        let (stored, beat_us) = (None, self.now_us);
+        self.role = Role::Leader(Leader { term, inherited, barrier, followers, stored, beat_us });
         if barrier.is_some() {
             self.add(term, Payload::Barrier);
         }

@@ -1,7 +1,7 @@
 //! A follower: takes what a leader sends, each entry on top of the one it belongs on.
 
 use super::node::Role;
-use super::{Append, Mark, Message, Node, Record, Term};
+use super::{Append, Entry, Mark, Message, Node, Record, Term};
 use crate::{NodeId, Slot, planted};
 
 impl<V: Clone, S: Clone> Node<V, S> {
@@ -11,7 +11,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         if !self.heed(from, term) {
             return;
         }
-        if let Err(have) = self.fits(before) {
+        if let Err(have) = self.fits(before, entry.iter().chain(&more)) {
             self.send(from, Message::Behind { term, have });
             return;
         }
@@ -44,10 +44,17 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Whether the log has this entry, and so all before it; else from where on to send.
-    fn fits(&self, before: Mark) -> Result<(), Slot> {
+    fn fits<'a>(&self, before: Mark, mut entries: impl Iterator<Item = &'a Entry<V>>) -> Result<(), Slot>
+    where
+        V: 'a,
+    {
         let (last, decided) = (self.store.last(), self.store.decided());
-        if before.slot <= decided {
-            return Ok(());
+        if let Some(skipped) = decided.0.checked_sub(before.slot.next().0) {
+            // Others may have proven what this leader, whose time is over, has otherwise: it must show that it has the same.
+            let theirs = usize::try_from(skipped).ok().and_then(|skipped| entries.nth(skipped));
+            let is_same =
+                |theirs: &Entry<V>| self.store.mark(decided).is_some_and(|mark| mark.term == theirs.term);
+            return if theirs.is_some_and(is_same) { Ok(()) } else { Err(decided) };
         }
         let Some(there) = self.store.mark(before.slot) else { return Err(last) };
         if there == before || planted!(TakeWithoutMatch) {

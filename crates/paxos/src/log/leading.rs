@@ -24,6 +24,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     fn may_propose(&self, payload: &Payload<V>) -> Result<Term, Refusal> {
         let Role::Leader(leader) = &self.role else { return Err(Refusal::NotLeading(self.leader())) };
+        if self.handing.is_some() {
+            return Err(Refusal::HandingOver);
+        }
         if self.store.is_changing() {
             return Err(Refusal::Changing);
         }
@@ -83,6 +86,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// A follower misses what comes before what it was sent.
     pub(super) fn behind(&mut self, from: NodeId, term: Term, have: Slot) {
+        let have = have.min(self.store.last());
         if self.follower(from, term).is_some_and(|follower| follower.behind(have)) {
             self.catch_up(from);
         }
@@ -104,7 +108,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         let configuration = self.store.configuration();
         let mut has = [Slot(0); MAX_ACCEPTORS];
         let mut places = has.iter_mut();
-        let mine = configuration.contains(self.me).then(|| self.store.last());
+        let mine = self.has_stored(leader).filter(|_| configuration.contains(self.me));
         let counts = |matched: &Slot| *matched >= leader.inherited || planted!(CommitInherited);
         let theirs = leader.followers.iter().map(|follower| follower.matched).filter(counts);
         for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {
@@ -149,8 +153,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A later term stands in the way.
-    pub(super) fn refused(&mut self, term: Term, promised: Term) {
+    /// A later term stands in the way, says one who votes: nobody else's promise does.
+    pub(super) fn refused(&mut self, from: NodeId, term: Term, promised: Term) {
+        if !self.store.configuration().contains(from) {
+            return;
+        }
         let of = match &self.role {
             Role::Leader(leader) => leader.term,
             Role::Candidate { term, .. } => *term,

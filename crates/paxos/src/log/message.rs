@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Mark, Snapshot, Term};
-use crate::Slot;
+use crate::{NodeId, Slot};
 
 /// What one node says to another. Every answer names the term it answers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -52,6 +52,13 @@ pub enum Message<V, S> {
         term: Term,
         /// The one in its way.
         promised: Term,
+    },
+    /// Whoever led in this term leads no longer: another is to lead.
+    Lead {
+        /// The term that is over.
+        term: Term,
+        /// Who has all of its log.
+        to: NodeId,
     },
 }
 

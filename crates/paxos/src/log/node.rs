@@ -1,8 +1,9 @@
 //! One node: what comes in, and what follows from it.
 
+use super::handing::Handing;
 use super::progress::Progress;
-use super::{Message, Options, Payload, Record, Store, Term};
-use crate::{Configuration, Held, NodeId, Slot, Tally};
+use super::{Entry, Message, Options, Payload, Record, Snapshot, Step, Store, Term};
+use crate::{Configuration, NodeId, Slot, Tally};
 
 /// What comes to a node.
 #[allow(
@@ -19,6 +20,15 @@ pub enum Input<V, S> {
     Propose(V),
     /// Somebody wants these to decide from then on.
     Change(Configuration),
+    /// These entries are decided, as somebody has proven: they need not come from a leader.
+    Learn {
+        /// The slot of the first.
+        first: Slot,
+        /// The entries.
+        entries: Vec<Entry<V>>,
+    },
+    /// This stands for decided slots, as somebody has proven; or for those that the one before stands for.
+    Rest(Snapshot<S>),
     /// This is the state after so many decided slots: their entries can go.
     Compact {
         /// The last slot that is in it.
@@ -26,6 +36,18 @@ pub enum Input<V, S> {
         /// What they have made of the machine.
         state: S,
     },
+    /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
+    /// Others think that this node should lead: unless it hears of a leader, it asks whether it may as soon as it ticks and
+    /// others have given the last one up, without any patience beyond that.
+    Run,
+    /// Somebody wants this node to lead no longer, and that one to.
+    HandOver(NodeId),
 }
 
 /// What a node wants done, once its records are stored.
@@ -41,9 +63,20 @@ pub enum Output<V, S> {
     Decided(Slot),
     /// A snapshot has come in the place of entries: begin anew from its state.
     Installed(Slot),
+    /// The log of this term is on this node's disk up to this slot: tell it so by [`Input::Stored`].
+    Stored {
+        /// The leader's.
+        term: Term,
+        /// The last slot.
+        slot: Slot,
+    },
+    /// This node leads no longer, and has told that one to lead. Whether it comes to, the voters decide.
+    HandedOver(NodeId),
+    /// It was not handed over.
+    NotHandedOver(Refusal),
 }
 
-/// Why a proposal is not taken. Nothing has changed.
+/// Why something is not done. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Refusal {
     /// Another node leads, or nobody.
@@ -61,6 +94,15 @@ pub enum Refusal {
     /// Too much is undecided.
     #[error("too much is undecided: ask again")]
     Full,
+    /// Another is to lead.
+    #[error("this leader is handing over: ask again")]
+    HandingOver,
+    /// It is not one of the other voters.
+    #[error("{0} is none of the other voters")]
+    NoVoter(NodeId),
+    /// It did not get all of the log in time.
+    #[error("whoever was to lead has not caught up in time: ask again")]
+    TooLate,
 }
 
 /// A voter, that may come to lead.
@@ -73,9 +115,13 @@ pub struct Node<V, S> {
     pub(super) options: Options,
     pub(super) store: Store<V, S>,
     pub(super) role: Role,
+    pub(super) handing: Option<Handing>,
     /// When a living leader was last heard of.
     pub(super) heard_us: Option<u64>,
     pub(super) deadline_us: u64,
+    /// When it means to run because others think that it should, and when it last did.
+    pub(super) urged_us: Option<u64>,
+    pub(super) ran_us: Option<u64>,
     /// The latest attempt that was in somebody's way.
     pub(super) seen: u64,
     pub(super) now_us: u64,
@@ -99,11 +145,10 @@ pub(super) struct Leader {
     /// What must be decided before it serves; none while who decides is being changed.
     pub(super) barrier: Option<Slot>,
     pub(super) followers: Vec<Progress>,
+    /// How much of its log it was told to be on its own disk.
+    pub(super) stored: Option<Slot>,
     pub(super) beat_us: u64,
 }
-
-/// What must be stored, and what may be done then.
-pub type Step<V, S> = Held<Vec<Record<V, S>>, Vec<Output<V, S>>>;
 
 impl<V: Clone, S: Clone> Node<V, S> {
     /// A node that goes on from what it has stored.
@@ -113,8 +158,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
             options,
             store,
             role: Role::Follower(None),
+            handing: None,
             heard_us: None,
             deadline_us: 0,
+            urged_us: None,
+            ran_us: None,
             seen: 0,
             now_us,
             roll,
@@ -126,20 +174,24 @@ impl<V: Clone, S: Clone> Node<V, S> {
     }
 
     /// Something happens.
-    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> Step<V, S> {
+    pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> Step<Record<V, S>, Output<V, S>> {
         (self.now_us, self.roll) = (now_us, roll);
         match input {
             Input::Tick => self.tick(),
             Input::Message(from, message) => self.hear(from, message),
             Input::Propose(value) => self.propose(Payload::Value(value)),
             Input::Change(to) => self.propose(Payload::Configuration(to)),
+            Input::Learn { first, entries } => self.learn(first, entries),
+            Input::Rest(snapshot) => self.rest(snapshot),
             Input::Compact { through, state } => self.compact(through, state),
+            Input::Stored { term, slot } => self.stored(term, slot),
+            Input::Run => self.urge(),
+            Input::HandOver(to) => self.hand_over_to(to),
         }
-        let outputs = std::mem::take(&mut self.outputs);
-        if self.records.is_empty() {
-            return Held::free(outputs);
-        }
-        Held::behind(std::mem::take(&mut self.records), outputs)
+        self.hand_on();
+        let early = self.early();
+        let (records, outputs) = (std::mem::take(&mut self.records), std::mem::take(&mut self.outputs));
+        Step::new(early, records, outputs)
     }
 
     /// Its promise and its log.
@@ -170,10 +222,16 @@ impl<V: Clone, S: Clone> Node<V, S> {
             if leader.barrier.is_some_and(|barrier| barrier <= self.store.decided()))
     }
 
+    /// Whether it leads, and another is to.
+    pub fn hands_over(&self) -> bool {
+        self.handing.is_some()
+    }
+
     fn tick(&mut self) {
         match &self.role {
             Role::Leader(_) => self.lead_on(),
             _ if self.now_us >= self.deadline_us => self.run_for_trial(),
+            _ if self.urged_us.is_some_and(|urged_us| self.now_us >= urged_us) => self.run_when_urged(),
             _ => {}
         }
     }
@@ -188,7 +246,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
             Message::Install { term, inherited, snapshot } => self.install(from, term, inherited, snapshot),
             Message::Matched { term, slot } => self.matched(from, term, slot),
             Message::Behind { term, have } => self.behind(from, term, have),
-            Message::Refused { term, promised } => self.refused(term, promised),
+            Message::Lead { term, to } => self.relieve(from, term, to),
+            Message::Refused { term, promised } => self.refused(from, term, promised),
         }
     }
 
@@ -206,6 +265,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
     pub(super) fn wait(&mut self) {
         let spread = u64::from(self.roll) * self.options.election_us / u64::from(u32::MAX);
         self.deadline_us = self.now_us + self.options.election_us + spread;
+        self.urged_us = None;
     }
 
     /// All up to a slot is decided, as far as there is any.

@@ -13,11 +13,14 @@ pub struct Options {
     pub window: u64,
     /// So many entries of a leader may be undecided.
     pub undecided: u64,
+    /// Whether a leader's entries may go to others while its own disk writes them: then whoever runs the node tells it
+    /// by [`Input::Stored`](super::Input::Stored) what it has been told by [`Output::Stored`](super::Output::Stored).
+    pub early: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let [election_us, heartbeat_us] = [1_000_000, 150_000];
-        Self { election_us, heartbeat_us, batch: 256, window: 1024, undecided: 4096 }
+        Self { election_us, heartbeat_us, batch: 256, window: 1024, undecided: 4096, early: false }
     }
 }

@@ -29,8 +29,8 @@ impl Progress {
     /// It could not take what was sent. Returns whether that is news.
     pub(super) fn behind(&mut self, have: Slot) -> bool {
         let next = have.max(self.matched).next();
-        let is_news = self.streams || next < self.next;
-        self.next = next.min(self.next);
+        let is_news = self.streams || next != self.next;
+        self.next = next;
         self.streams = false;
         is_news
     }

@@ -1,6 +1,10 @@
 //! What a user of nodes notices, one thing at a time.
 
+mod early;
 mod garbage;
+mod handing;
+mod joined;
+mod learning;
 mod table;
 
 use super::*;

@@ -15,7 +15,7 @@ pub trait Node: Sized {
     /// What a timer reminds of.
     type Timer;
     /// What survives a crash.
-    type Disk: Default;
+    type Disk;
 
     /// Boots from what the disk holds.
     fn start(disk: &mut Self::Disk, around: &mut Around<'_, Self>) -> Self;

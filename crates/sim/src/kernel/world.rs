@@ -112,25 +112,36 @@ enum Event<N: Node> {
     Incident(Incident),
 }
 
-impl<N: Node> World<N> {
+impl<N: Node> World<N>
+where
+    N::Disk: Default,
+{
     /// So many machines with empty disks, all booted at time 0, joined by equal links.
     ///
     /// All are up before the first message is sent: what one sends while it starts reaches every other.
     pub fn new(seed: u64, nodes: u32, usual: Link) -> Self {
-        let machine = |node| Machine {
+        Self::with_disks(seed, usual, (0..nodes).map(|_| N::Disk::default()))
+    }
+}
+
+impl<N: Node> World<N> {
+    /// One machine for each of these disks, all booted from them at time 0, joined by equal links.
+    pub fn with_disks(seed: u64, usual: Link, disks: impl IntoIterator<Item = N::Disk>) -> Self {
+        let machine = |(node, disk)| Machine {
             running: None,
-            disk: N::Disk::default(),
+            disk,
             incarnation: 0,
             clock: Clock::default(),
-            chance: Chance::of(mix(seed, 0), u64::from(node)),
+            chance: Chance::of(mix(seed, 0), node),
         };
         let mut world = Self {
             queue: EventQueue::new(),
-            machines: (0..nodes).map(machine).collect(),
+            machines: (0..).zip(disks).map(machine).collect(),
             links: Links::new(seed, usual),
             faults: Faults::default(),
             orders: Vec::new(),
         };
+        let nodes = world.nodes();
         let orders: Vec<_> = (0..nodes).map(|node| world.start(node)).collect();
         for (node, orders) in (0..nodes).zip(orders) {
             world.carry_out(node, orders);

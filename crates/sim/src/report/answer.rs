@@ -9,6 +9,9 @@ use crate::Row;
 pub fn answer(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.clients).max()?;
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
+    if largest.iter().all(|row| row.scenario == "election") {
+        return election(&largest, most);
+    }
     let fewest_failed = largest.iter().map(|row| row.failed.mean).min_by(f64::total_cmp)?;
     let (served, others): (Vec<&Row>, Vec<&Row>) =
         largest.into_iter().partition(|row| row.failed.mean <= fewest_failed);
@@ -18,6 +21,21 @@ pub fn answer(rows: &[Row]) -> Option<String> {
     );
     let sentences: Vec<String> = sentences.into_iter().filter(|sentence| !sentence.is_empty()).collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// How soon each way gets over what has struck.
+fn election(rows: &[&Row], nodes: u32) -> Option<String> {
+    let kinds = [("recovery", "somebody leads after a crash"), ("healing", "one leads after a partition")];
+    let of_kind = |(kind, what): (&str, &str)| {
+        let time = |row: &&Row| {
+            let pooled = row.pooled.get(kind).filter(|pooled| pooled.count > 0)?;
+            Some(format!("{} after {} s", row.policy, rounded(pooled.ms.p50 / 1000.0)))
+        };
+        let times: Vec<String> = rows.iter().filter_map(time).collect();
+        (!times.is_empty())
+            .then(|| format!("With {nodes} nodes {what}, half of the times: {}.", times.join(", ")))
+    };
+    kinds.into_iter().find_map(of_kind)
 }
 
 /// Who is done first and who calls least, if there are several and they differ.

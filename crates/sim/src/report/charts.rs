@@ -1,6 +1,7 @@
 //! The charts of a plan's rows.
 
 mod done;
+mod election;
 
 use std::collections::BTreeMap;
 
@@ -27,10 +28,13 @@ pub struct NamedChart {
 
 /// Every chart these rows can fill: time and calls against the number of clients, then for the largest
 /// number of clients the calls over time, the distribution of delays and, where the scenario tells, who was
-/// done when.
+/// done when. An election has others: who was thought to lead, and how long faults took to be got over.
 pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     let Some(most) = rows.iter().map(|row| row.clients).max() else { return Vec::new() };
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
+    if largest.iter().all(|row| row.scenario == "election") {
+        return election::charts(&largest, most);
+    }
     let mut charts = Vec::new();
     if rows.iter().any(|row| row.clients != most) {
         let time = Axis::log("time until done", Unit::Micros);

@@ -3,14 +3,18 @@
 use std::fmt::Write;
 
 use crate::scenario::duel::Rank;
-use crate::{Row, Summary};
+use crate::{Pooled, Row, Summary};
 
-/// The rows as CSV: one line a row, four columns a figure.
+/// The rows as CSV: one line a row, four columns a figure, and four for times of which a run has many.
 pub fn csv(rows: &[Row]) -> String {
     let own: Vec<&str> = rows.first().map(|row| row.figures.keys().copied().collect()).unwrap_or_default();
     let mut text = "scenario,policy,clients,runs".to_owned();
     for figure in ["time_ms", "calls", "failed"].iter().chain(&own) {
         let _ = write!(text, ",{figure}_mean,{figure}_se,{figure}_p50,{figure}_p99");
+    }
+    let pooled: Vec<&str> = rows.first().map(|row| row.pooled.keys().copied().collect()).unwrap_or_default();
+    for name in &pooled {
+        let _ = write!(text, ",{name}_count,{name}_p50_ms,{name}_p99_ms,{name}_worst_ms");
     }
     text.push('\n');
     for row in rows {
@@ -19,6 +23,9 @@ pub fn csv(rows: &[Row]) -> String {
         for Summary { mean, se, p50, p99 } in [row.time_ms, row.calls, row.failed].into_iter().chain(figures)
         {
             let _ = write!(text, ",{mean},{se},{p50},{p99}");
+        }
+        for Pooled { count, ms, worst_ms, .. } in pooled.iter().filter_map(|name| row.pooled.get(name)) {
+            let _ = write!(text, ",{count},{},{},{worst_ms}", ms.p50, ms.p99);
         }
         text.push('\n');
     }

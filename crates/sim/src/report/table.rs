@@ -1,5 +1,7 @@
 //! The columns that tell a scenario's story.
 
+use std::collections::BTreeSet;
+
 use crate::{Row, Summary};
 
 /// One column of figures.
@@ -14,9 +16,10 @@ pub struct Column {
 }
 
 /// Figures that say most when they are zero.
-const ALWAYS_SHOWN: &[&str] = &["recovered", "success_share"];
+const ALWAYS_SHOWN: &[&str] = &["changes", "recovered", "success_share", "two_at_once"];
 
-/// The columns of these rows: time, calls, then the scenario's own figures, without those that are all zero.
+/// The columns of these rows: time, calls, then the scenario's own figures, without those that are all zero, and times
+/// of which a run has many.
 pub fn columns(rows: &[Row]) -> Vec<Column> {
     let own = rows.first().map(|row| row.figures.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
     let column = |heading: &str, is_time: bool, figure: &dyn Fn(&Row) -> Summary| Column {
@@ -34,7 +37,25 @@ pub fn columns(rows: &[Row]) -> Vec<Column> {
             columns.push(figures);
         }
     }
+    columns.extend(pooled_columns(rows));
     columns
+}
+
+/// Of times that were thrown together, the median and what 99 of 100 did not exceed.
+fn pooled_columns(rows: &[Row]) -> Vec<Column> {
+    let names: BTreeSet<&str> = rows.iter().flat_map(|row| row.pooled.keys().copied()).collect();
+    let is_any = |name: &&str| rows.iter().any(|row| row.pooled.get(*name).is_some_and(|all| all.count > 0));
+    let column = |name: &str, part: &str, figure: fn(&Summary) -> f64| {
+        let figure = |row: &Row| row.pooled.get(name).map_or(0.0, |pooled| figure(&pooled.ms));
+        let summary = |row: &Row| Summary { mean: figure(row), ..Summary::default() };
+        Column {
+            heading: format!("{name} {part}"),
+            figures: rows.iter().map(summary).collect(),
+            is_time: true,
+        }
+    };
+    let both = |name| [column(name, "p50", |ms| ms.p50), column(name, "p99", |ms| ms.p99)];
+    names.into_iter().filter(is_any).flat_map(both).collect()
 }
 
 /// A number to about four digits.

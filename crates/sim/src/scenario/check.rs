@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::fmt;
 
+use holdoff_gossip::MESH;
 use holdoff_paxos::MAX_ACCEPTORS;
 
 use crate::kernel::Latency;
@@ -86,6 +87,7 @@ impl super::Scenario {
             Self::Limit(params) => params.check(),
             Self::Outage(params) => params.check(),
             Self::Duel(params) => params.check(),
+            Self::Election(params) => params.check(),
         }
     }
 }
@@ -181,5 +183,26 @@ impl scenario::duel::Params {
         not_zero("answer_within", self.answer_within)?;
         not_zero("deadline", self.deadline)?;
         must(self.deadline <= Self::MAX_DEADLINE, "deadline", "be at most an hour")
+    }
+}
+
+impl scenario::election::Params {
+    const MAX_NODES: u32 = 1000;
+    const MAX_DURATION: Micros = Micros::from_secs(24 * 60 * 60);
+
+    fn check(&self) -> Checked {
+        let few = format!("be from 1 to {}", Self::MAX_NODES);
+        must((1..=Self::MAX_NODES).contains(&self.nodes), "nodes", &few)?;
+        let is_mesh = self.view == scenario::election::View::Mesh;
+        let known = format!("be partial: up to {MESH} nodes know all others");
+        must(!is_mesh || self.nodes as usize <= MESH, "view", &known)?;
+        hop_that_takes_time("hop", &self.hop)?;
+        must((0.0..=0.5).contains(&self.loss), "loss", "be a share: from 0 to 0.5")?;
+        not_zero("fault_every", self.fault_every)?;
+        not_zero("down_for", self.down_for)?;
+        must(self.down_for < self.fault_every, "down_for", "be shorter than fault_every")?;
+        not_zero("cut_for", self.cut_for)?;
+        not_zero("duration", self.duration)?;
+        must(self.duration <= Self::MAX_DURATION, "duration", "be at most a day")
     }
 }

@@ -1,6 +1,7 @@
 //! What a run of any scenario comes to.
 
 use super::duel::Ranks;
+use super::election::Thought;
 use crate::{Histogram, Series};
 
 /// What a run of any scenario comes to: a time, calls, who got nothing, and the scenario's own figures.
@@ -24,6 +25,10 @@ pub struct Measured {
     pub ranks: Ranks,
     /// How many were done over time, where the scenario tells.
     pub done_over_time: Series,
+    /// Times of which a run has many, by name, in microseconds.
+    pub pooled: Vec<(&'static str, Vec<u64>)>,
+    /// Who took whom for the leader, where the scenario tells.
+    pub thoughts: Vec<Thought>,
 }
 
 impl Measured {
@@ -43,6 +48,15 @@ impl Measured {
 
     pub(super) fn done(self, ranks: Ranks, done_over_time: Series) -> Self {
         Self { ranks, done_over_time, ..self }
+    }
+
+    pub(super) fn pooled(mut self, name: &'static str, times_us: Vec<u64>) -> Self {
+        self.pooled.push((name, times_us));
+        self
+    }
+
+    pub(super) fn thoughts(self, thoughts: Vec<Thought>) -> Self {
+        Self { thoughts, ..self }
     }
 
     pub(super) fn plots(self, calls_over_time: Series, delays: Histogram) -> Self {

@@ -5,7 +5,7 @@ use holdoff_net::{PublicKey, Status as Linked};
 use holdoff_paxos::{Configuration, NodeId};
 
 use super::Task;
-use crate::ledger::Input;
+use crate::ledger::{Input, MAX_VOTERS};
 use crate::machine::Machine;
 use crate::runtime::roster::{Member, Wish};
 use crate::runtime::status::{Glance, MemberStatus, Role, Status};
@@ -16,8 +16,6 @@ use crate::runtime::{Housed, clock};
 const CLOSE: u64 = 1024;
 /// What was told longer ago is not true any more.
 const OLD_US: u64 = 3_000_000;
-/// No more members vote.
-pub const MAX_VOTERS: usize = 7;
 
 impl<M: Housed> Task<M> {
     /// Says that it is there; makes itself known; and if it leads, sees to it that those vote who shall.
@@ -73,7 +71,7 @@ impl<M: Housed> Task<M> {
         let roster = &state.machine().first;
         let shall = |(key, member): (&PublicKey, &Member)| member.id(key).filter(|_| member.votes);
         let wanted: Vec<NodeId> = roster.iter().filter_map(shall).collect();
-        if wanted.is_empty() || self.core.store().last() > self.core.store().decided() && voters.len() > 1 {
+        if wanted.is_empty() {
             return;
         }
         let others_first = |id: &&NodeId| **id == self.me;
@@ -163,7 +161,9 @@ impl<M: Housed> Task<M> {
         let peers: Vec<_> = others.filter_map(|(key, member)| peer(key, &member.address)).collect();
         let is_all = peers.len() < MESH;
         self.gossip.meet(peers, is_all);
+        let ids = members.iter().filter_map(|(key, member)| member.id(key)).collect();
         self.book.write(members);
+        self.step(Input::Contacts(ids));
     }
 
     fn elect(&mut self) {
@@ -215,6 +215,7 @@ impl<M: Housed> Task<M> {
             pending: self.core.pending(),
             members: members.collect(),
             counts: self.counts,
+            core: *self.core.counts(),
             hint: *self.gossip.counts(),
         }
     }

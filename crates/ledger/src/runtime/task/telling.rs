@@ -2,11 +2,11 @@
 
 use holdoff_gossip::{Send, Standing};
 use holdoff_net::PublicKey;
-use holdoff_paxos::Slot;
+use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::oneshot;
 
 use super::{History, Led, NotLed, Task};
-use crate::ledger::{Input, Letter, Output, OutputOf};
+use crate::ledger::{Input, Letter, LetterOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::metrics;
 use crate::runtime::wire::{Packet, Said, Wanted};
@@ -16,13 +16,36 @@ impl<M: Housed> Task<M> {
     pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
         match output {
             Output::Send(to, letter) => {
-                if let Letter::Fetch(_) = letter {
+                if let Letter::Fetch { .. } = letter {
                     metrics::asked_for_history(&self.namespace);
                 }
-                let Some((key, address)) = self.book.find(to) else { return };
-                let Ok(bytes) = holdoff_net::encode(&letter) else { return };
-                let (lines, packet) = (self.lines.clone(), self.packet(Said::Letter(bytes)));
+                let Some((key, address, packet)) = self.addressed(to, &letter) else { return };
+                let lines = self.lines.clone();
                 self.act(move || lines.send(&key, &address, packet));
+            }
+            Output::Stored { term, slot } => {
+                let stored = self.stored.clone();
+                self.act(move || {
+                    stored.send_replace(Some((term, slot)));
+                });
+            }
+            Output::HandedOver(to) => {
+                let to = self.book.key(to);
+                for caller in std::mem::take(&mut self.led) {
+                    drop(caller.send(to.ok_or(NotLed::Elsewhere(None))));
+                }
+            }
+            Output::Changed(voters, at) => {
+                tracing::info!(namespace = %self.namespace, ?voters, %at, "others vote from now on");
+            }
+            // Whoever leads wants it again in a moment, if it is still wanted.
+            Output::NotChanged(_, why) => {
+                tracing::debug!(namespace = %self.namespace, %why, "the voters are the same");
+            }
+            Output::NotHandedOver(why) => {
+                for caller in std::mem::take(&mut self.led) {
+                    drop(caller.send(Err(NotLed::Because(why.to_string()))));
+                }
             }
             Output::Ended(tx_id, outcome) => {
                 metrics::ended(&self.namespace, &outcome);
@@ -55,6 +78,25 @@ impl<M: Housed> Task<M> {
                 tracing::error!(namespace = %self.namespace, %tear, "this node has stopped: its disk is to be looked at");
             }
         }
+    }
+
+    /// What need not wait for this node's disk.
+    pub(super) fn send_early(&mut self, output: OutputOf<Estate<M>>) {
+        match output {
+            Output::Send(to, letter) => {
+                if let Some((key, address, packet)) = self.addressed(to, &letter) {
+                    self.lines.send(&key, &address, packet);
+                }
+            }
+            // Only letters are early; whatever else there may come to be waits.
+            output => self.carry_out(output),
+        }
+    }
+
+    fn addressed(&self, to: NodeId, letter: &LetterOf<Estate<M>>) -> Option<(PublicKey, String, Packet)> {
+        let (key, address) = self.book.find(to)?;
+        let bytes = holdoff_net::encode(letter).ok()?;
+        Some((key, address, self.packet(Said::Letter(bytes))))
     }
 
     pub(super) fn packet(&self, said: Said) -> Packet {
@@ -102,7 +144,10 @@ impl<M: Housed> Task<M> {
         }
         let Wanted::HandOver(to) = wanted;
         match to.or_else(|| self.furthest()).and_then(|to| self.id_of(&to)) {
-            Some(_to) => self.led.push(reply),
+            Some(to) => {
+                self.led.push(reply);
+                self.step(Input::HandOver(to));
+            }
             None => drop(reply.send(Err(NotLed::Because("there is nobody else who votes".to_owned())))),
         }
     }

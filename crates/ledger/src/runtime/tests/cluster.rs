@@ -24,7 +24,9 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn settings(folder: &TempDir, listen: SocketAddr) -> Settings {
-    Settings { listen, ..Settings::new(folder.path()) }
+    let mut settings = Settings { listen, ..Settings::new(folder.path()) };
+    settings.ledger.result_us = 3_000_000;
+    settings
 }
 
 impl Place {

@@ -6,15 +6,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Bounds;
 use crate::log::node::Role;
-use crate::log::{Entry, Input, Message, Node, Options, Output, Payload, Store, Term};
+use crate::log::{Entry, Input, Message, Node, Options, Output, Payload, Record, Step, Store, Term};
 use crate::{Configuration, NodeId, Slot};
 
 type Said = Message<u8, ()>;
+type StepOf = Step<Record<u8, ()>, Output<u8, ()>>;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// Who votes when one is let go.
 const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
-const OPTIONS: Options = Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4 };
+const OPTIONS: Options =
+    Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4, early: false };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {
@@ -27,6 +29,8 @@ pub(super) enum Action {
     Change(usize),
     /// The message with this number arrives.
     Hear(u64),
+    /// What others were sent before it was stored is stored, with all that came after it.
+    Store(usize),
     Crash(usize),
 }
 
@@ -64,6 +68,9 @@ impl Sent {
 pub(super) struct State {
     nodes: Vec<Node<u8, ()>>,
     disks: Vec<Store<u8, ()>>,
+    /// What is not on disk yet: nothing, unless leaders send early.
+    unstored: Vec<Vec<StepOf>>,
+    options: Options,
     /// By a number made from what it says: one and the same is there once.
     network: BTreeMap<u64, Sent>,
     /// What was ever decided, and in which term first.
@@ -74,14 +81,19 @@ pub(super) struct State {
     changes_left: u8,
     pub(super) crashes_left: u8,
     pub(super) torn: bool,
+    /// Whether somebody crashed of whom others had heard more than was stored.
+    pub(super) crashed_ahead: bool,
 }
 
 impl State {
     pub(super) fn new(bounds: &Bounds) -> Self {
         let store = Store::new(Configuration::new(NODES).unwrap(), ());
+        let options = Options { early: bounds.early, ..OPTIONS };
         let mut state = Self {
-            nodes: NODES.map(|me| Node::new(me, OPTIONS, store.clone(), 0, 0)).into(),
+            nodes: NODES.map(|me| Node::new(me, options, store.clone(), 0, 0)).into(),
             disks: vec![store; NODES.len()],
+            unstored: vec![Vec::new(); NODES.len()],
+            options,
             network: BTreeMap::new(),
             decided: BTreeMap::new(),
             elections_left: [u8::MAX; 3],
@@ -90,6 +102,7 @@ impl State {
             changes_left: bounds.changes,
             crashes_left: bounds.crashes,
             torn: false,
+            crashed_ahead: false,
         };
         for past in bounds.past {
             state.has_happened(*past);
@@ -133,7 +146,8 @@ impl State {
     }
 
     fn restart(&mut self, at: usize) {
-        self.nodes[at] = Node::new(NODES[at], OPTIONS, self.disks[at].clone(), 0, 0);
+        self.unstored[at].clear();
+        self.nodes[at] = Node::new(NODES[at], self.options, self.disks[at].clone(), 0, 0);
     }
 
     pub(super) fn actions(&self, actions: &mut Vec<Action>) {
@@ -152,6 +166,9 @@ impl State {
             }
             if self.crashes_left > 0 {
                 actions.push(Action::Crash(at));
+            }
+            if !self.unstored[at].is_empty() {
+                actions.push(Action::Store(at));
             }
         }
         actions.extend(self.network.keys().map(|number| Action::Hear(*number)));
@@ -177,7 +194,12 @@ impl State {
                 let Some(Sent { from, to, said }) = self.network.get(&number).cloned() else { return };
                 self.step(to, Input::Message(NODES[from], said));
             }
+            Action::Store(at) => {
+                let steps = std::mem::take(&mut self.unstored[at]);
+                self.store(at, steps);
+            }
             Action::Crash(at) => {
+                self.crashed_ahead |= !self.unstored[at].is_empty();
                 self.crashes_left -= 1;
                 self.restart(at);
             }
@@ -199,17 +221,37 @@ impl State {
     }
 
     fn step(&mut self, at: usize, input: Input<u8, ()>) {
+        let mut step = self.nodes[at].step(0, 0, input);
+        let early = step.early();
+        let overtakes = !early.is_empty() && step.record().is_some();
+        self.put_out(at, early);
+        let is_empty = step == Step::new(Vec::new(), Vec::new(), Vec::new());
+        let unstored = &mut self.unstored[at];
+        if !overtakes && unstored.is_empty() {
+            self.store(at, vec![step]);
+        } else if step.record().is_some() || !(is_empty || unstored.contains(&step)) {
+            // The same said twice is said once.
+            unstored.push(step);
+        }
+    }
+
+    fn store(&mut self, at: usize, steps: Vec<StepOf>) {
         let disk = &mut self.disks[at];
-        let stored = self.nodes[at].step(0, 0, input).release(|records| {
-            for record in records {
+        let stored = Step::release_all(steps, |records| {
+            for record in records.into_iter().flatten() {
                 disk.apply(record);
             }
             Ok::<_, Infallible>(())
         });
-        for output in stored.unwrap() {
+        self.put_out(at, stored.unwrap().into_iter().flatten().collect());
+    }
+
+    fn put_out(&mut self, at: usize, outputs: Vec<Output<u8, ()>>) {
+        for output in outputs {
             match output {
                 Output::Send(to, said) => self.send(at, to, said),
                 Output::Decided(slot) => self.decide(at, slot),
+                Output::Stored { term, slot } => self.step(at, Input::Stored { term, slot }),
                 _ => {}
             }
         }
@@ -262,7 +304,7 @@ impl State {
                 *granted && waits(&node.role)
             }
             Message::Matched { term, .. } | Message::Behind { term, .. } => node.leads() == Some(*term),
-            Message::Refused { .. } => false,
+            Message::Refused { .. } | Message::Lead { .. } => false,
         }
     }
 

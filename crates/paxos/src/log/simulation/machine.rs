@@ -4,18 +4,19 @@ use std::convert::Infallible;
 
 use holdoff_sim::kernel::{self, Around};
 
-use super::QUIET_US;
 use super::truth::{Truth, digest};
+use super::{QUIET_US, TROUBLE_US};
 use crate::log::{Input, Message, Node, Options, Output, Record, Step, Store};
-use crate::{Configuration, Held, NodeId, Slot};
+use crate::{Configuration, NodeId, Slot};
 
 pub(super) type State = u64;
+type StepOf = Step<Record<u64, State>, Output<u64, State>>;
 
 const TICK_US: u64 = 20_000;
 /// A disk takes so long at most.
 const FLUSH_US: u64 = 40_000;
 const OPTIONS: Options =
-    Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64 };
+    Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64, early: false };
 /// So many applied entries are kept at most.
 const KEPT: u64 = 20;
 
@@ -23,7 +24,7 @@ pub(super) struct Machine {
     pub(super) node: Node<u64, State>,
     pub(super) applied: (Slot, State),
     /// What waits to be flushed, and then said.
-    pending: Vec<Step<u64, State>>,
+    pending: Vec<StepOf>,
     led: bool,
 }
 
@@ -32,6 +33,8 @@ pub(super) struct Disk {
     store: Option<Store<u64, State>>,
     /// What a crash loses is counted by the next life.
     unflushed: usize,
+    /// Of these, entries that others were sent already.
+    pub(super) overtaken: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -54,13 +57,17 @@ impl kernel::Node for Machine {
     type Disk = Disk;
 
     fn start(disk: &mut Disk, around: &mut Around<'_, Self>) -> Self {
-        Truth::with(|truth| truth.ran.unstored += std::mem::take(&mut disk.unflushed) as u64);
+        Truth::with(|truth| {
+            truth.ran.unstored += std::mem::take(&mut disk.unflushed) as u64;
+            truth.ran.overtaken += std::mem::take(&mut disk.overtaken);
+        });
         let voters = (0..around.nodes().min(3)).map(name);
         let new = || Store::new(Configuration::new(voters).unwrap(), 0);
         let store = disk.store.get_or_insert_with(new).clone();
         let applied = (store.snapshot().last.slot, store.snapshot().state);
         let (now_us, roll) = (around.now_us(), around.chance().roll());
-        let node = Node::new(name(around.me()), OPTIONS, store, now_us, roll);
+        let options = Options { early: Truth::with(|truth| truth.early), ..OPTIONS };
+        let node = Node::new(name(around.me()), options, store, now_us, roll);
         let first_us = around.chance().between(1, TICK_US);
         around.remind(first_us, Timer::Tick);
         let mut machine = Self { node, applied, pending: Vec::new(), led: false };
@@ -87,7 +94,8 @@ impl kernel::Node for Machine {
 impl Machine {
     fn step(&mut self, disk: &mut Disk, input: Input<u64, State>, around: &mut Around<'_, Self>) {
         let roll = around.chance().roll();
-        let step = self.node.step(around.now_us(), roll, input);
+        let mut step = self.node.step(around.now_us(), roll, input);
+        self.send_early(disk, &mut step, around);
         if self.pending.is_empty() {
             let after_us = around.chance().between(500, FLUSH_US);
             around.remind(after_us, Timer::Flush);
@@ -101,6 +109,26 @@ impl Machine {
         self.led = leads.is_some();
     }
 
+    /// What need not wait for the disk does not: it overtakes nothing but the leader's own entries.
+    fn send_early(&mut self, disk: &mut Disk, step: &mut StepOf, around: &mut Around<'_, Self>) {
+        for output in step.early() {
+            let Output::Send(to, message) = output else { panic!("{output:?} is no message") };
+            let Message::Append(append) = &message else { panic!("{message:?} is early") };
+            let unflushed = self.pending.iter().chain([&*step]).filter_map(Step::record).flatten();
+            let is_term = |record: &Record<u64, State>| match record {
+                Record::Entry { entry, .. } => entry.term != append.term,
+                Record::Promised(_) | Record::Accepted { .. } => true,
+                Record::Decided(_) | Record::Snapshot(_) => false,
+            };
+            if let Some(record) = unflushed.clone().find(|record| is_term(record)) {
+                Truth::with(|truth| truth.breaks(format!("{append:?} overtakes {record:?}")));
+            }
+            disk.overtaken +=
+                unflushed.filter(|record| matches!(record, Record::Entry { .. })).count() as u64;
+            around.send(number(to), message);
+        }
+    }
+
     /// What users and operators want of a leader.
     fn want(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let now_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US);
@@ -112,6 +140,14 @@ impl Machine {
             if Truth::with(|truth| truth.may_change) && around.chance().happens(0.03) {
                 self.change(disk, around);
             }
+            if now_us < TROUBLE_US && around.chance().happens(0.01) {
+                let last = u64::from(around.nodes() - 1);
+                let to = name(u32::try_from(around.chance().between(0, last)).unwrap());
+                self.step(disk, Input::HandOver(to), around);
+            }
+        }
+        if now_us < TROUBLE_US && around.chance().happens(0.01) {
+            self.step(disk, Input::Run, around);
         }
         let (through, state) = self.applied;
         if through.0 > self.node.store().snapshot().last.slot.0 + KEPT {
@@ -134,10 +170,14 @@ impl Machine {
     /// Stores what waits, in order, then does what was to be done.
     fn flush(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let pending = std::mem::take(&mut self.pending);
-        disk.unflushed = 0;
-        let stored = Held::release_all(pending, |records: Vec<Vec<Record<u64, State>>>| {
+        (disk.unflushed, disk.overtaken) = (0, 0);
+        let me = name(around.me());
+        let stored = Step::release_all(pending, |records: Vec<Vec<Record<u64, State>>>| {
             if let Some(store) = &mut disk.store {
-                records.into_iter().flatten().for_each(|record| store.apply(record));
+                for record in records.into_iter().flatten() {
+                    Truth::with(|truth| truth.stored(me, &record));
+                    store.apply(record);
+                }
             }
             Ok::<_, Infallible>(())
         });
@@ -151,6 +191,9 @@ impl Machine {
                 }
                 Output::Proposed(..) => Truth::with(|truth| truth.ran.proposed += 1),
                 Output::NotTaken(_) => Truth::with(|truth| truth.ran.not_taken += 1),
+                Output::Stored { term, slot } => self.step(disk, Input::Stored { term, slot }, around),
+                Output::HandedOver(_) => Truth::with(|truth| truth.ran.handed_over += 1),
+                Output::NotHandedOver(_) => Truth::with(|truth| truth.ran.not_handed_over += 1),
             }
         }
     }

@@ -1,14 +1,14 @@
 //! What all nodes together have done, and whether it fits.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use holdoff_sim::kernel::World;
 
 use super::machine::{Machine, State, name};
-use crate::log::{Entry, Node, Payload, Term};
-use crate::{NodeId, Slot};
+use crate::log::{Entry, Node, Payload, Record, Term};
+use crate::{Configuration, NodeId, Slot, Tally};
 
 /// How much happened.
 #[derive(Clone, Copy, Default, Debug)]
@@ -20,6 +20,9 @@ pub(super) struct Ran {
     pub(super) changes: u64,
     pub(super) installed: u64,
     pub(super) unstored: u64,
+    pub(super) overtaken: u64,
+    pub(super) handed_over: u64,
+    pub(super) not_handed_over: u64,
 }
 
 impl Ran {
@@ -31,6 +34,9 @@ impl Ran {
         self.changes += other.changes;
         self.installed += other.installed;
         self.unstored += other.unstored;
+        self.overtaken += other.overtaken;
+        self.handed_over += other.handed_over;
+        self.not_handed_over += other.not_handed_over;
     }
 }
 
@@ -38,7 +44,14 @@ impl Ran {
 pub(super) struct Truth {
     pub(super) ran: Ran,
     pub(super) may_change: bool,
+    /// Whether leaders send what they have not stored.
+    pub(super) early: bool,
     values: u64,
+    /// Who has ever stored an entry, and a snapshot of how much.
+    stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
+    snapshots: BTreeMap<NodeId, Slot>,
+    /// Who decides the next slot.
+    voters: Option<Configuration>,
     leaders: BTreeMap<Term, NodeId>,
     history: BTreeMap<Slot, (Term, Entry<u64>)>,
     states: BTreeMap<Slot, State>,
@@ -56,8 +69,8 @@ pub(super) fn digest(state: State, entry: &Entry<u64>) -> State {
 }
 
 impl Truth {
-    pub(super) fn begin(may_change: bool) {
-        TRUTH.set(Self { may_change, ..Self::default() });
+    pub(super) fn begin(may_change: bool, early: bool) {
+        TRUTH.set(Self { may_change, early, ..Self::default() });
     }
 
     pub(super) fn with<T>(look: impl FnOnce(&mut Self) -> T) -> T {
@@ -83,7 +96,25 @@ impl Truth {
         }
     }
 
+    /// It is on disk.
+    pub(super) fn stored(&mut self, node: NodeId, record: &Record<u64, State>) {
+        match record {
+            Record::Entry { slot, entry } => {
+                self.stored.entry((*slot, entry.term)).or_default().insert(node);
+            }
+            Record::Snapshot(snapshot) => {
+                let last = self.snapshots.entry(node).or_default();
+                *last = snapshot.last.slot.max(*last);
+            }
+            _ => {}
+        }
+    }
+
+    /// A majority has it on disk, and everybody decides the same.
     pub(super) fn decided(&mut self, slot: Slot, entry: &Entry<u64>, term: Term) {
+        if !self.history.contains_key(&slot) {
+            self.is_stored_by_a_majority(slot, entry);
+        }
         let known = self.history.entry(slot).or_insert_with(|| {
             self.ran.decided += 1;
             self.ran.changes += u64::from(matches!(entry.payload, Payload::Configuration(_)));
@@ -95,13 +126,29 @@ impl Truth {
         }
     }
 
+    fn is_stored_by_a_majority(&mut self, slot: Slot, entry: &Entry<u64>) {
+        let three = || Configuration::new((0..3).map(name)).unwrap();
+        let voters = self.voters.get_or_insert_with(three);
+        let mut tally = Tally::default();
+        let stored = self.stored.get(&(slot, entry.term)).into_iter().flatten();
+        let snapshots = self.snapshots.iter().filter(|(_, last)| **last >= slot).map(|(node, _)| node);
+        stored.chain(snapshots).for_each(|node| tally.count(*node, voters));
+        let is_stored = tally.is_quorum(voters);
+        if let Payload::Configuration(after) = &entry.payload {
+            *voters = after.clone();
+        }
+        if !is_stored {
+            self.breaks(format!("slot {slot} is decided, and not on the disks of a majority"));
+        }
+    }
+
     pub(super) fn stands_at(&mut self, (slot, state): (Slot, State)) {
         if *self.states.entry(slot).or_insert(state) != state {
             self.breaks(format!("two states after slot {slot}"));
         }
     }
 
-    fn breaks(&mut self, broken: String) {
+    pub(super) fn breaks(&mut self, broken: String) {
         self.broken.get_or_insert(broken);
     }
 

@@ -38,7 +38,7 @@ fn entry(chance: &mut Chance) -> Entry<u64> {
 
 fn message(chance: &mut Chance, like: Term) -> Message<u64, u64> {
     let term = if chance.happens(0.7) { like } else { term(chance) };
-    match chance.between(0, 6) {
+    match chance.between(0, 7) {
         0 => Message::Vote(Candidacy {
             trial: chance.happens(0.5),
             term,
@@ -64,6 +64,7 @@ fn message(chance: &mut Chance, like: Term) -> Message<u64, u64> {
         3 => Message::Matched { term, slot: slot(chance) },
         4 => Message::Behind { term, have: slot(chance) },
         5 => Message::Refused { term, promised: self::term(chance) },
+        6 => Message::Lead { term, to: self::term(chance).leader() },
         _ => Message::Append(Append {
             term,
             before: Mark {
@@ -79,11 +80,14 @@ fn message(chance: &mut Chance, like: Term) -> Message<u64, u64> {
 }
 
 fn input(chance: &mut Chance, node: &Node<u64, u64>) -> Input<u64, u64> {
-    match chance.between(0, 9) {
+    match chance.between(0, 13) {
         0 => Input::Tick,
         1 => Input::Propose(7),
         2 => Input::Change(configuration(chance)),
         3 => Input::Compact { through: slot(chance), state: 1 },
+        4 => Input::Run,
+        5 => Input::HandOver(term(chance).leader()),
+        6 => Input::Stored { term: node.leads().unwrap_or_else(|| term(chance)), slot: slot(chance) },
         _ => {
             let like = node.leads().unwrap_or(node.store().promised());
             let message = message(chance, like);
@@ -99,7 +103,8 @@ fn garbage_is_survived_and_takes_nothing_back() {
     for seed in first..first + number("HOLDOFF_FUZZ_CASES").unwrap_or(25_000) {
         let mut chance = Chance::of(seed, 0);
         let store = Store::new(Configuration::new([1, 2, 3].map(NodeId)).unwrap(), 0);
-        let (mut node, mut disk) = (Node::new(NodeId(1), Options::default(), store.clone(), 0, 0), store);
+        let options = Options { early: seed % 2 == 1, ..Options::default() };
+        let (mut node, mut disk) = (Node::new(NodeId(1), options, store.clone(), 0, 0), store);
         for round in 0..40 {
             let before = (node.store().promised(), node.store().decided());
             let input = input(&mut chance, &node);

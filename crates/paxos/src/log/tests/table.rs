@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 
-use crate::log::{Input, Message, Node, Options, Output, Payload, Refusal, Store};
+use crate::log::{Input, Message, Node, Options, Output, Payload, Record, Refusal, Step, Store, Term};
 use crate::{Configuration, NodeId, Slot};
 
 type Said = Message<u64, u64>;
+type StepOf = Step<Record<u64, u64>, Output<u64, u64>>;
 
 pub(super) struct Table {
     nodes: Vec<Node<u64, u64>>,
@@ -14,6 +15,9 @@ pub(super) struct Table {
     queue: VecDeque<(NodeId, NodeId, Said)>,
     cut: Vec<(u128, u128)>,
     asked: BTreeSet<NodeId>,
+    options: Options,
+    /// Whose disk is slow, and what waits for it.
+    slow: Option<(u128, Vec<StepOf>)>,
     now_us: u64,
 }
 
@@ -28,14 +32,20 @@ fn place(node: u128) -> usize {
 impl Table {
     /// So many nodes, of whom the first three vote.
     pub(super) fn new(count: u128) -> Self {
+        Self::with(count, Options::default())
+    }
+
+    pub(super) fn with(count: u128, options: Options) -> Self {
         let store = Store::new(Configuration::new((1..=count.min(3)).map(NodeId)).unwrap(), 0);
-        let node = |me| Node::new(NodeId(me), Options::default(), store.clone(), 0, 0);
+        let node = |me| Node::new(NodeId(me), options, store.clone(), 0, 0);
         Self {
             nodes: (1..=count).map(node).collect(),
             disks: (1..=count).map(|_| store.clone()).collect(),
             queue: VecDeque::new(),
             cut: Vec::new(),
             asked: BTreeSet::new(),
+            options,
+            slow: None,
             now_us: 0,
         }
     }
@@ -55,28 +65,62 @@ impl Table {
         entries.filter_map(|entry| value(&entry.payload)).collect()
     }
 
-    fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
-        let disk = &mut self.disks[place(node)];
+    pub(super) fn step(&mut self, node: u128, input: Input<u64, u64>) -> Vec<Output<u64, u64>> {
         let roll = u32::try_from(node).unwrap() * 1_000_000_000;
-        let step = self.nodes[place(node)].step(self.now_us, roll, input);
-        let stored = step.release(|records| {
-            for record in records {
+        let mut step = self.nodes[place(node)].step(self.now_us, roll, input);
+        let early = step.early();
+        self.put_out(node, early);
+        match &mut self.slow {
+            Some((slow, waiting)) if *slow == node => {
+                waiting.push(step);
+                Vec::new()
+            }
+            _ => self.store(node, vec![step]),
+        }
+    }
+
+    fn store(&mut self, node: u128, steps: Vec<StepOf>) -> Vec<Output<u64, u64>> {
+        let disk = &mut self.disks[place(node)];
+        let stored = Step::release_all(steps, |records| {
+            for record in records.into_iter().flatten() {
                 disk.apply(record);
             }
             Ok::<_, Infallible>(())
         });
-        let (sent, rest) = stored.unwrap().into_iter().partition(|output| matches!(output, Output::Send(..)));
-        let sent: Vec<_> = sent;
-        for output in sent {
-            let Output::Send(to, said) = output else { continue };
-            if matches!(said, Message::Vote(_)) {
-                self.asked.insert(NodeId(node));
-            }
-            if !self.cut.contains(&(node, to.0)) {
-                self.queue.push_back((NodeId(node), to, said));
+        self.put_out(node, stored.unwrap().into_iter().flatten().collect())
+    }
+
+    fn put_out(&mut self, node: u128, outputs: Vec<Output<u64, u64>>) -> Vec<Output<u64, u64>> {
+        let mut rest = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Send(to, said) => {
+                    if matches!(said, Message::Vote(_)) {
+                        self.asked.insert(NodeId(node));
+                    }
+                    if !self.cut.contains(&(node, to.0)) {
+                        self.queue.push_back((NodeId(node), to, said));
+                    }
+                }
+                Output::Stored { term, slot } => {
+                    rest.extend(self.step(node, Input::Stored { term, slot }));
+                }
+                other => rest.push(other),
             }
         }
         rest
+    }
+
+    /// From now on nothing gets onto a node's disk.
+    pub(super) fn slow_down(&mut self, node: u128) {
+        self.slow = Some((node, Vec::new()));
+    }
+
+    /// What has waited for the disk is on it.
+    pub(super) fn flush(&mut self) {
+        if let Some((node, waiting)) = self.slow.take() {
+            self.store(node, waiting);
+        }
     }
 
     pub(super) fn hear(&mut self, node: u128, from: u128, said: Said) {
@@ -93,12 +137,30 @@ impl Table {
         self.settle_those(|said| matches!(said, Message::Vote(_) | Message::Voted { .. }));
     }
 
+    /// Votes are asked for and given, and the last of them is still on its way.
+    pub(super) fn settle_votes_but_the_last(&mut self) {
+        let counts = |said: &Said| matches!(said, Message::Voted { trial: false, .. });
+        while let Some((from, to, said)) = self.queue.pop_front() {
+            if counts(&said) {
+                self.queue.clear();
+                self.queue.push_back((from, to, said));
+                return;
+            }
+            self.hear(to.0, from.0, said);
+        }
+    }
+
     fn settle_those(&mut self, which: impl Fn(&Said) -> bool) {
         while let Some((from, to, said)) = self.queue.pop_front() {
             if which(&said) {
                 self.hear(to.0, from.0, said);
             }
         }
+    }
+
+    /// What was said, and is heard by nobody now.
+    pub(super) fn said(&mut self) -> Vec<Said> {
+        self.queue.drain(..).map(|(_, _, said)| said).collect()
     }
 
     pub(super) fn cut(&mut self, links: &[(u128, u128)]) {
@@ -130,13 +192,34 @@ impl Table {
     }
 
     pub(super) fn restart(&mut self, node: u128) {
+        self.slow.take_if(|(slow, _)| *slow == node);
         let store = self.disks[place(node)].clone();
-        self.nodes[place(node)] = Node::new(NodeId(node), Options::default(), store, self.now_us, 0);
+        self.nodes[place(node)] = Node::new(NodeId(node), self.options, store, self.now_us, 0);
     }
 
     pub(super) fn propose(&mut self, node: u128, value: u64) -> Result<Slot, Refusal> {
         let outputs = self.step(node, Input::Propose(value));
         taken(&outputs)
+    }
+
+    /// Proposes where the disk is slow: nobody is told yet.
+    pub(super) fn propose_early(&mut self, node: u128, value: u64) {
+        assert!(self.step(node, Input::Propose(value)).is_empty(), "its disk is slow");
+    }
+
+    pub(super) fn urge(&mut self, node: u128) {
+        self.step(node, Input::Run);
+    }
+
+    /// What comes of it at once.
+    pub(super) fn hand_over(&mut self, node: u128, to: u128) -> Vec<Output<u64, u64>> {
+        self.step(node, Input::HandOver(NodeId(to)))
+    }
+
+    /// Time passes for one of them.
+    pub(super) fn pass_for(&mut self, node: u128, us: u64) -> Vec<Output<u64, u64>> {
+        self.now_us += us;
+        self.step(node, Input::Tick)
     }
 
     pub(super) fn change(&mut self, node: u128, to: &Configuration) -> Result<Slot, Refusal> {
@@ -147,6 +230,11 @@ impl Table {
     pub(super) fn compact(&mut self, node: u128, through: Slot, state: u64) {
         self.step(node, Input::Compact { through, state });
     }
+}
+
+/// A term, whichever.
+pub(super) fn term_of_one() -> Term {
+    Term::new(Slot(1), 1, NodeId(1))
 }
 
 fn taken(outputs: &[Output<u64, u64>]) -> Result<Slot, Refusal> {

@@ -1,8 +1,12 @@
-//! A million texts that are hardly goals, and as many bytes that are hardly snapshots: no panic.
+//! A million texts that are hardly goals, and as many bytes that are hardly snapshots or letters: no panic, and nothing is
+//! believed that is not proven.
 //!
 //! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-ledger --test fuzz` replays or goes further.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod cluster;
+mod letters;
 
 use std::cell::Cell;
 

@@ -1,0 +1,69 @@
+//! A node that was away while others went on: how long from its start until its head is the leader's.
+//!
+//! By default the leader has a snapshot in the place of what the node misses; where it keeps more, it sends entry by entry.
+//! Which way it went is looked at: whoever was sent a snapshot has no history from before it.
+
+use std::time::Duration;
+
+use holdoff_ledger::Options;
+
+use super::clients::fill;
+use super::cluster::Cluster;
+use crate::measure::now;
+use crate::row::Row;
+
+const ENTRIES: u64 = 100_000;
+const ENTRIES_VARIABLE: &str = "HOLDOFF_BENCH_ENTRIES";
+/// Who writes them.
+const CLIENTS: usize = 1024;
+/// Seconds it may take.
+const BAR: f64 = 5.0;
+/// Who takes longer than this has not caught up.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The way by which a node catches up.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    Snapshot,
+    Entries,
+}
+
+pub(super) async fn rows(way: Way) -> Result<Vec<Row>, String> {
+    let said = std::env::var(ENTRIES_VARIABLE).ok().and_then(|entries| entries.parse().ok());
+    let entries: u64 = said.unwrap_or(ENTRIES);
+    let kept = usize::try_from(2 * entries).map_err(|error| error.to_string())?;
+    let (what, options) = match way {
+        Way::Snapshot => ("by snapshot", Options::default()),
+        Way::Entries => ("entry by entry", Options { kept, ..Options::default() }),
+    };
+    let took = catch_up(entries, way, options).await?.as_secs_f64();
+    let row = Row::beside(&format!("{entries} behind, {what}"), "s", took, ("", f64::NAN));
+    Ok(vec![row.bar(&format!("≤ {BAR} s"), took <= BAR)])
+}
+
+async fn catch_up(entries: u64, way: Way, options: Options) -> Result<Duration, String> {
+    let mut cluster = Cluster::start(false, options).await?;
+    let (place, node) = cluster.follower().await?;
+    let from = node.glance().borrow().head.index;
+    drop(node);
+    cluster.stop(place).await;
+    let leader = cluster.leader().await?;
+    let start = now();
+    fill(&leader, CLIENTS, entries).await?;
+    eprintln!(
+        "ledger: {entries} entries written by two of three nodes in {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    let head = cluster.leader().await?.glance().borrow().head.index;
+
+    let start = now();
+    let node = cluster.start_again(place).await?;
+    let mut glance = node.glance();
+    let level = tokio::time::timeout(LIMIT, glance.wait_for(|glance| glance.head.index >= head)).await;
+    let took = start.elapsed();
+    level.map_err(|_| "a node never caught up")?.map_err(|_| "a node has ended")?;
+
+    let history = node.history(from, 1).await.map_err(|error| error.to_string())?;
+    let went = if history.is_ok() { Way::Entries } else { Way::Snapshot };
+    if went == way { Ok(took) } else { Err("a node has caught up in another way".to_owned()) }
+}

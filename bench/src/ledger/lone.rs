@@ -1,0 +1,135 @@
+//! One client, every commit on disk: how long from `submit` until it is acknowledged.
+//!
+//! Beside each transaction one bare call goes over a link, and a bare file and a bare store are brought to the disk, so that
+//! whatever disturbs the machine disturbs all of them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdoff_ledger::Options;
+use holdoff_ledger::runtime::{Books, Node};
+use holdoff_net::{Allow, Fault, Handler, Key, Link, LinkOptions, Peer, Remote, Server, ServerOptions};
+
+use super::clients::Door;
+use super::cluster::Cluster;
+use crate::disk::Disk;
+use crate::measure::now;
+use crate::row::Row;
+use crate::times::Times;
+
+/// Transactions, after some to find the pace; fewer, if they take longer than this.
+const TRANSACTIONS: u64 = 400;
+const WARM: u64 = 8;
+const LIMIT: Duration = Duration::from_secs(5);
+/// About what is sent of a transaction.
+const LETTER: [u8; 400] = [7; 400];
+
+pub(super) async fn rows() -> Result<Vec<Row>, String> {
+    let cluster = Cluster::start(false, Options::default()).await?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut bare = Bare::start(Disk::new(folder.path())?).await?;
+    let at_leader = measure(&cluster.leader().await?, &mut bare).await?;
+    let at_follower = measure(&cluster.follower().await?.1, &mut bare).await?;
+    let mut rows = at_leader.rows();
+    rows.extend(at_follower.rows_without_bar());
+    Ok(rows)
+}
+
+async fn measure(node: &Node<Books>, bare: &mut Bare) -> Result<Beside, String> {
+    let mut beside = Beside::default();
+    for turn in 0..WARM {
+        node.put(0, turn).await?;
+        bare.call().await?;
+    }
+    let end = now() + LIMIT;
+    for turn in WARM..WARM + TRANSACTIONS {
+        if now() >= end {
+            break;
+        }
+        beside.calls.add(bare.call().await?);
+        beside.syncs.add(bare.disk.sync()?);
+        beside.stores.add(bare.disk.store()?);
+        let start = now();
+        let again = node.put(0, turn).await?;
+        if again == 0 {
+            beside.transactions.add(start.elapsed());
+        }
+    }
+    Ok(beside)
+}
+
+/// Transactions, and what they are made of.
+#[derive(Default)]
+struct Beside {
+    transactions: Times,
+    calls: Times,
+    syncs: Times,
+    stores: Times,
+}
+
+impl Beside {
+    fn rows(mut self) -> Vec<Row> {
+        let [call, sync, store] = [&mut self.calls, &mut self.syncs, &mut self.stores].map(|it| it.ms(500));
+        let (median, p99) = (self.transactions.ms(500), self.transactions.ms(990));
+        let bound = call + sync + 1.0;
+        vec![
+            Row::beside("one client at the leader, p50", "ms", median, ("call + fdatasync + 1 ms", bound))
+                .bar("≤ 1 ×", median <= bound),
+            row("one client at the leader, p99", p99),
+            row("  beside: bare call, p50", call),
+            row("  beside: bare fdatasync, p50", sync),
+            row("  beside: bare redb commit, p50", store),
+        ]
+    }
+
+    fn rows_without_bar(mut self) -> Vec<Row> {
+        vec![
+            row("one client at a follower, p50", self.transactions.ms(500)),
+            row("one client at a follower, p99", self.transactions.ms(990)),
+        ]
+    }
+}
+
+fn row(what: &str, ours: f64) -> Row {
+    Row::beside(what, "ms", ours, ("", f64::NAN))
+}
+
+/// What a transaction is made of, with nothing around it.
+struct Bare {
+    link: Link,
+    disk: Disk,
+    _server: Server,
+}
+
+/// Says what it is told.
+struct Echo;
+
+#[async_trait]
+impl Handler for Echo {
+    async fn call(&self, _: &Peer, request: Bytes) -> Result<Bytes, Fault> {
+        Ok(request)
+    }
+}
+
+impl Bare {
+    async fn start(disk: Disk) -> Result<Self, String> {
+        let [mine, theirs] = [Key::generate(), Key::generate()];
+        let (mine, theirs) =
+            (mine.map_err(|error| error.to_string())?, theirs.map_err(|error| error.to_string())?);
+        let options = ServerOptions { allow: Allow::only([mine.public()]), ..ServerOptions::default() };
+        let server = Server::start(&theirs, "127.0.0.1:0", Echo, options).await;
+        let server = server.map_err(|error| error.to_string())?;
+        let remote = Remote { key: theirs.public(), address: server.address().to_string() };
+        let link = Link::new(&mine, remote, LinkOptions::default());
+        let (link, _) = link.map_err(|error| error.to_string())?;
+        Ok(Self { link, disk, _server: server })
+    }
+
+    /// There and back, as nodes are linked.
+    async fn call(&self) -> Result<Duration, String> {
+        let start = now();
+        self.link.call(Bytes::from_static(&LETTER)).await.map_err(|error| error.to_string())?;
+        Ok(start.elapsed())
+    }
+}

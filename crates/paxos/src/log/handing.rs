@@ -1,0 +1,90 @@
+//! Handing over: a leader takes nothing more, waits until another has all of its log, and goes.
+
+use super::node::{Output, Refusal, Role};
+use super::{Message, Node, Record, Term};
+use crate::NodeId;
+
+/// Whom a leader means to hand over to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Handing {
+    term: Term,
+    to: NodeId,
+    /// When it gives up, and goes on leading.
+    until_us: u64,
+}
+
+impl<V: Clone, S: Clone> Node<V, S> {
+    /// Somebody wants another to lead.
+    pub(super) fn hand_over_to(&mut self, to: NodeId) {
+        match self.may_hand_over(to) {
+            Ok(term) => {
+                let until_us = self.now_us + self.options.election_us;
+                self.handing = Some(Handing { term, to, until_us });
+            }
+            Err(refusal) => self.outputs.push(Output::NotHandedOver(refusal)),
+        }
+    }
+
+    fn may_hand_over(&self, to: NodeId) -> Result<Term, Refusal> {
+        let Role::Leader(leader) = &self.role else { return Err(Refusal::NotLeading(self.leader())) };
+        if self.handing.is_some() {
+            return Err(Refusal::HandingOver);
+        }
+        if self.store.is_changing() {
+            return Err(Refusal::Changing);
+        }
+        if !leader.followers.iter().any(|follower| follower.node == to) {
+            return Err(Refusal::NoVoter(to));
+        }
+        Ok(leader.term)
+    }
+
+    /// Goes when the other has everything; stays when that takes too long; and says so if it went otherwise.
+    pub(super) fn hand_on(&mut self) {
+        let Some(Handing { term, to, until_us }) = self.handing else { return };
+        let leader = match &self.role {
+            Role::Leader(leader) if leader.term == term => leader,
+            _ => {
+                self.handing = None;
+                self.outputs.push(Output::NotHandedOver(Refusal::NotLeading(self.leader())));
+                return;
+            }
+        };
+        let last = self.store.last();
+        if leader.followers.iter().any(|follower| follower.node == to && follower.matched >= last) {
+            self.handing = None;
+            self.resign(term, to);
+        } else if self.now_us >= until_us {
+            self.handing = None;
+            self.outputs.push(Output::NotHandedOver(Refusal::TooLate));
+        }
+    }
+
+    /// Leads no longer, and says so to everybody: first to whom it hands over.
+    fn resign(&mut self, term: Term, to: NodeId) {
+        self.role = Role::Follower(None);
+        self.heard_us = None;
+        self.wait();
+        self.send(to, Message::Lead { term, to });
+        let voters = self.store.configuration().clone();
+        let me = self.me;
+        for other in voters.acceptors().iter().filter(|voter| **voter != me && **voter != to) {
+            self.send(*other, Message::Lead { term, to });
+        }
+        self.outputs.push(Output::HandedOver(to));
+    }
+
+    /// Whoever led in this term leads no longer. The one it names need not ask whether it would be let lead.
+    pub(super) fn relieve(&mut self, from: NodeId, term: Term, to: NodeId) {
+        if term.leader() != from || term != self.store.promised() || self.leads().is_some() {
+            return;
+        }
+        self.heard_us = None;
+        self.role = Role::Follower(None);
+        self.wait();
+        if let Some(next) = self.next_term().filter(|_| to == self.me) {
+            self.keep(Record::Promised(next));
+            self.run(false, next);
+        }
+    }
+}
