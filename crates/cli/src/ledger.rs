@@ -20,6 +20,9 @@ use serde_json::Value;
 use crate::args::{Args, LedgerArgs, LedgerCommand};
 use crate::failure::Failure;
 
+/// What the environment says about the daemon that is asked.
+pub(crate) const VARIABLES: [&str; 2] = [daemon::URL, daemon::TOKEN];
+
 /// Exits with this when nobody was there to do it, and nothing has happened.
 const NOT_DONE: u8 = 75;
 /// Exits with this when time was up, and it may still happen.

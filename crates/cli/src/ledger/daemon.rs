@@ -16,9 +16,9 @@ use crate::config::load_layers;
 use crate::failure::Failure;
 
 /// Where the daemon is, unless it is said.
-const URL: &str = "HOLDOFF_URL";
+pub(super) const URL: &str = "HOLDOFF_URL";
 /// What it is shown, if it asks.
-const TOKEN: &str = "HOLDOFF_API_TOKEN";
+pub(super) const TOKEN: &str = "HOLDOFF_API_TOKEN";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the daemon takes for any answer, what is waited for apart.

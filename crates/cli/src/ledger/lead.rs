@@ -17,7 +17,8 @@ pub(super) async fn step_down(desk: &Desk, to: Option<&str>) -> Result<ExitCode,
     let answer = desk.daemon.post("step-down", body, Duration::ZERO).await?;
     if !desk.said_as_json(&answer)? {
         let leader = answer.get("leader").and_then(Value::as_str).unwrap_or_default();
-        writeln!(anstream::stdout(), "{leader} leads now")?;
+        writeln!(anstream::stdout(), "{leader}")?;
+        anstream::eprintln!("It was left to that one. `holdoff ledger status` says who leads.");
     }
     Ok(ExitCode::SUCCESS)
 }
