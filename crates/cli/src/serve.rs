@@ -22,7 +22,7 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     let config = load_layers(args.config.as_deref(), command.given())?;
     log::start(&config)?;
     let mut options = Options::new(place::place_of(&config)?);
-    options.ledger = ledger(&config, &options.place);
+    options.ledger = ledger(&config, &options.place).map(Box::new);
     let Config { whole, file, .. } = config;
     let running = &whole.server.running;
     options.listen = running.listen;

@@ -1,11 +1,11 @@
 //! The ledgers of this daemon, as far as people see them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use holdoff_ledger::runtime::{Books, Contact, Error, Host, Status};
 use holdoff_ledger::{Verified, metrics};
+use tokio::sync::Mutex;
 
 use crate::clock;
 use crate::problem::{Kind, Problem, spread};
@@ -13,15 +13,16 @@ use crate::problem::{Kind, Problem, spread};
 /// A node of one ledger.
 pub(crate) type Node = holdoff_ledger::runtime::Node<Books>;
 
+type ByName = dyn Fn(&str) -> Option<Node> + Send + Sync;
+type Names = dyn Fn() -> Vec<(String, bool)> + Send + Sync;
+
 /// How long a node may take to say how it is doing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// For so long a history that was gone over is taken for what it was: its node does nothing else meanwhile.
-const VERIFIED_FOR: Duration = Duration::from_secs(30);
 
 /// The ledgers of this daemon. Whoever keeps this does not keep them running.
 pub(crate) struct Ledgers {
-    by_name: Box<dyn Fn(&str) -> Option<Node> + Send + Sync>,
-    names: Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>,
+    by_name: Box<ByName>,
+    names: Box<Names>,
     contact: Contact,
     verified: Mutex<BTreeMap<String, (Duration, Verified)>>,
 }
@@ -91,19 +92,17 @@ impl Ledgers {
         }
     }
 
-    /// What came of going over a ledger's history, a moment ago or now.
-    pub(crate) async fn verified(&self, node: &Node) -> Result<Verified, Problem> {
-        let now = clock::now();
-        let known =
-            self.verified.lock().unwrap_or_else(PoisonError::into_inner).get(node.namespace()).cloned();
-        if let Some((at, verified)) = known
-            && now.saturating_sub(at) < VERIFIED_FOR
+    /// What came of going over a ledger's history, now or so long ago: its node does nothing else meanwhile. One is gone
+    /// over at a time.
+    pub(crate) async fn verified(&self, node: &Node, ago: Duration) -> Result<Verified, Problem> {
+        let mut all = self.verified.lock().await;
+        if let Some((at, verified)) = all.get(node.namespace())
+            && clock::now().saturating_sub(*at) < ago
         {
-            return Ok(verified);
+            return Ok(verified.clone());
         }
         let verified = within(node.verify()).await?;
-        let mut all = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(node.namespace().to_owned(), (now, verified.clone()));
+        all.insert(node.namespace().to_owned(), (clock::now(), verified.clone()));
         Ok(verified)
     }
 }

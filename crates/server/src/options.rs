@@ -28,7 +28,7 @@ pub struct Options {
     /// What the file says about an acceptor of councils: it runs if there is a directory for it.
     pub acceptor: holdoff_council::acceptor::Settings,
     /// How this daemon's node of ledgers runs, if there is one.
-    pub ledger: Option<holdoff_ledger::runtime::Settings>,
+    pub ledger: Option<Box<holdoff_ledger::runtime::Settings>>,
     /// Locks that are kept elsewhere; unless given, they are kept where the work is.
     pub locks: Option<holdoff_lock::Locks>,
     /// How many HTTP steps run at once.

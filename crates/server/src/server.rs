@@ -85,13 +85,10 @@ impl Server {
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
         let worker = start.await.map_err(cannot_keep)?;
         let acceptor = match &acceptor.data {
-            Some(directory) => Some(AcceptorService::start(directory, &acceptor).await?),
+            Some(directory) => Some(Box::pin(AcceptorService::start(directory, &acceptor)).await?),
             None => None,
         };
-        let ledger = match ledger {
-            Some(settings) => Some(start_ledger(settings).await?),
-            None => None,
-        };
+        let ledger = start_ledger(ledger).await?;
 
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
@@ -242,12 +239,15 @@ impl Server {
     }
 }
 
-/// Starts the node of ledgers, and says what in its settings does not go together.
-async fn start_ledger(settings: holdoff_ledger::runtime::Settings) -> Result<Host<Books>, Error> {
+/// Starts the node of ledgers, if there shall be one, and says what in its settings does not go together.
+async fn start_ledger(
+    settings: Option<Box<holdoff_ledger::runtime::Settings>>,
+) -> Result<Option<Host<Books>>, Error> {
+    let Some(settings) = settings else { return Ok(None) };
     for finding in settings.gossip.lint() {
         tracing::warn!("[ledger.gossip]: {finding}");
     }
-    Ok(Host::start(settings).await?)
+    Ok(Some(Box::pin(Host::start(*settings)).await?))
 }
 
 /// Who publishes policies, for people.

@@ -20,7 +20,7 @@ fn with_ledgers(folder: &TempDir) -> Options {
     let mut options = options(Place::directory(folder.path()));
     let mut settings = Settings::new(folder.path().join("ledger"));
     settings.listen.set_port(0);
-    options.ledger = Some(settings);
+    options.ledger = Some(Box::new(settings));
     options
 }
 
@@ -159,9 +159,14 @@ async fn what_is_not_understood_is_said_and_changes_nothing() {
     }
     let long = json!({ "goal": "x".repeat(3 << 20) });
     assert_eq!(answer(daemon.send(to, &long).await, 413).await["type"], "/problems/too-large");
-    for path in
-        ["history?after=-1", "history?limit=0", "history?limit=1001", "values/a?how=fast", "verify?x=1"]
-    {
+    for path in [
+        "history?after=-1",
+        "history?limit=0",
+        "history?limit=1001",
+        "values/a?how=fast",
+        "values/%FF",
+        "verify?x=1",
+    ] {
         let problem = answer(daemon.get(&format!("/v1/ledger/{path}")).await, 400).await;
         assert_eq!(problem["type"], "/problems/invalid-query", "{path}: {problem}");
     }
@@ -385,4 +390,47 @@ async fn whoever_listens_to_everything_is_told_of_ledgers_too() {
     heard
         .until(&format!("event: ledger\ndata: [{{\"namespace\":\"default\",\"index\":{index},\"leader\":\""))
         .await;
+}
+
+#[tokio::test]
+async fn its_page_shows_what_people_wrote_as_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(&folder, &["default", "other"]).await;
+    submit(&daemon, json!({ "goal": "=> +note(\"<script>planted()</script>\")" })).await;
+    submit(&daemon, json!({ "goal": "=> -note(\"<img src=x>\")" })).await;
+    let many: Vec<Value> =
+        (0..20).map(|key| json!({ "put": format!("key {key}"), "value": "x".repeat(999) })).collect();
+    submit(&daemon, json!({ "commands": many })).await;
+    let page = async |path: &str| {
+        let answer = daemon.get(path).await;
+        let status = answer.status().as_u16();
+        (status, answer.text().await.unwrap())
+    };
+    let (status, text) = page("/ledger").await;
+    assert_eq!(status, 200, "{text}");
+    assert!(!text.contains("<script>planted") && !text.contains("<img src=x"), "{text}");
+    for shown in [
+        "note(&#34;&#60;script&#62;planted()&#60;/script&#62;&#34;)",
+        "is not there to be retracted",
+        "class=\"after\"",
+        "and 12 more",
+        "<span class=\"state succeeded\">leads</span>",
+        "<span class=\"state succeeded\">holds</span>",
+        "href=\"/ledger?namespace=other\"",
+    ] {
+        assert!(text.contains(shown), "no {shown} in {text}");
+    }
+    assert!(!text.contains(&"x".repeat(300)), "what is long is cut");
+    let (_, text) = page("/ledger?before=2").await;
+    assert!(
+        text.contains("href=\"/ledger?namespace=default\">Latest</a>") && !text.contains("rel=\"next\""),
+        "{text}"
+    );
+    for (path, status) in
+        [("/ledger?before=x", 400), ("/ledger?namespace=%3Cb%3E", 404), ("/ledger?before=0", 200)]
+    {
+        let (found, text) = page(path).await;
+        assert_eq!(found, status, "{path}: {text}");
+        assert!(!text.contains("<b>"), "{text}");
+    }
 }

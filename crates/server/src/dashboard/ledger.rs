@@ -2,6 +2,8 @@
 
 mod entries;
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
@@ -20,6 +22,9 @@ use crate::show::{highest, role};
 
 /// A key of a member is told from others by so many digits.
 const SHORT_KEY: usize = 12;
+
+/// A page is drawn anew again and again: for so long a history that was gone over is not gone over again.
+const VERIFIED_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Template)]
 #[template(path = "ledger.html")]
@@ -82,9 +87,8 @@ struct Row {
     short: String,
     address: String,
     part: &'static str,
-    is_leader: bool,
-    is_this: bool,
-    is_here: bool,
+    /// What else is to be said of it: a word, and how it is dressed.
+    tags: Vec<(&'static str, &'static str)>,
     index: String,
     lag: String,
     is_behind: bool,
@@ -151,7 +155,7 @@ async fn well(ledgers: &Ledgers, node: &Node, status: &Status, before: Option<u6
         hash: status.head.hash.to_string(),
         state_hash: status.state_hash.to_string(),
         diverged: status.counts.diverged,
-        verified: ledgers.verified(node).await.map(|verified| checked(&verified)).map_err(said),
+        verified: ledgers.verified(node, VERIFIED_FOR).await.map(|verified| checked(&verified)).map_err(said),
         members: status.members.iter().map(|member| row(member, status, highest)).collect(),
         history: history(node, before).await.map_err(said),
     }
@@ -194,11 +198,18 @@ fn row(member: &MemberStatus, status: &Status, highest: u64) -> Row {
             (false, true) => "shall vote",
             (false, false) => "learns",
         },
-        is_leader: status.leader == Some(member.key),
-        is_this: status.key == member.key,
-        is_here: member.is_here,
+        tags: tags(member, status),
         index: shown(member.head.map(|head| head.index.0)),
         lag: shown(lag),
         is_behind: lag.is_some_and(|lag| lag > 0),
     }
+}
+
+fn tags(member: &MemberStatus, status: &Status) -> Vec<(&'static str, &'static str)> {
+    let tags = [
+        (("leads", "good"), status.leader == Some(member.key)),
+        (("this node", ""), status.key == member.key),
+        (("not heard of", "warn"), !member.is_here),
+    ];
+    tags.into_iter().filter_map(|(tag, is_so)| is_so.then_some(tag)).collect()
 }

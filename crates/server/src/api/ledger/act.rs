@@ -37,7 +37,8 @@ pub(super) struct ShownOutcome {
 /// Has something done, wherever the leader is, and says what became of it.
 ///
 /// A transaction that is submitted again under the same `tx_id` happens once at most.
-#[utoipa::path(post, path = "/v1/ledger/transactions", tag = "ledger", security(("token" = ["work", "namespace"])),
+#[utoipa::path(post, path = "/v1/ledger/transactions", operation_id = "ledger_submit", tag = "ledger",
+    security(("token" = ["work", "namespace"])),
     request_body = TransactionForm,
     responses(
         (status = 200, description = "It stands in the history.", body = ShownOutcome),
@@ -106,7 +107,8 @@ pub(super) struct ShownLeader {
 }
 
 /// Lets another voter lead.
-#[utoipa::path(post, path = "/v1/ledger/step-down", tag = "ledger", security(("token" = ["admin", "namespace"])),
+#[utoipa::path(post, path = "/v1/ledger/step-down", operation_id = "ledger_step_down", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
     request_body = StepDownForm,
     responses(
         (status = 200, description = "Another leads.", body = ShownLeader),
@@ -134,7 +136,8 @@ pub(super) struct ShownSnapshot {
 }
 
 /// Puts a snapshot in the place of all entries so far, on this node's disk.
-#[utoipa::path(post, path = "/v1/ledger/snapshot", tag = "ledger", security(("token" = ["admin", "namespace"])),
+#[utoipa::path(post, path = "/v1/ledger/snapshot", operation_id = "ledger_snapshot", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
     request_body = Named,
     responses(
         (status = 200, description = "It is made.", body = ShownSnapshot),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
 use holdoff_ledger::machine::{Either, Machine};
 use holdoff_ledger::runtime::{Books, MAX_NAME_BYTES, Member};
 use holdoff_ledger::{How, TxId};
@@ -39,6 +40,20 @@ impl<T: DeserializeOwned> FromRequest<App> for Sent<T> {
         let headers = request.headers().clone();
         let bytes = body::read(&headers, Bytes::from_request(request, app).await, MAX_BODY)?;
         forms::parse(&bytes).map(Self).map_err(invalid)
+    }
+}
+
+/// What a path names by `{key}`.
+pub(super) struct NamedKey(pub(super) String);
+
+impl FromRequestParts<App> for NamedKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, app).await {
+            Ok(Path(key)) => Ok(Self(key)),
+            Err(wrong) => Err(Problem::new(Kind::InvalidQuery, wrong.body_text())),
+        }
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) struct History {
 }
 
 /// Entries of a ledger's history, as far as this daemon's node keeps them.
-#[utoipa::path(get, path = "/v1/ledger/history", tag = "ledger", security(("token" = ["read", "namespace"])),
+#[utoipa::path(get, path = "/v1/ledger/history", operation_id = "ledger_history", tag = "ledger",
+    security(("token" = ["read", "namespace"])),
     params(HistoryWish),
     responses(
         (status = 200, description = "A page of them.", body = History),

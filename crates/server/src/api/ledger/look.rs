@@ -1,19 +1,24 @@
 //! `GET /v1/ledgers`, `/v1/ledger`, `/v1/ledger/values/{key}` and `/v1/ledger/verify`, and `POST /v1/ledger/read`
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use holdoff_ledger::machine::{Command, Either, Key};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::super::input::Asked;
-use super::form::{HowWord, Named, ReadForm, Sent, usual_wait};
+use super::form::{HowWord, Named, NamedKey, ReadForm, Sent, usual_wait};
 use super::{ledgers as ledgers_of, node};
 use crate::access::Access;
 use crate::app::App;
-use crate::ledgers::{status, within};
+use crate::ledgers::status;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownAnswer, ShownLedger, ShownValue};
+
+/// For so long a history that was gone over is not gone over again, however many ask.
+const VERIFIED_FOR: Duration = Duration::from_secs(1);
 
 /// The ledgers there are.
 #[derive(Serialize, ToSchema)]
@@ -31,7 +36,8 @@ struct ShownName {
 }
 
 /// The ledgers that this daemon has a node of.
-#[utoipa::path(get, path = "/v1/ledgers", tag = "ledger", security(("token" = ["read", "namespace"])),
+#[utoipa::path(get, path = "/v1/ledgers", operation_id = "ledgers", tag = "ledger",
+    security(("token" = ["read", "namespace"])),
     responses((status = 200, description = "Their names.", body = ShownLedgers)))]
 pub(super) async fn ledgers(State(app): State<App>, access: Access) -> Json<ShownLedgers> {
     let mut names = app.ledgers.as_ref().map(|ledgers| ledgers.names()).unwrap_or_default();
@@ -41,7 +47,8 @@ pub(super) async fn ledgers(State(app): State<App>, access: Access) -> Json<Show
 }
 
 /// How this daemon's node of a ledger is doing.
-#[utoipa::path(get, path = "/v1/ledger", tag = "ledger", security(("token" = ["read", "namespace"])), params(Named),
+#[utoipa::path(get, path = "/v1/ledger", operation_id = "ledger", tag = "ledger",
+    security(("token" = ["read", "namespace"])), params(Named),
     responses(
         (status = 200, description = "How it is doing.", body = ShownLedger),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
@@ -74,7 +81,8 @@ pub(super) struct Found {
 }
 
 /// Looks something up in a ledger.
-#[utoipa::path(post, path = "/v1/ledger/read", tag = "ledger", security(("token" = ["read", "namespace"])),
+#[utoipa::path(post, path = "/v1/ledger/read", operation_id = "ledger_read", tag = "ledger",
+    security(("token" = ["read", "namespace"])),
     request_body = ReadForm,
     responses(
         (status = 200, description = "What was found.", body = Found),
@@ -115,7 +123,8 @@ pub(super) struct ValueFound {
 }
 
 /// The value of a key.
-#[utoipa::path(get, path = "/v1/ledger/values/{key}", tag = "ledger", security(("token" = ["read", "namespace"])),
+#[utoipa::path(get, path = "/v1/ledger/values/{key}", operation_id = "ledger_value", tag = "ledger",
+    security(("token" = ["read", "namespace"])),
     params(("key" = String, Path, description = "The key."), ValueWish),
     responses(
         (status = 200, description = "The value.", body = ValueFound),
@@ -124,7 +133,7 @@ pub(super) struct ValueFound {
 pub(super) async fn value(
     State(app): State<App>,
     access: Access,
-    Path(key): Path<String>,
+    NamedKey(key): NamedKey,
     Asked(wish): Asked<ValueWish>,
 ) -> Result<Json<ValueFound>, Problem> {
     let node = node(&app, &access.namespace(wish.namespace)?)?;
@@ -154,7 +163,8 @@ pub(super) struct ShownVerified {
 }
 
 /// Goes over the history that this daemon's node keeps.
-#[utoipa::path(get, path = "/v1/ledger/verify", tag = "ledger", security(("token" = ["read", "namespace"])), params(Named),
+#[utoipa::path(get, path = "/v1/ledger/verify", operation_id = "ledger_verify", tag = "ledger",
+    security(("token" = ["read", "namespace"])), params(Named),
     responses(
         (status = 200, description = "Whether it holds together.", body = ShownVerified),
         (status = 404, description = "This daemon has no such ledger.", body = ProblemBody,
@@ -165,7 +175,9 @@ pub(super) async fn verify(
     access: Access,
     Asked(named): Asked<Named>,
 ) -> Result<Json<ShownVerified>, Problem> {
-    let verified = within(node(&app, &access.namespace(named.namespace)?)?.verify()).await?;
+    let namespace = access.namespace(named.namespace)?;
+    let ledgers = ledgers_of(&app, &namespace)?;
+    let verified = ledgers.verified(&ledgers.node(&namespace)?, VERIFIED_FOR).await?;
     let (first, last, certified) = (verified.first.0, verified.last.0, verified.certified.0);
     Ok(Json(ShownVerified { first, last, certified, broken: verified.broken }))
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/ledger/members` and `DELETE /v1/ledger/members/{key}`
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use holdoff_ledger::machine::Failed;
 use holdoff_ledger::{Outcome, Slot};
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::super::input::Asked;
 use super::act::not_ended;
-use super::form::{MemberForm, Named, Sent, read_key, usual_wait};
+use super::form::{MemberForm, Named, NamedKey, Sent, read_key, usual_wait};
 use super::node;
 use crate::access::Access;
 use crate::app::App;
@@ -26,7 +26,8 @@ pub(super) struct Changed {
 type Answer = (Extension<Deed>, Json<Changed>);
 
 /// Makes somebody a member, or changes what is said of one.
-#[utoipa::path(post, path = "/v1/ledger/members", tag = "ledger", security(("token" = ["admin", "namespace"])),
+#[utoipa::path(post, path = "/v1/ledger/members", operation_id = "ledger_admit", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
     request_body = MemberForm,
     responses(
         (status = 200, description = "It is a member.", body = Changed),
@@ -48,7 +49,8 @@ pub(super) async fn admit(
 }
 
 /// Makes somebody a member no longer.
-#[utoipa::path(delete, path = "/v1/ledger/members/{key}", tag = "ledger", security(("token" = ["admin", "namespace"])),
+#[utoipa::path(delete, path = "/v1/ledger/members/{key}", operation_id = "ledger_dismiss", tag = "ledger",
+    security(("token" = ["admin", "namespace"])),
     params(("key" = String, Path, description = "The member's key."), Named),
     responses(
         (status = 200, description = "It is a member no longer.", body = Changed),
@@ -60,7 +62,7 @@ pub(super) async fn admit(
 pub(super) async fn dismiss(
     State(app): State<App>,
     access: Access,
-    Path(key): Path<String>,
+    NamedKey(key): NamedKey,
     Asked(named): Asked<Named>,
 ) -> Result<Answer, Problem> {
     let namespace = access.namespace(named.namespace)?;

@@ -31,7 +31,8 @@ pub(super) struct EventsWish {
 ///
 /// `ready` comes first. `missed` says that entries before its `first` are not kept any more; it goes on from there.
 /// `stopped` says why the node has ended, and is the last.
-#[utoipa::path(get, path = "/v1/ledger/events", tag = "ledger", security(("token" = ["read", "namespace"])),
+#[utoipa::path(get, path = "/v1/ledger/events", operation_id = "ledger_events", tag = "ledger",
+    security(("token" = ["read", "namespace"])),
     params(EventsWish, ("last-event-id" = Option<String>, Header, description = "Sent by browsers that come back.")),
     responses(
         (status = 200, description = "Events, until one side ends it.", body = String,

@@ -145,7 +145,7 @@ pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
 /// What an entry changed, line by line.
 pub(crate) fn diff_lines(written: &Written) -> Vec<String> {
     match &written.diff {
-        Either::First(diff) => rows(diff, |key, member| member_text(key, member)),
+        Either::First(diff) => rows(diff, member_text),
         Either::Second(Either::First(diff)) => rows(diff, |fact, ()| fact.to_string()),
         Either::Second(Either::Second(diff)) => rows(diff, |key, value| format!("{key} = {value}")),
     }
