@@ -107,10 +107,10 @@ impl Daemon {
     ) -> Result<Value, Refusal> {
         let response = self.send(method, parts, query, body, timeout).await?;
         let text = response.bytes().await.map_err(|error| Refusal::NoAnswer(innermost(&error)))?;
-        match text.is_empty() {
-            true => Ok(Value::Null),
-            false => serde_json::from_slice(&text).map_err(|error| not_understood(&error)),
+        if text.is_empty() {
+            return Ok(Value::Null);
         }
+        serde_json::from_slice(&text).map_err(|error| not_understood(&error))
     }
 
     async fn send(
@@ -132,14 +132,7 @@ impl Daemon {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let response = request.send().await.map_err(|error| match error.is_connect() {
-            true => Refusal::NotReached(format!(
-                "no daemon answers at {}: {}. Does `holdoff serve` run there? --url and ${URL} name another",
-                self.base.origin().ascii_serialization(),
-                innermost(&error)
-            )),
-            false => Refusal::NoAnswer(innermost(&error)),
-        })?;
+        let response = request.send().await.map_err(|error| self.no_answer(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -147,6 +140,17 @@ impl Daemon {
         let text = response.bytes().await.unwrap_or_default();
         let problem = serde_json::from_slice(&text).unwrap_or_else(|_| Problem::of_somebody_else());
         Err(Refusal::Said(Problem { status: status.as_u16(), ..problem }))
+    }
+
+    fn no_answer(&self, error: &reqwest::Error) -> Refusal {
+        let why = innermost(error);
+        if !error.is_connect() {
+            return Refusal::NoAnswer(why);
+        }
+        let address = self.base.origin().ascii_serialization();
+        Refusal::NotReached(format!(
+            "no daemon answers at {address}: {why}. Does `holdoff serve` run there? --url and ${URL} name another"
+        ))
     }
 
     fn url(&self, parts: &[&str]) -> Url {

@@ -35,7 +35,7 @@ impl Daemon {
     pub(crate) fn begin(&mut self, member: Option<&str>) {
         let made = self.make(member);
         assert_eq!(made.code, 0, "{made:?}");
-        self.key = made.json["key"].as_str().unwrap().to_owned();
+        made.json["key"].as_str().unwrap().clone_into(&mut self.key);
         self.start();
     }
 
