@@ -52,6 +52,8 @@ pub(super) struct Problem {
     title: String,
     #[serde(default)]
     pub(super) detail: String,
+    /// The first entry that is still kept, of a history whose beginning is gone.
+    pub(super) first: Option<u64>,
 }
 
 impl Daemon {
@@ -198,7 +200,7 @@ fn innermost(error: &reqwest::Error) -> String {
 fn not_understood(error: &serde_json::Error) -> Refusal {
     let detail = format!("{error}; are command and daemon of the same version?");
     let title = "The daemon's answer is not understood".to_owned();
-    Refusal::Said(Problem { status: 0, kind: String::new(), title, detail })
+    Refusal::Said(Problem { status: 0, kind: String::new(), title, detail, first: None })
 }
 
 /// An answer in the form that is expected.
@@ -209,7 +211,8 @@ pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
 impl Problem {
     fn of_somebody_else() -> Self {
         let title = "Somebody between this command and the daemon has answered".to_owned();
-        Self { status: 0, kind: String::new(), title, detail: "is the address right?".to_owned() }
+        let detail = "is the address right?".to_owned();
+        Self { status: 0, kind: String::new(), title, detail, first: None }
     }
 
     /// What kind of problem it is, for programs.

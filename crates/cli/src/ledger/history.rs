@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Desk;
-use super::daemon::read;
+use super::daemon::{Problem, Refusal, read};
 use super::seen::Entry;
 use crate::failure::Failure;
 use crate::lock::signals::Signals;
@@ -23,9 +23,13 @@ struct Page {
 }
 
 pub(super) async fn list(desk: &Desk, after: Option<u64>, limit: u32) -> Result<ExitCode, Failure> {
-    let mut query = vec![("limit", limit.to_string())];
-    query.extend(after.map(|after| ("after", after.to_string())));
-    let answer = desk.daemon.get(&["history"], &query).await?;
+    let answer = match (page(desk, after.unwrap_or(0), limit).await, after) {
+        // Who does not say from where is shown what there is.
+        (Err(Refusal::Said(Problem { first: Some(first), .. })), None) => {
+            page(desk, first.saturating_sub(1), limit).await?
+        }
+        (answer, _) => answer?,
+    };
     if desk.said_as_json(&answer)? {
         return Ok(ExitCode::SUCCESS);
     }
@@ -40,6 +44,11 @@ pub(super) async fn list(desk: &Desk, after: Option<u64>, limit: u32) -> Result<
         anstream::eprintln!("there may be more: --after {next}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn page(desk: &Desk, after: u64, limit: u32) -> Result<Value, Refusal> {
+    let query = [("after", after.to_string()), ("limit", limit.to_string())];
+    desk.daemon.get(&["history"], &query).await
 }
 
 pub(super) async fn follow(desk: &Desk, after: Option<u64>) -> Result<ExitCode, Failure> {

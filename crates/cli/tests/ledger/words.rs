@@ -54,6 +54,22 @@ fn a_ledger_reads_well() {
 }
 
 #[test]
+fn a_history_whose_beginning_is_gone_is_shown_from_where_it_is_kept() {
+    let few = |_, daemon: &mut Daemon| daemon.variables.push(("HOLDOFF_LEDGER_KEPT", "16"));
+    let cluster = Cluster::start_with(&Loopback::new(1), 1, few);
+    let way = &cluster.daemons[0].way;
+    let gone = until("older entries are gone", || {
+        way.must(&["submit", "=> +again(1)"]);
+        let told = way.ask(&["history", "--after", "0"]);
+        if told.code == 0 { Err(told.json["next"].to_string()) } else { Ok(told) }
+    });
+    assert!(gone.code == 1 && gone.err.contains("this node keeps entries from "), "{gone:?}");
+    let entries = way.must(&["history"])["entries"].clone();
+    let last = entries.as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["index"], way.status()["index"]);
+}
+
+#[test]
 fn a_daemon_that_asks_for_a_token_gets_the_one_in_the_variable() {
     let (place, folder) = (Loopback::new(1), tempfile::tempdir().unwrap());
     let mut daemon = Daemon::new(place.way(0), place.node(0), folder.path(), 0);
