@@ -21,7 +21,9 @@ const LAG: &str = "holdoff_ledger_lag_entries";
 const PENDING: &str = "holdoff_ledger_pending_transactions";
 const TRANSACTIONS: &str = "holdoff_ledger_transactions_total";
 const REROUTED: &str = "holdoff_ledger_rerouted_total";
+const RESULT_TIMEOUTS: &str = "holdoff_ledger_result_timeouts_total";
 const HISTORY_REQUESTS: &str = "holdoff_ledger_history_requests_total";
+const HISTORY_SERVED: &str = "holdoff_ledger_history_served_total";
 const REFUSED: &str = "holdoff_ledger_messages_refused_total";
 const DIVERGED: &str = "holdoff_ledger_diverged_total";
 const GOSSIP_MESSAGES: &str = "holdoff_ledger_gossip_messages_total";
@@ -44,7 +46,9 @@ pub fn describe() {
     describe_gauge!(PENDING, "transactions submitted here that have not ended");
     describe_counter!(TRANSACTIONS, "transactions submitted here that have ended, by outcome");
     describe_counter!(REROUTED, "transactions submitted here that went to another leader");
+    describe_counter!(RESULT_TIMEOUTS, "transactions submitted here whose result did not come in time");
     describe_counter!(HISTORY_REQUESTS, "times that this node asked others for entries it did not have");
+    describe_counter!(HISTORY_SERVED, "times that this node sent entries or a whole state to whoever asked");
     describe_counter!(REFUSED, "messages of other nodes that were not listened to, by reason");
     describe_counter!(
         DIVERGED,
@@ -65,11 +69,6 @@ pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
         Outcome::TooMany => "too_many",
     };
     counter!(TRANSACTIONS, "namespace" => namespace.to_owned(), "outcome" => outcome).increment(1);
-}
-
-/// Entries are asked for that are missing.
-pub(crate) fn asked_for_history(namespace: &str) {
-    counter!(HISTORY_REQUESTS, "namespace" => namespace.to_owned()).increment(1);
 }
 
 /// A node has stopped.
@@ -99,12 +98,20 @@ pub fn set(status: &Status) {
     gauge!(CERTIFIED, "namespace" => namespace()).set(status.certified.0 as f64);
     gauge!(LAG, "namespace" => namespace()).set(highest.saturating_sub(index) as f64);
     gauge!(PENDING, "namespace" => namespace()).set(status.pending as f64);
-    let (counts, hint) = (status.counts, status.hint);
+    let (counts, core, hint) = (status.counts, status.core, status.hint);
     counter!(LEADER_CHANGES, "namespace" => namespace()).absolute(counts.leader_changes);
     counter!(REROUTED, "namespace" => namespace()).absolute(counts.rerouted);
-    for (reason, count) in
-        [("stranger", counts.strangers), ("unreadable", counts.garbage), ("forged", hint.forged)]
-    {
+    counter!(RESULT_TIMEOUTS, "namespace" => namespace()).absolute(core.late);
+    counter!(HISTORY_REQUESTS, "namespace" => namespace()).absolute(core.fetches);
+    counter!(HISTORY_SERVED, "namespace" => namespace()).absolute(core.served + core.states_served);
+    for (reason, count) in [
+        ("stranger", counts.strangers),
+        ("unreadable", counts.garbage),
+        ("forged_gossip", hint.forged),
+        ("forged_seal", core.forged_seals),
+        ("forged_certificate", core.forged_certificates),
+        ("tampered_history", core.refused),
+    ] {
         counter!(REFUSED, "namespace" => namespace(), "reason" => reason).absolute(count);
     }
     counter!(DIVERGED, "namespace" => namespace()).absolute(counts.diverged);

@@ -132,6 +132,8 @@ async fn a_transaction_happens_once_and_everybody_can_see_what_it_did() {
     let verified = get(&daemon, "/v1/ledger/verify").await;
     assert_eq!((&verified["first"], &verified["last"]), (&json!(1), &put["index"]));
     assert_eq!(verified["broken"], Value::Null);
+    let said = answer(daemon.send("/v1/ledger/step-down", &json!({})).await, 409).await;
+    assert_eq!(said["type"], "/problems/not-now", "there is nobody else: {said}");
     let made = answer(daemon.send("/v1/ledger/snapshot", &json!({})).await, 200).await;
     assert_eq!(made["through"], put["index"]);
     daemon.server.shutdown().await;
@@ -299,6 +301,8 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
     let said = answer(request.send().await.unwrap(), 404).await;
     assert_eq!(said["type"], "/problems/no-such-member");
 
+    step_down(&first).await;
+
     second.server.shutdown().await;
     let body =
         json!({ "commands": [{ "put": "alone", "value": 1 }], "timeout": "1s", "tx_id": "2".repeat(32) });
@@ -317,6 +321,26 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
     let found = answer(first.send("/v1/ledger/read", &body).await, 200).await;
     assert_eq!(found["result"], json!([null]), "nothing is applied that no majority has");
     first.server.shutdown().await;
+}
+
+/// Has the one that does not lead do so. A leader may refuse while the other catches up: then it is asked again.
+async fn step_down(daemon: &Daemon) {
+    let handing = async {
+        loop {
+            let status = until(daemon, "default", |status| !status["leader"].is_null()).await;
+            let others = |member: &&Value| member["key"] != status["leader"]["key"];
+            let to = status["members"].as_array().unwrap().iter().find(others).unwrap()["key"].clone();
+            let response = daemon.send("/v1/ledger/step-down", &json!({ "to": to })).await;
+            let (code, said) = (response.status().as_u16(), response.json::<Value>().await.unwrap());
+            if code == 200 {
+                assert_eq!(said["leader"], to);
+                return to;
+            }
+            assert!(matches!(code, 409 | 503), "{code} {said}");
+        }
+    };
+    let to = tokio::time::timeout(PATIENCE, handing).await.unwrap();
+    until(daemon, "default", |status| status["leader"]["key"] == to).await;
 }
 
 #[tokio::test]

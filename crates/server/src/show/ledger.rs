@@ -100,7 +100,19 @@ struct ShownCounts {
     /// Messages that cannot be read.
     unreadable: u64,
     /// Hearsay that is not signed as it must be.
-    forged: u64,
+    forged_gossip: u64,
+    /// Seals that their voter has not signed.
+    forged_seals: u64,
+    /// Certificates that no majority has signed.
+    forged_certificates: u64,
+    /// Histories and states that were tampered with, or that nothing here leads to.
+    tampered: u64,
+    /// Transactions whose result did not come in time.
+    late: u64,
+    /// Times that others were asked for what is missing here.
+    fetches: u64,
+    /// Histories and states sent to others.
+    served: u64,
     /// Times that another node had another hash at the same index.
     diverged: u64,
     /// Times that the leader was suspected.
@@ -191,13 +203,19 @@ fn show_member(status: &MemberStatus, highest: u64) -> ShownMember {
 }
 
 fn counts(status: &Status) -> ShownCounts {
-    let (counts, hint) = (status.counts, status.hint);
+    let (counts, core, hint) = (status.counts, status.core, status.hint);
     ShownCounts {
         leader_changes: counts.leader_changes,
         rerouted: counts.rerouted,
         strangers: counts.strangers,
         unreadable: counts.garbage,
-        forged: hint.forged,
+        forged_gossip: hint.forged,
+        forged_seals: core.forged_seals,
+        forged_certificates: core.forged_certificates,
+        tampered: core.refused,
+        late: core.late,
+        fetches: core.fetches,
+        served: core.served + core.states_served,
         diverged: counts.diverged,
         suspected: hint.suspected,
         gossip_messages: counts.gossip_messages,

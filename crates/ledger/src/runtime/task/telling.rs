@@ -6,7 +6,7 @@ use holdoff_paxos::{NodeId, Slot};
 use tokio::sync::oneshot;
 
 use super::{History, Led, NotLed, Task};
-use crate::ledger::{Input, Letter, LetterOf, Output, OutputOf};
+use crate::ledger::{Input, LetterOf, Output, OutputOf};
 use crate::machine::Either;
 use crate::metrics;
 use crate::runtime::wire::{Packet, Said, Wanted};
@@ -16,9 +16,6 @@ impl<M: Housed> Task<M> {
     pub(super) fn carry_out(&mut self, output: OutputOf<Estate<M>>) {
         match output {
             Output::Send(to, letter) => {
-                if let Letter::Fetch { .. } = letter {
-                    metrics::asked_for_history(&self.namespace);
-                }
                 let Some((key, address, packet)) = self.addressed(to, &letter) else { return };
                 let lines = self.lines.clone();
                 self.act(move || lines.send(&key, &address, packet));

@@ -26,7 +26,7 @@ pub(super) struct LedgerTable {
     election: Option<DurationText>,
     /// A leader is heard of so often; half of `election` at most. Default: 150ms.
     heartbeat: Option<DurationText>,
-    /// How many entries are kept to be shown and sent to others. Default: 4096.
+    /// How many entries are kept to be shown and sent to others: the same on all nodes. Default: 4096.
     #[schemars(range(min = 16, max = 1_000_000))]
     kept: Option<u32>,
     /// How many transactions and reads may be under way. Default: 1024.
