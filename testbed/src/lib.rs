@@ -25,4 +25,5 @@ mod watcher;
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
 pub use faketime::libfaketime;
 pub use options::Options;
+pub use port::free as free_port;
 pub use postgres::Postgres;

@@ -8,7 +8,7 @@ const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
 /// The next free port of loopback. Somebody may be faster; then ask for another.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     // Processes start at different places, to meet less often.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(97);

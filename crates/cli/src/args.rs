@@ -5,6 +5,7 @@ mod admin;
 mod audit;
 mod council;
 mod demo;
+mod ledger;
 mod lock;
 mod place;
 mod serve;
@@ -16,6 +17,9 @@ pub(crate) use admin::{AdminArgs, AdminCommand, ApplyArgs};
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use council::{AcceptorsCommand, CouncilArgs, CouncilCommand};
 pub(crate) use demo::{DemoArgs, DemoWorkerArgs};
+pub(crate) use ledger::{
+    LedgerArgs, LedgerCommand, LedgerMembersCommand, LedgerPlaceArgs, LedgerSubmitArgs, ReadHow,
+};
 pub(crate) use lock::{LockArgs, LockCommand, LockListArgs, LockRunArgs};
 pub(crate) use place::PlaceArgs;
 pub(crate) use serve::ServeArgs;
@@ -72,6 +76,9 @@ pub(crate) enum Command {
 
     /// Decide together, with no leader: who belongs to a council, and who decides for it
     Council(CouncilArgs),
+
+    /// Keep one history together: a leader, transactions, and who belongs to it
+    Ledger(LedgerArgs),
 
     /// Make, list and revoke API tokens for the daemon
     Token(TokenArgs),

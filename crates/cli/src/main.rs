@@ -11,6 +11,7 @@ mod config;
 mod council;
 mod demo;
 mod failure;
+mod ledger;
 mod lock;
 mod output;
 mod policy;
@@ -48,6 +49,7 @@ fn run(args: &Args) -> Result<ExitCode, Failure> {
         Command::Work(command) => work::run(command, args),
         Command::Lock(command) => lock::run(command, args),
         Command::Council(command) => council::run(command, args),
+        Command::Ledger(command) => ledger::run(command, args),
         Command::Admin(command) => admin::run(command, args),
         Command::Token(command) => token::run(command, args),
         Command::Audit(command) => audit::run(command, args),

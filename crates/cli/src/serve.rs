@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use holdoff_server::{Options, Place, Reload, Server, Stopped};
 
 pub(crate) use log::start as start_log;
-pub(crate) use place::{data_directory, place};
+pub(crate) use place::{data_directory, ledgers_of, place, place_of};
 use sections::Sections;
 
 use crate::args::{Args, ServeArgs};

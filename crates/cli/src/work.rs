@@ -7,7 +7,7 @@ mod pause;
 mod show;
 mod stats;
 mod submit;
-mod text;
+pub(crate) mod text;
 
 use std::process::ExitCode;
 

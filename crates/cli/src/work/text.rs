@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const MOST_BYTES: u64 = 17 << 20;
 
 /// The text itself, the content of `@FILE`, or of stdin for `-`.
-pub(super) fn read(argument: &str) -> Result<String, Failure> {
+pub(crate) fn read(argument: &str) -> Result<String, Failure> {
     let cannot =
         |name: &str, why: &dyn std::fmt::Display| Failure::Failed(format!("cannot read {name}: {why}"));
     let (name, source): (&str, Box<dyn Read>) = match argument.strip_prefix('@') {
@@ -24,7 +24,7 @@ pub(super) fn read(argument: &str) -> Result<String, Failure> {
 }
 
 /// The same, as JSON that stays as it was written.
-pub(super) fn read_json(option: &str, argument: &str) -> Result<Box<RawValue>, Failure> {
+pub(crate) fn read_json(option: &str, argument: &str) -> Result<Box<RawValue>, Failure> {
     let text = read(argument)?;
     serde_json::from_str(&text).map_err(|error| {
         Failure::Usage(format!("{option} is no JSON: {error}; text needs quotes inside, as in '\"text\"'"))

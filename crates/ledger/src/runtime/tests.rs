@@ -2,5 +2,6 @@
 
 mod cluster;
 mod far_behind;
+mod learner;
 mod story;
 mod strangers;

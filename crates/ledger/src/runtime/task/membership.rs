@@ -182,8 +182,15 @@ impl<M: Housed> Task<M> {
     }
 
     fn leader_key(&self) -> Option<PublicKey> {
-        let leader = self.core.leader()?;
+        let Some(leader) = self.core.leader() else { return self.hearsay() };
         if leader == self.me { Some(self.key) } else { self.book.key(leader) }
+    }
+
+    /// Who leads by hearsay, for whoever does not vote: the leader sends it nothing. Whoever is asked there says if it is
+    /// not so.
+    pub(super) fn hearsay(&self) -> Option<PublicKey> {
+        let is_voter = self.core.state().voters().contains(self.me);
+        self.gossip.leader(clock::now_us()).filter(|leader| !is_voter && *leader != self.key)
     }
 
     /// How the node is doing.

@@ -66,7 +66,7 @@ impl<M: Housed> Task<M> {
                 self.act(move || drop(reader.send(Ok((index, result)))));
             }
             Output::NotAnswered(read, leader) => {
-                let leader = leader.and_then(|leader| self.book.key(leader));
+                let leader = leader.and_then(|leader| self.book.key(leader)).or_else(|| self.hearsay());
                 if let Some(reader) = self.readers.remove(&read) {
                     drop(reader.send(Err(leader)));
                 }
@@ -138,7 +138,7 @@ impl<M: Housed> Task<M> {
         if leader != Some(self.me) || !self.core.is_ready() {
             let elsewhere =
                 leader.filter(|leader| *leader != self.me).and_then(|leader| self.book.key(leader));
-            drop(reply.send(Err(NotLed::Elsewhere(elsewhere))));
+            drop(reply.send(Err(NotLed::Elsewhere(elsewhere.or_else(|| self.hearsay())))));
             return;
         }
         let Wanted::HandOver(to) = wanted;

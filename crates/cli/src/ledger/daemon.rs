@@ -1,0 +1,241 @@
+//! The daemon that is asked.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Response, Url};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{NOT_DONE, TIME_WAS_UP};
+use crate::args::LedgerArgs;
+use crate::config::load_layers;
+use crate::failure::Failure;
+
+/// Where the daemon is, unless it is said.
+pub(super) const URL: &str = "HOLDOFF_URL";
+/// What it is shown, if it asks.
+pub(super) const TOKEN: &str = "HOLDOFF_API_TOKEN";
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longer than the daemon takes for any answer, what is waited for apart.
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// A daemon, and which of its ledgers is meant.
+pub(super) struct Daemon {
+    http: Client,
+    base: Url,
+    namespace: String,
+}
+
+/// Why there is no answer.
+pub(super) enum Refusal {
+    /// The daemon has said no.
+    Said(Problem),
+    /// The daemon was not reached: nothing has happened.
+    NotReached(String),
+    /// The daemon was reached, and then there was no answer: whether anything has happened is not known.
+    NoAnswer(String),
+}
+
+/// What a daemon says when something cannot be done.
+#[derive(serde::Deserialize)]
+pub(super) struct Problem {
+    #[serde(default)]
+    pub(super) status: u16,
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    pub(super) detail: String,
+    /// The first entry that is still kept, of a history whose beginning is gone.
+    pub(super) first: Option<u64>,
+}
+
+impl Daemon {
+    /// The daemon that was named: by the flag, the variable, or the file that it reads itself.
+    pub(super) fn find(args: &LedgerArgs, config: Option<&Path>) -> Result<Self, Failure> {
+        let named = args.url.clone().or_else(|| std::env::var(URL).ok().filter(|url| !url.is_empty()));
+        let address = named.map_or_else(|| where_it_listens(config), Ok)?;
+        let wrong = |why: &str| Failure::Usage(format!("{address:?} is no daemon's address: {why}"));
+        let mut base = Url::parse(&address).map_err(|error| wrong(&error.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(wrong("expected http:// or https://"));
+        }
+        base.set_path(&format!("{}/v1/ledger", base.path().trim_end_matches('/')));
+        let http = Client::builder()
+            .default_headers(headers()?)
+            .timeout(TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A daemon does not send its clients elsewhere; a token must not go there.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| Failure::Failed(innermost(&error)))?;
+        Ok(Self { http, base, namespace: args.namespace.clone() })
+    }
+
+    pub(super) async fn get(&self, parts: &[&str], query: &[(&str, String)]) -> Result<Value, Refusal> {
+        self.ask(Method::GET, parts, query, None, TIMEOUT).await
+    }
+
+    /// Waits for what comes of it, so much longer.
+    pub(super) async fn post(&self, part: &str, mut body: Value, wait: Duration) -> Result<Value, Refusal> {
+        if let Some(body) = body.as_object_mut() {
+            body.insert("namespace".to_owned(), self.namespace.clone().into());
+        }
+        self.ask(Method::POST, &[part], &[], Some(&body), TIMEOUT.saturating_add(wait)).await
+    }
+
+    pub(super) async fn delete(&self, parts: &[&str]) -> Result<Value, Refusal> {
+        self.ask(Method::DELETE, parts, &[], None, TIMEOUT).await
+    }
+
+    /// An answer that goes on for as long as somebody reads it.
+    pub(super) async fn stream(&self, part: &str, query: &[(&str, String)]) -> Result<Response, Refusal> {
+        self.send(Method::GET, &[part], query, None, Duration::MAX).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        parts: &[&str],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<Value, Refusal> {
+        let response = self.send(method, parts, query, body, timeout).await?;
+        let text = response.bytes().await.map_err(|error| Refusal::NoAnswer(innermost(&error)))?;
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&text).map_err(|error| not_understood(&error))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        parts: &[&str],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<Response, Refusal> {
+        let mut url = self.url(parts);
+        if body.is_none() {
+            url.query_pairs_mut().append_pair("namespace", &self.namespace).extend_pairs(query);
+        }
+        let mut request = self.http.request(method, url);
+        if timeout < Duration::MAX {
+            request = request.timeout(timeout);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let text = response.bytes().await.unwrap_or_default();
+        let problem = serde_json::from_slice(&text).unwrap_or_else(|_| Problem::of_somebody_else());
+        Err(Refusal::Said(Problem { status: status.as_u16(), ..problem }))
+    }
+
+    fn no_answer(&self, error: &reqwest::Error) -> Refusal {
+        let why = innermost(error);
+        if !error.is_connect() {
+            return Refusal::NoAnswer(why);
+        }
+        let address = self.base.origin().ascii_serialization();
+        Refusal::NotReached(format!(
+            "no daemon answers at {address}: {why}. Does `holdoff serve` run there? --url and ${URL} name another"
+        ))
+    }
+
+    fn url(&self, parts: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        // An address of HTTP can always have more parts.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.extend(parts);
+        }
+        url
+    }
+}
+
+/// What the file says, as seen from the same machine.
+fn where_it_listens(config: Option<&Path>) -> Result<String, Failure> {
+    let settings = load_layers(config, Vec::new())?.whole.server;
+    let mut address = settings.running.listen;
+    if address.ip().is_unspecified() {
+        let is_v4 = address.is_ipv4();
+        address.set_ip(if is_v4 { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) });
+    }
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    Ok(format!("{scheme}://{address}{}", settings.prefix))
+}
+
+fn headers() -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+        let wrong = |_| Failure::Usage(format!("${TOKEN} has characters that no token has; copy it again"));
+        let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(wrong)?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+/// The innermost cause says most, and names no address.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    if error.is_timeout() { "time was up".to_owned() } else { cause.to_string() }
+}
+
+fn not_understood(error: &serde_json::Error) -> Refusal {
+    let detail = format!("{error}; are command and daemon of the same version?");
+    let title = "The daemon's answer is not understood".to_owned();
+    Refusal::Said(Problem { status: 0, kind: String::new(), title, detail, first: None })
+}
+
+/// An answer in the form that is expected.
+pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
+    serde_json::from_value(answer).map_err(|error| not_understood(&error).into())
+}
+
+impl Problem {
+    fn of_somebody_else() -> Self {
+        let title = "Somebody between this command and the daemon has answered".to_owned();
+        let detail = "is the address right?".to_owned();
+        Self { status: 0, kind: String::new(), title, detail, first: None }
+    }
+
+    /// What kind of problem it is, for programs.
+    pub(super) fn kind(&self) -> &str {
+        self.kind.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Said(problem) => {
+                let said = format!("{}: {}", problem.title, problem.detail);
+                match problem.status {
+                    400 | 413 | 422 => Self::Usage(said),
+                    401 => Self::Failed(format!("{said} (it is sent if ${TOKEN} has one)")),
+                    503 => Self::Coded(NOT_DONE, said),
+                    504 => Self::Coded(TIME_WAS_UP, said),
+                    _ => Self::Failed(said),
+                }
+            }
+            Refusal::NotReached(why) => Self::Failed(why),
+            Refusal::NoAnswer(why) => Self::Coded(TIME_WAS_UP, format!("the daemon has not answered: {why}")),
+        }
+    }
+}

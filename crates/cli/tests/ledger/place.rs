@@ -1,0 +1,132 @@
+//! Where daemons run, and how a command gets to them.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longer than anything here takes, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where daemons run.
+pub(crate) trait Place {
+    /// The way to the daemon with this number.
+    fn way(&self, number: usize) -> Way;
+
+    /// Where other nodes find its node.
+    fn node(&self, number: usize) -> String;
+}
+
+/// How to run something where a daemon is, and the daemon's address there.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// What stands before a command.
+    pub(crate) before: Vec<String>,
+    /// Where the daemon listens for HTTP.
+    pub(crate) listen: String,
+}
+
+/// What a command has said.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) code: i32,
+    pub(crate) json: Value,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Way {
+    pub(crate) fn command(&self, program: &str) -> Command {
+        match self.before.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
+    }
+
+    /// `holdoff ledger` on a directory, with no daemon.
+    pub(crate) fn offline(&self, folder: &Path, words: &[&str]) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_holdoff"));
+        command.args(["ledger", "--json"]).args(words).current_dir(folder);
+        command
+    }
+
+    /// `holdoff ledger` that asks the daemon, and answers in JSON.
+    pub(crate) fn asking(&self, words: &[&str]) -> Command {
+        let mut command = self.asking_for_people(words);
+        command.arg("--json");
+        command
+    }
+
+    /// `holdoff ledger` that asks the daemon.
+    pub(crate) fn asking_for_people(&self, words: &[&str]) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_holdoff"));
+        command.args(["ledger", "--url", &format!("http://{}", self.listen)]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
+        command
+    }
+
+    /// Asks the daemon, and waits for what it says.
+    pub(crate) fn ask(&self, words: &[&str]) -> Told {
+        Told::of(&self.asking(words).output().unwrap())
+    }
+
+    /// The same, if it must be so.
+    pub(crate) fn must(&self, words: &[&str]) -> Value {
+        let told = self.ask(words);
+        assert_eq!(told.code, 0, "{words:?}: {told:?}");
+        told.json
+    }
+
+    /// How the daemon's node is doing; nothing, if it does not say so.
+    pub(crate) fn status(&self) -> Value {
+        self.ask(&["status"]).json
+    }
+}
+
+impl Told {
+    pub(crate) fn of(output: &Output) -> Self {
+        let [out, err] =
+            [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+        let json = out.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        Self { code: output.status.code().unwrap_or(-1), json, out, err }
+    }
+}
+
+/// Everybody on loopback, with ports of their own.
+pub(crate) struct Loopback {
+    ports: Vec<(u16, u16)>,
+}
+
+impl Loopback {
+    pub(crate) fn new(count: usize) -> Self {
+        let port = holdoff_testbed::free_port;
+        Self { ports: (0..count).map(|_| (port(), port())).collect() }
+    }
+}
+
+impl Place for Loopback {
+    fn way(&self, number: usize) -> Way {
+        Way { before: Vec::new(), listen: format!("127.0.0.1:{}", self.ports[number].0) }
+    }
+
+    fn node(&self, number: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[number].1)
+    }
+}
+
+/// Looks until there is something to see.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(seen) => return seen,
+            Err(seen) => assert!(Instant::now() < end, "never: {what}, but {seen}"),
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+}
