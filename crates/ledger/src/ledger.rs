@@ -321,6 +321,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
                 log::Output::HandedOver(to) => {
                     self.drop_lease();
+                    // It does not stand in the way of the one it has left it to.
+                    self.yields = (self.now_us + 2 * self.options.log.election_us, true);
                     self.outputs.push(Output::HandedOver(to));
                 }
                 log::Output::NotHandedOver(why) => self.outputs.push(Output::NotHandedOver(why)),

@@ -116,6 +116,8 @@ pub(super) struct Task<M: Housed> {
     readers: BTreeMap<ReadId, oneshot::Sender<Answered<M>>>,
     led: Vec<oneshot::Sender<Led>>,
     next_read: u64,
+    /// Until when it does not run for being named: it has handed over.
+    left_us: u64,
     heads: BTreeMap<PublicKey, Told>,
     seen: Seen,
     glance: watch::Sender<Glance>,
@@ -181,6 +183,7 @@ impl<M: Housed> Task<M> {
             readers: BTreeMap::new(),
             led: Vec::new(),
             next_read: 0,
+            left_us: 0,
             heads: BTreeMap::new(),
             seen: Seen {
                 index: Slot(0),

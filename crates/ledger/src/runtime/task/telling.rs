@@ -28,6 +28,7 @@ impl<M: Housed> Task<M> {
             }
             Output::HandedOver(to) => {
                 let to = self.book.key(to);
+                self.leave_hint(to);
                 for caller in std::mem::take(&mut self.led) {
                     drop(caller.send(to.ok_or(NotLed::Elsewhere(None))));
                 }
@@ -113,11 +114,21 @@ impl<M: Housed> Task<M> {
         self.whisper(sends);
         // Whoever is not named leaves it to another as soon as there is a claim; whoever is, runs when it is settled.
         let named = self.gossip.hint().map(|hint| hint.claim.leader);
-        if named == Some(self.key) && self.gossip.leader(now_us) == named {
+        if named == Some(self.key) && self.gossip.leader(now_us) == named && now_us >= self.left_us {
             self.step(Input::ShouldLead(self.me));
         } else if let Some(id) = named.filter(|named| *named != self.key).and_then(|named| self.id_of(&named))
         {
             self.step(Input::ShouldLead(id));
+        }
+    }
+
+    /// The hint follows whom it was handed over to: at once, or, if this one was named only lately, when others doubt it. For so
+    /// long it does not run because it is named.
+    fn leave_hint(&mut self, to: Option<PublicKey>) {
+        let now_us = clock::now_us();
+        self.left_us = now_us + 2 * self.settings.ledger.log.election_us;
+        if let Some(Ok(sends)) = to.map(|to| self.gossip.hand_over(now_us, self.rng.u64(..), to)) {
+            self.whisper(sends);
         }
     }
 
