@@ -21,8 +21,8 @@ usage: cargo xtask CHORE
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server,
                         council, ledger
-  soak [council|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
-                        a hundred thousand seeds of the council
+  soak [council|ledger|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
+                        a hundred thousand seeds of the council and of the ledger
   n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         ["soak"] => soak::run(),
         ["n-minus-one"] => n_minus_one::run(),
         ["soak", "council"] => soak::council(),
+        ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),

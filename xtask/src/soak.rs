@@ -8,6 +8,7 @@ use crate::run::{Done, bench, cargo};
 pub(crate) fn run() -> Done {
     pure_and_chaos()?;
     council()?;
+    ledger()?;
     server()
 }
 
@@ -19,6 +20,14 @@ pub(crate) fn council() -> Done {
     let questions =
         ["test", "-p", "holdoff-council", "--all-features", "--test", "fuzz", "--", "--nocapture"];
     haul(&questions, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])
+}
+
+/// `cargo xtask soak ledger`: a hundred thousand seeds of trouble for its core, and the whole table of elections.
+pub(crate) fn ledger() -> Done {
+    let seeds =
+        ["test", "-p", "holdoff-ledger", "--all-features", "--lib", "one_history", "--", "--nocapture"];
+    haul(&seeds, &[("HOLDOFF_LEDGER_SEEDS", "100000")])?;
+    cargo(&["run", "--release", "--quiet", "--", "sim", "election", "--all"], &[])
 }
 
 fn haul(arguments: &[&str], environment: &[(&str, &str)]) -> Done {

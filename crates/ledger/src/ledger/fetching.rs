@@ -14,6 +14,9 @@ use crate::entry::{Hash, Logged, Replicated, chain, link, written};
 /// So many are asked first.
 const PEERS: usize = 3;
 
+/// Who only asks what is new does not wait longer than after so many tries.
+const ASKING: u32 = 2;
+
 /// So many bytes of entries are sent at a time, unless one alone has more.
 const HISTORY_BYTES: usize = 4 << 20;
 
@@ -79,7 +82,10 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     fn wait_us(&self) -> u64 {
-        let so_far = SoFar::after(self.fetching.tries);
+        // Who does not know of anything that is missing asks whether there is something, and goes on asking so often.
+        let knows = self.certified() > self.state.index;
+        let tries = if knows { self.fetching.tries } else { self.fetching.tries.min(ASKING) };
+        let so_far = SoFar::after(tries);
         let decision = self.options.fetching.decide(&so_far, &Failure::transient(), self.roll);
         let after = decision.delay().unwrap_or(Duration::from_secs(1));
         u64::try_from(after.as_micros()).unwrap_or(u64::MAX)

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use holdoff_paxos::log::Payload;
 use holdoff_paxos::{NodeId, Slot};
 
 use super::{Ledger, Letter};
 use crate::certificate::{Certificate, Head, Notary, Seal};
-use crate::entry::{Hash, Replicated};
+use crate::entry::{Hash, Logged, Replicated};
 
 /// So many places are collected for at a time: of what is older, there will be a newer one.
 const PLACES: usize = 64;
@@ -21,7 +22,10 @@ pub(super) struct Seals(BTreeMap<(Slot, Hash), Certificate>);
 impl<M: Replicated, N: Notary> Ledger<M, N> {
     /// Signs how far the history is decided, unless that was done a moment ago: then the next tick does it.
     pub(super) fn seal_soon(&mut self) {
-        if self.sealed_us.is_none_or(|sealed_us| sealed_us + OFTEN_US <= self.now_us) {
+        // Who votes from here on is waited for.
+        let is_value = |entry: &Logged<M>| matches!(entry.payload, Payload::Value(_));
+        let may_wait = self.history.back().is_some_and(is_value);
+        if !may_wait || self.sealed_us.is_none_or(|sealed_us| sealed_us + OFTEN_US <= self.now_us) {
             self.seal();
         }
     }

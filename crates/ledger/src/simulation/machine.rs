@@ -210,7 +210,7 @@ impl Machine {
             let anybody = name(u32::try_from(around.chance().between(0, 7)).unwrap(), 0);
             self.step(disk, Input::ShouldLead(anybody), around);
         }
-        if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.02) {
+        if Truth::with(|truth| !truth.is_healed) && around.chance().happens(0.03) {
             let last = u64::from(around.nodes() - 1);
             let to = name(u32::try_from(around.chance().between(0, last)).unwrap(), 0);
             self.step(disk, Input::HandOver(to), around);

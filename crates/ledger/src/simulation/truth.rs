@@ -311,7 +311,22 @@ impl Truth {
         }
         let ledgers = || (0..world.nodes()).filter_map(|node| Some(&world.node(node)?.ledger));
         let Some(leader) = ledgers().find(|ledger| ledger.is_ready()) else {
-            return Err("nobody leads after healing".to_owned());
+            let show = |ledger: &Ledger<KeyValue, Clerk>| {
+                let store = ledger.store();
+                format!(
+                    "{:?}: leader {:?}, voters {:?}, index {}, log to {} decided {}, promised {:?}, accepted {:?}",
+                    ledger.me,
+                    ledger.leader(),
+                    ledger.state().voters(),
+                    ledger.state().index(),
+                    store.last(),
+                    store.decided(),
+                    store.promised(),
+                    store.accepted(),
+                )
+            };
+            let shown: Vec<_> = ledgers().map(show).collect();
+            return Err(format!("nobody leads after healing:\n{}", shown.join("\n")));
         };
         let head = leader.state();
         if head.index != truth.head() || head.index.0 < truth.healed_at.0 + 20 {
