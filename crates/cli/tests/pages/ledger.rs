@@ -8,7 +8,15 @@ use crate::visitor::Visitor;
 
 const NEWEST: &str = "#history tbody tr:first-child";
 
+/// What is submitted is the newest: the node has its address in the history already, and announces nothing more.
 async fn submit(daemon: &Daemon, namespace: &str, goal: &str) -> u64 {
+    until("its address is in the history", async || {
+        let shown = daemon.get(&format!("/v1/ledger?namespace={namespace}")).await;
+        let members = shown["members"].as_array().unwrap();
+        let own = members.iter().find(|member| member["here"] == true);
+        own.is_some_and(|own| shown["contact"].as_str().unwrap().ends_with(own["address"].as_str().unwrap()))
+    })
+    .await;
     let body = json!({ "namespace": namespace, "goal": goal });
     daemon.post("/v1/ledger/transactions", body).await["index"].as_u64().unwrap()
 }
