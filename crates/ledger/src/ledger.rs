@@ -48,6 +48,7 @@ use sealing::Seals;
 
 type Log<M> = Node<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
 type LogInput<M> = log::Input<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
+type LogMessage<M> = log::Message<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
 
 /// A node of a ledger: it votes, leads, follows, and serves what is decided.
 ///
@@ -265,17 +266,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whoever has vouched for a leader helps nobody else to lead, nor itself, unless that leader says it leads no longer.
-    fn hear_log(&mut self, from: NodeId, message: log::Message<Value<M>, Checkpoint<M::Answer>>) {
-        if let log::Message::Lead { term, .. } = message
-            && term.leader() == from
-            && self.vouched == Some(term)
-        {
+    /// Whoever has vouched for a leader helps nobody else to lead, nor itself, unless that leader leads no longer.
+    fn hear_log(&mut self, from: NodeId, message: LogMessage<M>) {
+        if self.is_freed_by(from, &message) {
             self.vouched_us = self.now_us;
         }
-        let elects =
-            matches!(message, log::Message::Vote(_) | log::Message::Voted { .. } | log::Message::Lead { .. });
-        if !elects || self.now_us >= self.vouched_us {
+        if self.may_hear(from, &message) {
             self.log(log::Input::Message(from, message));
         }
     }

@@ -19,6 +19,7 @@ mod model;
 mod node;
 mod options;
 mod progress;
+mod promises;
 #[cfg(test)]
 mod simulation;
 mod step;
@@ -32,6 +33,7 @@ pub use join::join;
 pub use message::{Append, Candidacy, Message};
 pub use node::{Input, Node, Output, Refusal};
 pub use options::Options;
+pub use promises::Promises;
 pub use step::Step;
 pub use store::{Record, Store};
 pub use term::{Mark, Term};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use holdoff_paxos::log::Term;
+use holdoff_paxos::log::{Message, Term};
 use holdoff_paxos::{NodeId, Tally, planted};
 
-use super::{How, Ledger, Letter, Output, ReadId};
+use super::{How, Ledger, Letter, LogMessage, Output, ReadId};
 use crate::certificate::Notary;
 use crate::entry::Replicated;
 
@@ -107,6 +107,30 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             self.vouched_us = self.vouched_us.max(self.now_us + self.options.lease_us);
             self.vouched = Some(term);
             self.send(from, Letter::Probed(term, round));
+        }
+    }
+
+    /// Whether the one it has vouched for leads no longer in that term: it says so, or asks for votes in a later one, and has
+    /// promised itself to take nothing of an earlier one. With that its lease is gone.
+    pub(super) fn is_freed_by(&self, from: NodeId, message: &LogMessage<M>) -> bool {
+        let Some(vouched) = self.vouched.filter(|vouched| vouched.leader() == from) else { return false };
+        match message {
+            Message::Lead { term, .. } => *term == vouched,
+            Message::Vote(asked) => !asked.trial && asked.term.leader() == from && asked.term > vouched,
+            _ => false,
+        }
+    }
+
+    /// Whether it takes part in what it is told. While it has vouched for somebody it takes part in no election, but for
+    /// saying to that one whether it would be let lead again: others decide now, perhaps.
+    pub(super) fn may_hear(&self, from: NodeId, message: &LogMessage<M>) -> bool {
+        let is_free = self.now_us >= self.vouched_us;
+        match message {
+            Message::Vote(asked) if asked.trial => {
+                is_free || self.vouched.is_some_and(|term| term.leader() == from)
+            }
+            Message::Vote(_) | Message::Voted { .. } | Message::Lead { .. } => is_free,
+            _ => true,
         }
     }
 

@@ -38,7 +38,7 @@ const DECIDED: &str = "decided";
 const SNAPSHOT: &str = "snapshot";
 
 /// The form of the tables. A release reads its own and earlier ones.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// As much as is kept in memory of the file.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// So many bytes of a hash end a row.
@@ -235,7 +235,7 @@ impl<'t> Tables<'t> {
         record: Record<V, S>,
     ) -> Result<(), Error> {
         match record {
-            Record::Promised(term) => self.mark(PROMISED, &term),
+            Record::Promised(promises) => self.mark(PROMISED, &promises),
             Record::Accepted { term, last } => {
                 self.cut(last)?;
                 self.mark(ACCEPTED, &term)

@@ -36,6 +36,18 @@ impl Notes {
         notes
     }
 
+    /// Whether there is all in them that a run is to show. They may still be written to.
+    pub(crate) fn show_all(logs: &Path) -> bool {
+        let texts: Vec<_> =
+            std::fs::read_dir(logs).unwrap().map(|log| std::fs::read(log.unwrap().path()).unwrap()).collect();
+        let begins = |what: &str| {
+            texts
+                .iter()
+                .any(|text| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(what.as_bytes())))
+        };
+        begins("stale") && begins("lost")
+    }
+
     fn take(&mut self, line: &str) {
         // Whoever was killed may have left half a line.
         let words: Vec<&str> = line.split(' ').collect();

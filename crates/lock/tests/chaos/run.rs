@@ -25,6 +25,8 @@ pub(crate) struct Ground {
     pub(crate) seconds: u64,
 }
 
+/// So often the faults last that long, at most: until everything was seen that the run is to show.
+const MOST_ROUNDS: usize = 6;
 /// How long the last turns may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -61,24 +63,20 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     };
     let fleet = Fleet::start(stores, protected, logs.path().to_owned(), seed);
     let fleet = Arc::new(Mutex::new(fleet));
-    let (until, mut rng) = (Instant::now() + faulty, Rng::with_seed(seed));
     // Kept until the end of the run: whoever drops it, stops it.
     let server = server.map(Arc::new);
-    let killing = tokio::spawn(faults::kill(Arc::clone(&fleet), rng.fork(), until));
-    let pausing = tokio::spawn(faults::pause(Arc::clone(&fleet), Arc::clone(&resource), rng.fork(), until));
-    let mut struck = Vec::new();
-    if let Some(server) = &server {
-        let crashing = tokio::spawn(faults::crash(Arc::clone(&fleet), Arc::clone(server), until));
-        let cutting = tokio::spawn(faults::terminate(store.clone(), rng.fork(), until));
-        struck.push((crashing.await.unwrap(), "servers crashed"));
-        struck.push((cutting.await.unwrap(), "connections terminated"));
+    let storm = Storm { fleet, resource: Arc::clone(&resource), server: server.clone(), store, cluster };
+    let mut rng = Rng::with_seed(seed);
+    let mut struck = storm.strike(&mut rng, faulty).await;
+    for _ in 1..MOST_ROUNDS {
+        // A busy machine gets to do little in the same time.
+        if struck.iter().all(|(count, _)| *count > 0) && Notes::show_all(logs.path()) {
+            break;
+        }
+        let again = storm.strike(&mut rng, faulty).await;
+        struck.iter_mut().zip(again).for_each(|((count, _), (more, _))| *count += more);
     }
-    if let Some(cluster) = &cluster {
-        let deposing = tokio::spawn(faults::depose(Arc::clone(cluster), until));
-        struck.push((deposing.await.unwrap(), "leaders killed"));
-    }
-    struck.push((killing.await.unwrap(), "processes killed"));
-    struck.push((pausing.await.unwrap(), "processes paused past their lease"));
+    let Storm { fleet, store, .. } = storm;
     let peace = Instant::now();
     let mut fleet = Arc::into_inner(fleet).expect("nobody strikes any more").into_inner().unwrap();
     fleet.finish(PATIENCE).await;
@@ -94,6 +92,38 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     }
     for (count, what) in struck {
         assert!(count > 0, "no {what}: this run shows nothing");
+    }
+}
+
+/// What is struck, and what strikes it.
+struct Storm {
+    fleet: faults::Shared,
+    resource: Arc<Resource>,
+    server: Option<Arc<Postgres>>,
+    store: String,
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl Storm {
+    /// Strikes for so long; how often, and with what.
+    async fn strike(&self, rng: &mut Rng, faulty: Duration) -> Vec<(u64, &'static str)> {
+        let (until, fleet) = (Instant::now() + faulty, || Arc::clone(&self.fleet));
+        let killing = tokio::spawn(faults::kill(fleet(), rng.fork(), until));
+        let pausing = tokio::spawn(faults::pause(fleet(), Arc::clone(&self.resource), rng.fork(), until));
+        let mut struck = Vec::new();
+        if let Some(server) = &self.server {
+            let crashing = tokio::spawn(faults::crash(fleet(), Arc::clone(server), until));
+            let cutting = tokio::spawn(faults::terminate(self.store.clone(), rng.fork(), until));
+            struck.push((crashing.await.unwrap(), "servers crashed"));
+            struck.push((cutting.await.unwrap(), "connections terminated"));
+        }
+        if let Some(cluster) = &self.cluster {
+            let deposing = tokio::spawn(faults::depose(Arc::clone(cluster), until));
+            struck.push((deposing.await.unwrap(), "leaders killed"));
+        }
+        struck.push((killing.await.unwrap(), "processes killed"));
+        struck.push((pausing.await.unwrap(), "processes paused past their lease"));
+        struck
     }
 }
 

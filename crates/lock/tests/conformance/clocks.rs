@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::place::{Place, SECOND, acquire, held_with};
+use crate::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 
 /// Long enough for a busy machine to renew in time.
 const LEASE_MS: u64 = 1500;
@@ -46,37 +46,4 @@ async fn clocks_an_hour_behind_and_ahead_make_no_difference(place: Place) {
     );
 }
 
-macro_rules! on {
-    ($store:ident, $place:expr $(, $ignored:meta)?) => {
-        mod $store {
-            use crate::place::{Place, in_time};
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            $(#[$ignored])?
-            async fn clocks_an_hour_behind_and_ahead_make_no_difference() {
-                let test = async { super::clocks_an_hour_behind_and_ahead_make_no_difference($place).await };
-                in_time(test).await;
-            }
-        }
-    };
-}
-
-on!(sqlite, Place::sqlite());
-on!(postgres, Place::postgres().await);
-on!(kubernetes_stand_in, Place::stand_in().await);
-on!(
-    ledger,
-    Place::ledger().await,
-    ignore = "renewals are late while nodes with wrong clocks come to vote: not understood yet"
-);
-
-mod kubernetes_cluster {
-    use crate::place::{Place, in_time};
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn clocks_an_hour_behind_and_ahead_make_no_difference() {
-        if let Some(place) = Place::cluster().await {
-            in_time(Box::pin(super::clocks_an_hour_behind_and_ahead_make_no_difference(place))).await;
-        }
-    }
-}
+on_shared_stores!(clocks_an_hour_behind_and_ahead_make_no_difference);

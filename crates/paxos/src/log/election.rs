@@ -40,9 +40,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
     /// The next term of its own, if it may lead.
     pub(super) fn next_term(&self) -> Option<Term> {
         let start = self.store.start();
-        let promised = self.store.promised();
+        let promised = self.store.promised_under(start);
         let before = if promised.start() == start { promised.attempt().max(self.seen) } else { self.seen };
-        let may_run = promised.start() <= start && self.store.configuration().contains(self.me);
+        let may_run = self.store.configuration().contains(self.me);
         let attempt = before.checked_add(1).filter(|_| may_run)?;
         Some(Term::new(start, attempt, self.me))
     }
@@ -61,23 +61,30 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Somebody asks to lead.
     pub(super) fn vote(&mut self, from: NodeId, asked: Candidacy) {
-        let promised = self.store.promised();
+        let promised = self.store.promised_under(asked.term.start());
         let is_next = if asked.trial { asked.term > promised } else { asked.term >= promised };
         let is_sound = asked.term.leader() == from && asked.term.is_sound();
         let is_known = is_sound && asked.term.start() >= self.store.start();
         // Whoever may lead has all that may be decided: among those who have accepted in the latest term any of
         // us has, the longest log has it.
         let has_all = (asked.accepted, asked.last) >= (self.store.accepted(), self.store.last());
-        let granted = is_known && is_next && has_all && !self.hears_another(from);
+        let can_promise = self.store.promises().have_room_for(asked.term);
+        let granted = is_known && is_next && has_all && can_promise && !self.hears_another(from);
         if granted && !asked.trial {
             if asked.term > promised {
-                self.keep(Record::Promised(asked.term));
+                self.promise(asked.term);
             }
             self.role = Role::Follower(None);
             self.wait();
         }
-        let promised = self.store.promised();
+        let promised = self.store.promised_under(asked.term.start());
         self.send(from, Message::Voted { trial: asked.trial, term: asked.term, granted, promised });
+    }
+
+    /// Takes nothing of an earlier term from now on.
+    pub(super) fn promise(&mut self, term: Term) {
+        let promises = self.store.promises().with(term);
+        self.keep(Record::Promised(promises));
     }
 
     /// Whether somebody else leads, and lives.
@@ -109,7 +116,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             return;
         }
         if trial {
-            self.keep(Record::Promised(term));
+            self.promise(term);
             self.wait();
             self.run(false, term);
         } else {

@@ -20,8 +20,11 @@ impl<V: Clone, S: Clone> Node<V, S> {
             slot = slot.next();
             let is_there = self.store.mark(slot).is_some_and(|mark| mark.term == entry.term);
             if slot > self.store.decided() && !is_there {
-                self.keep(Record::Entry { slot, entry });
+                self.take(slot, entry);
             }
+        }
+        if slot.next() >= term.start() {
+            self.decide_before(term);
         }
         self.accept(from, term, slot, inherited);
         self.decide(decided.min(slot));
@@ -29,18 +32,32 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Whether this is the leader to follow: of no earlier term than what was promised.
     pub(super) fn heed(&mut self, from: NodeId, term: Term) -> bool {
-        let promised = self.store.promised();
-        if term < promised || term.leader() != from {
+        let promised = self.store.promised_under(term.start());
+        let can_promise = self.store.promises().have_room_for(term);
+        if term < promised || term.leader() != from || !can_promise {
             self.send(from, Message::Refused { term, promised });
             return false;
         }
         if term > promised {
-            self.keep(Record::Promised(term));
+            self.promise(term);
         }
         self.role = Role::Follower(Some(from));
         self.heard_us = Some(self.now_us);
         self.wait();
         true
+    }
+
+    /// Keeps an entry on top of those that it belongs on.
+    pub(super) fn take(&mut self, slot: Slot, entry: Entry<V>) {
+        self.decide_before(entry.term);
+        self.keep(Record::Entry { slot, entry });
+    }
+
+    /// Whoever writes in a term knows that all before its start is decided: so does whoever has that, before it has more.
+    fn decide_before(&mut self, term: Term) {
+        if term.start() > self.store.start() {
+            self.decide(Slot(term.start().0.saturating_sub(1)));
+        }
     }
 
     /// Whether the log has this entry, and so all before it; else from where on to send.

@@ -1,7 +1,7 @@
 //! Handing over: a leader takes nothing more, waits until another has all of its log, and goes.
 
 use super::node::{Output, Refusal, Role};
-use super::{Message, Node, Record, Term};
+use super::{Message, Node, Term};
 use crate::NodeId;
 
 /// Whom a leader means to hand over to.
@@ -76,14 +76,15 @@ impl<V: Clone, S: Clone> Node<V, S> {
 
     /// Whoever led in this term leads no longer. The one it names need not ask whether it would be let lead.
     pub(super) fn relieve(&mut self, from: NodeId, term: Term, to: NodeId) {
-        if term.leader() != from || term != self.store.promised() || self.leads().is_some() {
+        if term.leader() != from || term != self.store.promised_under(term.start()) || self.leads().is_some()
+        {
             return;
         }
         self.heard_us = None;
         self.role = Role::Follower(None);
         self.wait();
         if let Some(next) = self.next_term().filter(|_| to == self.me) {
-            self.keep(Record::Promised(next));
+            self.promise(next);
             self.run(false, next);
         }
     }

@@ -23,7 +23,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             let mark = Mark { slot, term: entry.term };
             if slot > decided && self.store.mark(slot) != Some(mark) {
                 self.give_up();
-                self.keep(Record::Entry { slot, entry });
+                self.take(slot, entry);
             }
         }
         self.decide(slot);

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Mark, Payload, Snapshot, Term};
+use super::{Entry, Mark, Payload, Promises, Snapshot, Term};
 use crate::{Configuration, Slot};
 
 /// What must be on disk before anybody may know of it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Record<V, S> {
-    /// Nothing of an earlier term will be taken.
-    Promised(Term),
+    /// Nothing of an earlier term will be taken, under the configuration of its start.
+    Promised(Promises),
     /// The log up to this slot is the leader's of this term; what came after it is none.
     Accepted {
         /// The leader's term.
@@ -33,7 +33,7 @@ pub enum Record<V, S> {
 /// A node's promise, its log, and how much of it is decided.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Store<V, S> {
-    promised: Term,
+    promises: Promises,
     accepted: Term,
     base: Snapshot<S>,
     entries: Vec<Entry<V>>,
@@ -49,14 +49,17 @@ impl<V, S> Store<V, S> {
         let last = Mark { slot: Slot(0), term: Term::none() };
         let start = Slot(1);
         let base = Snapshot { last, start, configuration: configuration.clone(), state };
-        let [promised, accepted] = [Term::none(); 2];
-        Self { promised, accepted, base, entries: Vec::new(), decided: Slot(0), start, configuration }
+        let (promises, accepted) = (Promises::default(), Term::none());
+        Self { promises, accepted, base, entries: Vec::new(), decided: Slot(0), start, configuration }
     }
 
     /// Takes up a record: as it is made, and again in another life.
     pub fn apply(&mut self, record: Record<V, S>) {
         match record {
-            Record::Promised(term) => self.promised = term,
+            Record::Promised(promises) => {
+                self.promises = promises;
+                self.promises.settle(self.start);
+            }
             Record::Accepted { term, last } => {
                 self.accepted = term;
                 self.cut(last);
@@ -74,9 +77,18 @@ impl<V, S> Store<V, S> {
         }
     }
 
-    /// What was promised.
+    /// The latest term that was promised.
     pub fn promised(&self) -> Term {
-        self.promised
+        self.promises.latest()
+    }
+
+    /// The latest promise that binds it towards whoever leads, or would, under the configuration of this start.
+    pub(super) fn promised_under(&self, start: Slot) -> Term {
+        self.promises.under(start.max(self.start))
+    }
+
+    pub(super) fn promises(&self) -> &Promises {
+        &self.promises
     }
 
     /// The term in which the log was last accepted as a leader's.
@@ -144,7 +156,11 @@ impl<V, S> Store<V, S> {
             }
             self.decided = slot;
         }
-        self.start != start
+        let others_decide = self.start != start;
+        if others_decide {
+            self.promises.settle(self.start);
+        }
+        others_decide
     }
 
     fn rest_on(&mut self, snapshot: Snapshot<S>) {
@@ -159,6 +175,7 @@ impl<V, S> Store<V, S> {
         if last.slot >= self.decided {
             self.decided = last.slot;
             (self.start, self.configuration) = (snapshot.start, snapshot.configuration.clone());
+            self.promises.settle(self.start);
         }
         self.base = snapshot;
     }

@@ -181,6 +181,49 @@ fn a_voter_comes_and_another_goes() {
     assert_eq!(table.values(leader), [7, 9]);
 }
 
+/// The one who has counted the votes for a change, and asks under it to lead, is gone: it alone knew that it is decided.
+fn with_a_change_that_nobody_knows_to_be_decided(asked: &[u128]) -> Table {
+    let mut table = Table::new(4);
+    table.elect(1);
+    table.settle();
+    assert!(table.propose(1, 7).is_ok());
+    table.settle();
+    table.cut(&[(1, 3), (3, 1)]);
+    let four = Configuration::new(nodes(&[1, 2, 3, 4])).unwrap();
+    assert_eq!(table.change(1, &four), Ok(Slot(3)));
+    table.hear_next();
+    table.hear_next();
+    let one = table.node(1).store();
+    assert_eq!(one.start(), Slot(4), "one has heard that two has it");
+    let term = Term::new(Slot(4), 1, NodeId(1));
+    let candidacy = Candidacy { trial: false, term, accepted: one.accepted(), last: one.last() };
+    table.pass(ELECTION_US * 2);
+    table.said();
+    for node in asked {
+        table.hear(*node, 1, Message::Vote(candidacy));
+        assert_eq!(table.node(*node).store().promised().start(), Slot(4));
+        assert_eq!(table.node(*node).store().start(), Slot(1), "it has promised, and does not know");
+    }
+    table.said();
+    table.cut(&[(1, 2), (1, 3), (1, 4), (2, 1), (3, 1), (4, 1)]);
+    table
+}
+
+#[test]
+fn who_has_promised_under_a_configuration_it_does_not_know_still_finds_out() {
+    for asked in [&[2][..], &[3], &[2, 3], &[2, 3, 4]] {
+        let mut table = with_a_change_that_nobody_knows_to_be_decided(asked);
+        for _ in 0..20 {
+            table.pass(ELECTION_US);
+            table.settle();
+        }
+        let leader = [2, 3, 4].into_iter().find(|node| table.node(*node).is_ready());
+        let leader = leader.unwrap_or_else(|| panic!("nobody leads after {asked:?} were asked"));
+        assert_eq!(table.node(leader).store().start(), Slot(4));
+        assert_eq!(table.values(leader), [7]);
+    }
+}
+
 #[test]
 fn too_much_undecided_is_refused() {
     let mut table = Table::new(3);

@@ -42,7 +42,7 @@ fn entry(rng: &mut Rng, slot: Slot) -> log::Entry<Value<KeyValue>> {
 fn record(rng: &mut Rng, model: &Model) -> Kept {
     let (base, last) = (model.snapshot().last.slot.0, model.last().0);
     match rng.u32(..20) {
-        0 => Record::Promised(term(rng.u64(1..9))),
+        0 => Record::Promised(term(rng.u64(1..9)).into()),
         1 => Record::Accepted { term: term(rng.u64(1..9)), last: Slot(rng.u64(base..=last)) },
         2 => Record::Decided(Slot(rng.u64(base..=last))),
         3 if rng.bool() => Record::Snapshot(snapshot(model, Slot(rng.u64(base..=last)), 0)),
@@ -129,7 +129,7 @@ fn whoever_could_not_store_stores_nothing_more() {
     let disk = Disk::default();
     let mut store = Store::open_with(disk.handle(), 1).unwrap();
     disk.stop_syncing();
-    let promise = || [Record::Promised(term(1))];
+    let promise = || [Record::Promised(term(1).into())];
     assert!(store.write::<KeyValue>(promise()).is_err());
     assert!(matches!(store.write::<KeyValue>(promise()), Err(Error::Disk(_))));
 }

@@ -1,5 +1,7 @@
 //! Hints that name somebody, and leaders that go of their own accord.
 
+use holdoff_paxos::log::{Candidacy, Message, Term};
+
 use super::*;
 
 /// How long after its leader is gone a ledger serves again, at some moment between two heartbeats.
@@ -120,6 +122,39 @@ fn an_old_word_frees_nobody_of_a_new_one() {
     room.step(voter, Input::Message(id(leader), word));
     assert_eq!(room.node(voter).vouched_until_us(), before);
     assert_eq!(room.node(voter).leader(), Some(id(next)));
+}
+
+#[test]
+fn with_other_voters_the_leader_leads_on_at_once() {
+    let mut room = Room::new(3, 4);
+    room.pass(1_000_000);
+    let leader = room.leader();
+    assert!(room.node(leader % 3 + 1).vouched_until_us() > room.now_us, "the others have vouched for it");
+    room.step(leader, Input::Change(Configuration::new((1..=4).map(id)).unwrap()));
+    room.deliver();
+    assert!(room.node(leader).is_ready(), "no time has passed: whom they have vouched for they let lead again");
+    assert_eq!(room.node(leader).store().configuration().acceptors().len(), 4);
+}
+
+/// It may come late, from a life before: whoever only asked whether it would be let lead has promised nothing.
+#[test]
+fn a_trial_frees_nobody() {
+    let mut room = Room::new(3, 3);
+    room.pass(1_000_000);
+    let leader = room.leader();
+    let (voter, store) = (leader % 3 + 1, room.node(leader).store());
+    let later = Term::new(store.start(), 9, id(leader));
+    let ask = |trial| {
+        let asked = Candidacy { trial, term: later, accepted: store.accepted(), last: store.last() };
+        Input::Message(id(leader), Letter::Log(Message::Vote(asked)))
+    };
+    let (trial, vote) = (ask(true), ask(false));
+    let before = room.node(voter).vouched_until_us();
+    assert!(before > room.now_us);
+    room.step(voter, trial);
+    assert_eq!(room.node(voter).vouched_until_us(), before);
+    room.step(voter, vote);
+    assert_eq!(room.node(voter).vouched_until_us(), room.now_us, "and who has, does");
 }
 
 #[test]

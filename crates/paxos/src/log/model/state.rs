@@ -291,11 +291,12 @@ impl State {
 
     /// Whether it is of a term that whoever it is for still takes anything of.
     fn is_alive(&self, sent: &Sent) -> bool {
-        let (node, promised) = (&self.nodes[sent.to], self.disks[sent.to].promised());
+        let node = &self.nodes[sent.to];
+        let promised = |term: &Term| self.disks[sent.to].promised_under(term.start());
         match &sent.said {
-            Message::Vote(asked) => asked.trial || asked.term > promised,
-            Message::Append(append) => append.term >= promised,
-            Message::Install { term, .. } => *term >= promised,
+            Message::Vote(asked) => asked.trial || asked.term > promised(&asked.term),
+            Message::Append(append) => append.term >= promised(&append.term),
+            Message::Install { term, .. } => *term >= promised(term),
             Message::Voted { trial, term, granted, .. } => {
                 let waits = |role: &Role| {
                     matches!(role, Role::Candidate { trial: of_trial, term: of, .. }

@@ -132,6 +132,12 @@ impl Table {
         self.settle_those(|_| true);
     }
 
+    /// What was said first is heard, and nothing else.
+    pub(super) fn hear_next(&mut self) {
+        let (from, to, said) = self.queue.pop_front().unwrap();
+        self.hear(to.0, from.0, said);
+    }
+
     /// Only votes are heard, the rest is lost.
     pub(super) fn settle_votes(&mut self) {
         self.settle_those(|said| matches!(said, Message::Vote(_) | Message::Voted { .. }));
