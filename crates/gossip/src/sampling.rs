@@ -4,6 +4,8 @@
 //! all neighbours of the first it knows, so that views grow with the logarithm of the number of nodes; now and then a node
 //! swaps half of its arcs with its oldest neighbour, so that they stay random, and none is lost or made by that.
 //! Arcs may be double. Whoever is not reached goes, and an arc that is lost so is mostly made up for by doubling another.
+//! What SPRAY does not have: now and then an arc is turned to somebody in the file. Views that came apart while nobody reached
+//! the other side would never notice that one can again.
 
 mod address;
 mod view;
@@ -14,7 +16,7 @@ use holdoff_net::PublicKey;
 use crate::{Counts, Message};
 
 pub use address::{Address, BadAddress, Peer};
-use view::View;
+use view::{FEW, View};
 
 /// Up to so many nodes everybody knows everybody.
 pub const MESH: usize = 10;
@@ -22,6 +24,9 @@ pub const MESH: usize = 10;
 pub const MAX_ARCS: usize = 32;
 /// No exchange has more.
 pub const MAX_EXCHANGED: usize = MAX_ARCS / 2;
+
+/// One exchange in so many is with somebody in the file, if there is one that the view does not have.
+const BACK_TO_FILE: usize = 4;
 
 /// What a node knows of others.
 #[derive(Clone, Debug)]
@@ -53,7 +58,7 @@ impl Sampling {
         let known = if is_all && contacts.len() < MESH {
             Known::All(contacts.clone())
         } else {
-            let view = View::of(contacts.iter().take(3).cloned());
+            let view = View::of(contacts.iter().take(FEW).cloned());
             Known::Some { view, asked: None, rounds: 0, taken: false }
         };
         Self { me, contacts, known }
@@ -155,6 +160,12 @@ impl Sampling {
 
     fn exchange(&mut self, rng: &mut Rng, counts: &mut Counts) -> Option<(PublicKey, Message)> {
         let Known::Some { view, asked, .. } = &mut self.known else { return None };
+        if rng.usize(0..BACK_TO_FILE) == 0 {
+            let strangers: Vec<_> = self.contacts.iter().filter(|peer| !view.has(&peer.key)).collect();
+            if let Some(stranger) = rng.choice(strangers) {
+                view.turn_to(stranger.clone());
+            }
+        }
         let oldest = view.oldest()?;
         let given = view.half(Some(&oldest), rng);
         let mut told = instead(given.clone(), &oldest, &self.me);
@@ -170,7 +181,7 @@ impl Sampling {
     /// All are lost: from the beginning.
     fn begin_again(&mut self) -> Option<(PublicKey, Message)> {
         let Known::Some { view, .. } = &mut self.known else { return None };
-        *view = View::of(self.contacts.iter().take(3).cloned());
+        *view = View::of(self.contacts.iter().take(FEW).cloned());
         self.join()
     }
 }

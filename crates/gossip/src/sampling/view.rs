@@ -5,6 +5,9 @@ use holdoff_net::PublicKey;
 
 use super::{MAX_ARCS, MAX_EXCHANGED, Peer};
 
+/// Who has lost more makes new ones: fewer do not hold a town of any size together.
+pub(super) const FEW: usize = 3;
+
 #[derive(Clone, Debug)]
 pub(super) struct View(Vec<Arc>);
 
@@ -27,6 +30,21 @@ impl View {
     /// The other ends, one for each arc.
     pub(super) fn others(&self, but: &PublicKey) -> Vec<PublicKey> {
         self.peers().map(|peer| peer.key).filter(|key| key != but).collect()
+    }
+
+    pub(super) fn has(&self, whom: &PublicKey) -> bool {
+        self.peers().any(|peer| peer.key == *whom)
+    }
+
+    /// The oldest arc leads to this one instead, and stays the oldest. Where there are few, it is one more.
+    pub(super) fn turn_to(&mut self, to: Peer) {
+        let oldest = self.0.iter().map(|arc| arc.age).max().unwrap_or_default();
+        if self.0.len() >= FEW
+            && let Some(at) = self.0.iter().position(|arc| arc.age == oldest)
+        {
+            self.0.swap_remove(at);
+        }
+        self.0.push(Arc { peer: to, age: oldest.saturating_add(1) });
     }
 
     /// One more arc, if there is room. Where there is none, there are enough.
