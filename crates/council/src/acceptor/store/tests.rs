@@ -124,16 +124,6 @@ fn only_one_process_opens_a_store() {
 }
 
 #[test]
-fn a_file_of_something_else_is_not_opened_nor_changed() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("acceptor.redb");
-    let text = b"dear diary".repeat(1000);
-    std::fs::write(&path, &text).unwrap();
-    assert!(matches!(Store::open(&path), Err(StoreError::Disk(_))));
-    assert_eq!(std::fs::read(&path).unwrap(), text);
-}
-
-#[test]
 fn a_later_format_is_left_alone() {
     let disk = Disk::default();
     let store = Store::open_with(disk.handle(), 1).unwrap();
