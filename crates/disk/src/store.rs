@@ -119,5 +119,6 @@ fn disk(error: impl Into<redb::Error>) -> OpenError {
     }
 }
 
-#[cfg(all(test, feature = "forgetful"))]
+#[cfg(test)]
+#[cfg(feature = "forgetful")]
 mod tests;
