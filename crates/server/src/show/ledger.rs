@@ -205,8 +205,8 @@ fn show_member(status: &MemberStatus, highest: u64) -> ShownMember {
 fn counts(status: &Status) -> ShownCounts {
     let (counts, core, hint) = (status.counts, status.core, status.hint);
     ShownCounts {
-        leader_changes: counts.leader_changes,
-        rerouted: counts.rerouted,
+        leader_changes: core.leader_changes,
+        rerouted: core.rerouted,
         strangers: counts.strangers,
         unreadable: counts.garbage,
         forged_gossip: hint.forged,

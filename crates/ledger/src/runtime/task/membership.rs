@@ -141,9 +141,6 @@ impl<M: Housed> Task<M> {
         let (before, after) = (self.seen.leader, self.core.leader());
         self.seen.leader = after;
         self.seen.leads_since_us = clock::now_us();
-        if after.is_some() {
-            self.counts.leader_changes += 1;
-        }
         let show = |node: Option<NodeId>| node.map_or("nobody".to_owned(), |node| node.to_string());
         self.introduce();
         tracing::info!(namespace = %self.namespace, from = show(before), to = show(after), "the leader changed");
