@@ -233,6 +233,21 @@ mod tests {
     }
 
     #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let mut document = document();
+        let mut ids = HashMap::new();
+        for (path, item) in &mut document.paths.paths {
+            for operation in operations(item) {
+                let id = operation.operation_id.clone().unwrap_or_default();
+                assert!(!id.is_empty(), "{path}");
+                if let Some(other) = ids.insert(id.clone(), path.clone()) {
+                    panic!("`{id}` is the id of operations at {other} and {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_nobody_thought_of_is_for_administrators() {
         let everything = Need::Scope { scope: Scope::Admin, narrowed: false };
         assert_eq!(need_of(&Method::GET, Some("/v1/new")), everything);
