@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::ledgers::Ledgers;
 
 pub(crate) use entry::{ShownEntry, diff_lines, goal_text};
-pub(crate) use value::{ShownAnswer, ShownCommand, ShownValue};
+pub(crate) use value::{ShownCommand, ShownResult, ShownValue};
 
 /// How this daemon's node of a ledger is doing. Before it has joined, little of that is known.
 #[derive(Serialize, ToSchema)]
