@@ -271,7 +271,10 @@ impl<M: Housed> Task<M> {
             Event::Verify(reply) => drop(reply.send(self.core.verify())),
             Event::Compact(reply) => {
                 self.step(Input::Compact);
-                let _ = reply.send(self.core.store().snapshot().last.slot);
+                let through = self.core.store().snapshot().last.slot;
+                self.act(move || {
+                    let _ = reply.send(through);
+                });
             }
             Event::Learned(members) => {
                 self.contacts = members;

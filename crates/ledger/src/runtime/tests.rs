@@ -3,5 +3,6 @@
 mod cluster;
 mod far_behind;
 mod learner;
+mod storing;
 mod story;
 mod strangers;
