@@ -116,6 +116,8 @@ pub(super) struct Task<M: Housed> {
     readers: BTreeMap<ReadId, oneshot::Sender<Answered<M>>>,
     led: Vec<oneshot::Sender<Led>>,
     next_read: u64,
+    /// By which name it says where it is, and since when.
+    introducing: Option<(TxId, u64)>,
     /// Until when it does not run for being named: it has handed over.
     left_us: u64,
     heads: BTreeMap<PublicKey, Told>,
@@ -183,6 +185,7 @@ impl<M: Housed> Task<M> {
             readers: BTreeMap::new(),
             led: Vec::new(),
             next_read: 0,
+            introducing: None,
             left_us: 0,
             heads: BTreeMap::new(),
             seen: Seen {

@@ -89,7 +89,11 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    fn addressed(&self, to: NodeId, letter: &LetterOf<Estate<M>>) -> Option<(PublicKey, String, Packet)> {
+    pub(super) fn addressed(
+        &self,
+        to: NodeId,
+        letter: &LetterOf<Estate<M>>,
+    ) -> Option<(PublicKey, String, Packet)> {
         let (key, address) = self.book.find(to)?;
         let bytes = holdoff_net::encode(letter).ok()?;
         Some((key, address, self.packet(Said::Letter(bytes))))

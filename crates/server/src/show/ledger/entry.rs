@@ -129,6 +129,7 @@ pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
         Either::First(Wish::Admit(key, member)) => format!("admit {}", member_text(key, member)),
         Either::First(Wish::Appear(key, life)) => format!("{key} appears with storage {life:016x}"),
         Either::First(Wish::Dismiss(key)) => format!("dismiss {key}"),
+        Either::First(Wish::Move(key, address)) => format!("{key} moves to {address}"),
         Either::Second(Either::First(goal)) => goal.to_string(),
         Either::Second(Either::Second(commands)) => {
             let text = |command| serde_json::to_string(&ShownCommand::from(command)).unwrap_or_default();
