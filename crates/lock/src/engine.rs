@@ -1,5 +1,7 @@
 //! The stores that can keep locks: one folder each, behind one trait, under one conformance suite.
 
+#[cfg(any(feature = "kubernetes", feature = "ledger"))]
+mod again;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
 #[cfg(feature = "ledger")]
