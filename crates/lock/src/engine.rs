@@ -9,6 +9,8 @@ pub(crate) mod ledger;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(any(feature = "kubernetes", feature = "ledger"))]
+mod sights;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "sqlite")]
