@@ -9,6 +9,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// The daemons of each cluster.
+const THREE: [&str; 3] = ["holdoff-1", "holdoff-2", "holdoff-3"];
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
@@ -23,6 +26,11 @@ fn yaml(file: &str) -> Vec<Value> {
 
 fn kubernetes(kind: &str) -> Value {
     yaml("kubernetes/holdoff.yaml").into_iter().find(|object| object["kind"] == kind).expect(kind)
+}
+
+/// One of the daemons that have a ledger among them.
+fn with_a_ledger(name: &str) -> Value {
+    yaml("compose-ledger.yaml").remove(0)["services"][name].take()
 }
 
 fn words(list: &Value) -> Vec<String> {
@@ -41,6 +49,7 @@ fn command_lines() -> Vec<(&'static str, Vec<String>)> {
         ("systemd/holdoff.service", start.split_whitespace().map(str::to_owned).collect()),
         ("Dockerfile", serde_json::from_str(image).unwrap()),
         ("compose.yaml", words(&compose["services"]["holdoff-1"]["command"])),
+        ("compose-ledger.yaml", words(&with_a_ledger("holdoff-1")["command"])),
         ("kubernetes/holdoff.yaml", words(&container["args"])),
     ]
 }
@@ -55,7 +64,7 @@ fn lint(file: &Path) {
 fn every_manifest_can_be_read() {
     assert!(yaml("kubernetes/holdoff.yaml").iter().all(|object| object["metadata"]["name"] == "holdoff"));
     assert!(!yaml("kubernetes/lock-rbac.yaml").is_empty());
-    assert_eq!(yaml("compose.yaml").len(), 1);
+    assert_eq!((yaml("compose.yaml").len(), yaml("compose-ledger.yaml").len()), (1, 1));
     let unit = text("systemd/holdoff.service");
     for setting in
         ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "StateDirectory=holdoff"]
@@ -85,15 +94,47 @@ fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
         assert!(listen.is_none_or(|address| address.ends_with(":7070")), "{file}: {listen:?}");
     }
     assert!(text("Dockerfile").contains("EXPOSE 7070"));
-    let compose = yaml("compose.yaml").remove(0);
-    let ports: BTreeSet<String> = ["holdoff-1", "holdoff-2", "holdoff-3"]
-        .iter()
-        .map(|name| compose["services"][name]["ports"][0].as_str().unwrap().to_owned())
-        .collect();
-    assert!(
-        ports.len() == 3
-            && ports.iter().all(|port| port.starts_with("127.0.0.1:") && port.ends_with(":7070"))
-    );
+    for file in ["compose.yaml", "compose-ledger.yaml"] {
+        let compose = yaml(file).remove(0);
+        let port = |name: &&str| compose["services"][name]["ports"][0].as_str().unwrap().to_owned();
+        let ports: BTreeSet<String> = THREE.iter().map(port).collect();
+        let is_hidden = |port: &String| port.starts_with("127.0.0.1:") && port.ends_with(":7070");
+        assert!(ports.len() == 3 && ports.iter().all(is_hidden), "{file}: {ports:?}");
+    }
+}
+
+/// What each is told by its environment is what a daemon reads: it finds its directory and says where others reach it.
+#[test]
+fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keys = Vec::new();
+    for name in THREE {
+        let daemon = with_a_ledger(name);
+        let told = |variable: &str| daemon["environment"][variable].as_str().unwrap().to_owned();
+        assert_eq!(told("HOLDOFF_LISTEN"), "0.0.0.0:7070");
+        assert_eq!(told("HOLDOFF_LEDGER_ADVERTISE"), format!("{name}:4848"));
+        assert_eq!(daemon["volumes"][0], format!("{name}:{}", told("HOLDOFF_DATA")));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+        for (variable, value) in daemon["environment"].as_object().unwrap() {
+            command.env(variable, value.as_str().unwrap());
+        }
+        // Where the volume is, as far as this machine goes.
+        let data = home.path().join(name);
+        command.env("HOLDOFF_DATA", &data).current_dir(home.path()).args(["--json", "ledger"]);
+        match keys.first() {
+            None => command.arg("init"),
+            Some(first) => command.args(["join", "--member", &format!("{first}@holdoff-1:4848")]),
+        };
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["data"], data.join("ledger").to_str().unwrap());
+        if !keys.is_empty() {
+            assert_eq!(answer["address"], format!("{name}:4848"));
+        }
+        keys.push(answer["key"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 3);
 }
 
 /// Help is given only if everything before it was understood.

@@ -22,11 +22,10 @@ mod wire;
 pub use device::{
     Counts, Device, Input, Letter, NotCommitted, Options, Outcome, Output, Record, Reserve, Roll, Step,
 };
-pub use holdoff_net::{PublicKey, Signature};
+pub use holdoff_net::{Ed25519, PublicKey, Signature, Signer, Verifier};
 pub(crate) use holdoff_paxos::planted;
 pub use holdoff_paxos::{NodeId, Slot};
 pub use id::{BadId, CouncilId, Digest, Mark, OperationId, node_id};
-pub use key::{Ed25519, Signer, Verifier};
 pub use operation::Operation;
 pub use seat::{Answer, Asker, Quota, Seat, Stored, To};
 pub use state::{Applied, Decided, Ended};

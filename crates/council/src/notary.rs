@@ -53,18 +53,18 @@ impl Notary {
     }
 }
 
-/// All three of them: the same signature under another message is another thing.
-fn name(by: &PublicKey, message: &[u8], signature: &Signature) -> Digest {
-    Digest::of(&[b"holdoff signature", by.as_bytes(), message, &signature.to_bytes()])
+/// All of it: the same signature under another message is another thing.
+fn name(by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> Digest {
+    Digest::of(&[b"holdoff signature", by.as_bytes(), context, message, &signature.to_bytes()])
 }
 
 impl Verifier for Notary {
-    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        let name = name(by, message, signature);
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        let name = name(by, context, message, signature);
         if self.known(|known| known.genuine.contains(&name)) {
             return true;
         }
-        let is_signed = Ed25519.is_signed(by, message, signature);
+        let is_signed = Ed25519.is_signed(by, context, message, signature);
         if is_signed {
             self.known(|known| known.note(name));
         }
@@ -77,9 +77,9 @@ impl Signer for Pen {
         self.key.public()
     }
 
-    fn sign(&self, message: &[u8]) -> Signature {
-        let signature = Signer::sign(&self.key, message);
-        self.notary.known(|known| known.note(name(&self.key.public(), message, &signature)));
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
+        let signature = self.key.sign(context, message);
+        self.notary.known(|known| known.note(name(&self.key.public(), context, message, &signature)));
         signature
     }
 }
@@ -87,6 +87,7 @@ impl Signer for Pen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::CONTEXT;
 
     fn key() -> Key {
         Key::generate().unwrap()
@@ -95,33 +96,34 @@ mod tests {
     #[test]
     fn what_is_genuine_stays_so_and_what_is_not_never_becomes_it() {
         let (notary, key, other) = (Notary::default(), key(), key());
-        let signature = Signer::sign(&key, b"yes");
+        let signature = key.sign(CONTEXT, b"yes");
         for _ in 0..2 {
-            assert!(notary.is_signed(&key.public(), b"yes", &signature));
-            assert!(!notary.is_signed(&key.public(), b"no", &signature));
-            assert!(!notary.is_signed(&other.public(), b"yes", &signature));
-            assert!(!notary.is_signed(&key.public(), b"yes", &Signer::sign(&other, b"yes")));
+            assert!(notary.is_signed(&key.public(), CONTEXT, b"yes", &signature));
+            assert!(!notary.is_signed(&key.public(), CONTEXT, b"no", &signature));
+            assert!(!notary.is_signed(&key.public(), b"another", b"yes", &signature));
+            assert!(!notary.is_signed(&other.public(), CONTEXT, b"yes", &signature));
+            assert!(!notary.is_signed(&key.public(), CONTEXT, b"yes", &other.sign(CONTEXT, b"yes")));
         }
     }
 
     #[test]
     fn what_is_signed_here_is_what_others_find_genuine() {
         let (notary, key) = (Notary::default(), key());
-        let signature = notary.pen(key.clone()).sign(b"mine");
-        assert!(notary.is_signed(&key.public(), b"mine", &signature));
-        assert!(Ed25519.is_signed(&key.public(), b"mine", &signature));
-        assert!(!notary.is_signed(&key.public(), b"yours", &signature));
+        let signature = notary.pen(key.clone()).sign(CONTEXT, b"mine");
+        assert!(notary.is_signed(&key.public(), CONTEXT, b"mine", &signature));
+        assert!(Ed25519.is_signed(&key.public(), CONTEXT, b"mine", &signature));
+        assert!(!notary.is_signed(&key.public(), CONTEXT, b"yours", &signature));
     }
 
     #[test]
     fn it_remembers_so_many_and_no_more() {
         let (notary, key) = (Notary::default(), key());
         let pen = notary.pen(key.clone());
-        let first = pen.sign(b"first");
+        let first = pen.sign(CONTEXT, b"first");
         for number in 0..2 * u32::try_from(KNOWN).unwrap() {
-            pen.sign(&number.to_le_bytes());
+            pen.sign(CONTEXT, &number.to_le_bytes());
         }
         notary.known(|known| assert_eq!((known.genuine.len(), known.in_order.len()), (KNOWN, KNOWN)));
-        assert!(notary.is_signed(&key.public(), b"first", &first), "it is checked again");
+        assert!(notary.is_signed(&key.public(), CONTEXT, b"first", &first), "it is checked again");
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
+use crate::key::CONTEXT;
 use crate::{CouncilId, OperationId, PublicKey, Signature, Signer, Verifier};
 
 /// An operation as it travels: what its machine reads, signed by its author.
@@ -32,14 +33,15 @@ impl Operation {
     /// Signs an operation.
     pub fn sign(council: CouncilId, id: OperationId, born: Slot, body: Bytes, signer: &dyn Signer) -> Self {
         let author = signer.public();
-        let signature = signer.sign(&signed_part(council, id, born, &author, &body));
+        let signature = signer.sign(CONTEXT, &signed_part(council, id, born, &author, &body));
         Self { id, born, author, body, signature }
     }
 
     /// Whether its author has signed it, for this council.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
         let message = signed_part(council, self.id, self.born, &self.author, &self.body);
-        self.body.len() <= Self::MAX_BODY && verifier.is_signed(&self.author, &message, &self.signature)
+        self.body.len() <= Self::MAX_BODY
+            && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
     /// Whether it may happen in this slot.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdoff_paxos::Slot;
 use serde::{Deserialize, Serialize};
 
+use crate::key::CONTEXT;
 use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Signature, Signer, Verifier};
 
 /// What is proposed for a slot: operations, signed by who put them together.
@@ -45,14 +46,14 @@ impl Value {
     ) -> Result<Self, postcard::Error> {
         let bytes = Bytes::from(postcard::to_allocvec(batch)?);
         let author = signer.public();
-        let signature = signer.sign(&signed_part(council, slot, &author, &bytes));
+        let signature = signer.sign(CONTEXT, &signed_part(council, slot, &author, &bytes));
         Ok(Self { bytes, author, signature })
     }
 
     /// Whether its author has signed it, for this slot of this council.
     pub fn is_signed(&self, council: CouncilId, slot: Slot, verifier: &dyn Verifier) -> bool {
         let message = signed_part(council, slot, &self.author, &self.bytes);
-        self.len() <= Self::MAX_BYTES && verifier.is_signed(&self.author, &message, &self.signature)
+        self.len() <= Self::MAX_BYTES && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
     /// What it holds, if it can be read.

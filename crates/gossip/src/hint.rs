@@ -3,6 +3,7 @@
 use holdoff_net::{PublicKey, Signature};
 use serde::{Deserialize, Serialize};
 
+use crate::key::CONTEXT;
 use crate::{Group, Signer, Verifier};
 
 /// Who should lead in which epoch: what a certificate proves.
@@ -41,7 +42,7 @@ pub struct Beat {
 impl Beat {
     /// Signed by whom the hint names, if that is the signer.
     pub fn sign(group: Group, hint: Hint, leaving: Option<PublicKey>, pen: &impl Signer) -> Self {
-        Self { hint, leaving, signature: pen.sign(&statement(group, &hint, leaving)) }
+        Self { hint, leaving, signature: pen.sign(CONTEXT, &statement(group, &hint, leaving)) }
     }
 
     /// Whether its leader said so.
@@ -50,7 +51,7 @@ impl Beat {
     }
 
     pub(crate) fn is_signed_by(&self, key: &PublicKey, group: Group, verifier: &impl Verifier) -> bool {
-        verifier.is_signed(key, &statement(group, &self.hint, self.leaving), &self.signature)
+        verifier.is_signed(key, CONTEXT, &statement(group, &self.hint, self.leaving), &self.signature)
     }
 }
 

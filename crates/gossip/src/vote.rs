@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use holdoff_net::{PublicKey, Signature};
 use serde::{Deserialize, Serialize};
 
+use crate::key::CONTEXT;
 use crate::{Claim, Electorate, Group, MAX_VOTERS, Signer, Verifier};
 
 /// Which epoch is to begin.
@@ -33,12 +34,12 @@ pub struct Vote {
 impl Vote {
     /// Votes for the beginning of an epoch.
     pub fn sign(group: Group, next: Next, wish: Option<PublicKey>, pen: &impl Signer) -> Self {
-        Self { by: pen.public(), wish, signature: pen.sign(&statement(group, next, wish)) }
+        Self { by: pen.public(), wish, signature: pen.sign(CONTEXT, &statement(group, next, wish)) }
     }
 
     /// Whether its voter signed it for this epoch.
     pub fn is_genuine(&self, group: Group, next: Next, verifier: &impl Verifier) -> bool {
-        verifier.is_signed(&self.by, &statement(group, next, self.wish), &self.signature)
+        verifier.is_signed(&self.by, CONTEXT, &statement(group, next, self.wish), &self.signature)
     }
 }
 

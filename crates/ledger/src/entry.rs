@@ -16,6 +16,13 @@ const PLACE: &str = "holdoff ledger v1: a place and all before it";
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TxId(pub u128);
 
+/// As it is written everywhere: in 32 hexadecimal digits.
+impl fmt::Display for TxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// The hash of an entry, which covers all entries before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Hash(pub(crate) [u8; 32]);

@@ -99,8 +99,8 @@ pub fn set(status: &Status) {
     gauge!(LAG, "namespace" => namespace()).set(highest.saturating_sub(index) as f64);
     gauge!(PENDING, "namespace" => namespace()).set(status.pending as f64);
     let (counts, core, hint) = (status.counts, status.core, status.hint);
-    counter!(LEADER_CHANGES, "namespace" => namespace()).absolute(counts.leader_changes);
-    counter!(REROUTED, "namespace" => namespace()).absolute(counts.rerouted);
+    counter!(LEADER_CHANGES, "namespace" => namespace()).absolute(core.leader_changes);
+    counter!(REROUTED, "namespace" => namespace()).absolute(core.rerouted);
     counter!(RESULT_TIMEOUTS, "namespace" => namespace()).absolute(core.late);
     counter!(HISTORY_REQUESTS, "namespace" => namespace()).absolute(core.fetches);
     counter!(HISTORY_SERVED, "namespace" => namespace()).absolute(core.served + core.states_served);

@@ -1,5 +1,7 @@
 //! The stores that can keep locks: one folder each, behind one trait, under one conformance suite.
 
+#[cfg(any(feature = "kubernetes", feature = "ledger"))]
+mod again;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
 #[cfg(feature = "ledger")]
@@ -7,6 +9,8 @@ pub(crate) mod ledger;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(any(feature = "kubernetes", feature = "ledger"))]
+mod sights;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "sqlite")]

@@ -1,7 +1,7 @@
 //! Links between nodes: TLS 1.3, and a peer is its key.
 //!
 //! ```text
-//! key.rs, public_key.rs, signature.rs   who one is: Ed25519, and what one has signed
+//! key.rs, public_key.rs, signature.rs   who one is: Ed25519, and what one has signed; signer.rs the same for pure cores
 //! link.rs      the client's end         link/    open.rs connects, driver.rs keeps it so, course.rs when to try again,
 //!                                                live.rs calls and their replies, hearing.rs what the peer pushes
 //! server.rs    the other end            server/  door.rs who comes in, answer.rs one peer's visit, peer.rs, guests.rs
@@ -65,6 +65,7 @@ mod queue;
 mod refusal;
 mod server;
 mod signature;
+mod signer;
 mod tls;
 mod transport;
 mod typed;
@@ -79,6 +80,7 @@ pub use public_key::{InvalidPublicKey, PublicKey};
 pub use refusal::Refusal;
 pub use server::{Handler, NotPushed, Peer, PeerId, Server};
 pub use signature::Signature;
+pub use signer::{Ed25519, Signer, Verifier};
 #[cfg(feature = "turmoil")]
 pub use transport::Turmoil;
 pub use transport::{Listen, Stream, Tcp, Transport};

@@ -18,7 +18,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use holdoff_disk::{database, folder};
+use holdoff_disk::store::{Form, Numbers, OpenError, Opened};
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::{Record, Vote};
 use redb::{
@@ -31,7 +31,7 @@ use crate::{CouncilId, OperationId, PublicKey, Snapshot, Stored, Value};
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-const ACCEPTOR: TableDefinition<'static, &'static str, u64> = TableDefinition::new("acceptor");
+const ACCEPTOR: Numbers = TableDefinition::new("acceptor");
 const SLOTS: Rows = TableDefinition::new("slots");
 const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
 const LETTERS: Rows = TableDefinition::new("letters");
@@ -45,8 +45,8 @@ const FORMAT: u64 = 2;
 const FIRST: u64 = 2;
 /// What follows the council in a key is shorter than this: at most a key and an operation.
 const LONGEST_KEY: usize = 64;
-/// As much as is kept in memory of the file.
-const CACHE_BYTES: usize = 64 * 1024 * 1024;
+const FORM: Form =
+    Form { numbers: ACCEPTOR, formats: FIRST..=FORMAT, cache_bytes: 64 * 1024 * 1024, make_tables };
 
 /// The disk of one acceptor.
 ///
@@ -82,9 +82,16 @@ pub enum StoreError {
 
 impl StoreError {
     fn disk(error: impl Into<redb::Error>) -> Self {
-        match error.into() {
-            redb::Error::DatabaseAlreadyOpen => Self::InUse,
-            error => Self::Disk(error.to_string()),
+        Self::Disk(error.into().to_string())
+    }
+}
+
+impl From<OpenError> for StoreError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::InUse => Self::InUse,
+            OpenError::Format(found) => Self::Format(found),
+            OpenError::Disk(why) => Self::Disk(why),
         }
     }
 }
@@ -92,24 +99,16 @@ impl StoreError {
 impl Store {
     /// Opens the store in this file, or makes it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let life = getrandom::u64().map_err(|error| StoreError::Disk(error.to_string()))?;
-        let in_file = |error: std::io::Error| StoreError::Disk(format!("{}: {error}", path.display()));
-        let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
-        let store = Self::take_up(opened.map_err(StoreError::disk)?, life)?;
-        folder::sync_parent(path).map_err(in_file)?;
-        Ok(store)
+        Self::take_up(FORM.open(path)?)
     }
 
     /// Opens the store on something like a file. If it is empty, this is the life it begins.
     pub fn open_with(backend: impl StorageBackend, life: u64) -> Result<Self, StoreError> {
-        Self::take_up(database::on(backend, CACHE_BYTES).map_err(StoreError::disk)?, life)
+        Self::take_up(FORM.open_on(backend, life)?)
     }
 
-    fn take_up(database: Database, fresh: u64) -> Result<Self, StoreError> {
-        let (life, councils) = match read_life(&database)? {
-            Some(life) => (life, read_councils(&database)?),
-            None => (begin(&database, fresh).map_err(StoreError::disk)?, HashSet::new()),
-        };
+    fn take_up(Opened { database, life }: Opened) -> Result<Self, StoreError> {
+        let councils = read_councils(&database)?;
         Ok(Self { database, life, councils, failed: None })
     }
 
@@ -204,35 +203,8 @@ impl Store {
     }
 }
 
-fn read_life(database: &Database) -> Result<Option<u64>, StoreError> {
-    let transaction = database.begin_read().map_err(StoreError::disk)?;
-    let table = match transaction.open_table(ACCEPTOR) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        opened => opened.map_err(StoreError::disk)?,
-    };
-    let number = |name| {
-        let row = table.get(name).map_err(StoreError::disk)?;
-        row.map(|row| row.value()).ok_or_else(|| StoreError::Disk(format!("it has no {name}")))
-    };
-    match number("format")? {
-        FIRST..=FORMAT => number("life").map(Some),
-        other => Err(StoreError::Format(other)),
-    }
-}
-
-/// Makes all tables, so that reading finds them.
-fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
-    let transaction = database.begin_write()?;
-    {
-        let mut acceptor = transaction.open_table(ACCEPTOR)?;
-        acceptor.insert("format", FORMAT)?;
-        acceptor.insert("life", life)?;
-        for rows in [SLOTS, SNAPSHOTS, LETTERS] {
-            transaction.open_table(rows)?;
-        }
-    }
-    transaction.commit()?;
-    Ok(life)
+fn make_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
+    [SLOTS, SNAPSHOTS, LETTERS].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
 }
 
 fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> {

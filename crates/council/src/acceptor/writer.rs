@@ -360,7 +360,7 @@ struct Known {
 }
 
 impl Verifier for Known {
-    fn is_signed(&self, _: &PublicKey, _: &[u8], _: &Signature) -> bool {
+    fn is_signed(&self, _: &PublicKey, _: &[u8], _: &[u8], _: &Signature) -> bool {
         self.is_signed
     }
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::key::CONTEXT;
 use crate::machine::{Acceptor, Machine};
 use crate::{CouncilId, Decided, Letter, PublicKey, Signature, Signer, Slot, Snapshot, Verifier};
 
@@ -46,7 +47,7 @@ impl Invitation {
         };
         let body = Bytes::from(postcard::to_allocvec(&start)?);
         let by = signer.public();
-        let signature = signer.sign(&signed_part(state.council(), &to, &body));
+        let signature = signer.sign(CONTEXT, &signed_part(state.council(), &to, &body));
         let message = postcard::to_allocvec(&Self { by, body, signature })?;
         Ok(Letter { to, message: message.into() })
     }
@@ -60,7 +61,7 @@ impl Invitation {
     ) -> Option<(PublicKey, Start)> {
         let invitation: Self = postcard::from_bytes(message).ok()?;
         let signed = signed_part(council, to, &invitation.body);
-        let is_signed = verifier.is_signed(&invitation.by, &signed, &invitation.signature);
+        let is_signed = verifier.is_signed(&invitation.by, CONTEXT, &signed, &invitation.signature);
         let start = postcard::from_bytes(&invitation.body).ok().filter(|_| is_signed)?;
         Some((invitation.by, start))
     }

@@ -14,10 +14,10 @@
 
 use std::path::Path;
 
-use holdoff_disk::database;
+use holdoff_disk::store::{Form, Numbers, OpenError, Opened};
 use holdoff_paxos::Slot;
 use holdoff_paxos::slot::Attempt;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use redb::{ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,7 +27,7 @@ use crate::{CouncilId, Letter, OperationId, PublicKey, Record, Reserve, Snapshot
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Slots = TableDefinition<'static, u64, &'static [u8]>;
 
-const NUMBERS: TableDefinition<'static, &'static str, u64> = TableDefinition::new("numbers");
+const NUMBERS: Numbers = TableDefinition::new("numbers");
 const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
 const PENDING: Rows = TableDefinition::new("pending");
 const ATTEMPTS: TableDefinition<'static, u64, u64> = TableDefinition::new("attempts");
@@ -39,15 +39,11 @@ const RESERVED: [&str; 2] = ["reserved slot", "reserved attempt"];
 
 /// The form of the tables. A release reads its own and earlier ones.
 const FORMAT: u64 = 1;
-/// As much as is kept in memory of the file.
-const CACHE_BYTES: usize = 4 * 1024 * 1024;
+const FORM: Form = Form { numbers: NUMBERS, formats: 1..=FORMAT, cache_bytes: 4 * 1024 * 1024, make_tables };
 
 /// The disk of one device. Who has it open keeps everybody else out.
 #[derive(Debug)]
-pub(super) struct Store {
-    database: Database,
-    life: u64,
-}
+pub(super) struct Store(Opened);
 
 /// What a device's disk says about it.
 #[derive(Clone, Debug)]
@@ -60,40 +56,27 @@ pub(super) struct About {
 impl Store {
     /// Opens the store in this file, or makes an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let fresh = getrandom::u64().map_err(|error| Error::Disk(error.to_string()))?;
-        let in_file = |error: std::io::Error| Error::Disk(format!("{}: {error}", path.display()));
-        let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
-        let database = opened.map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => Error::InUse(path.to_owned()),
-            error => disk(error),
-        })?;
-        let store = Self::take_up(database, fresh)?;
-        holdoff_disk::folder::sync_parent(path).map_err(in_file)?;
-        Ok(store)
+        FORM.open(path).map(Self).map_err(|error| match error {
+            OpenError::InUse => Error::InUse(path.to_owned()),
+            OpenError::Format(found) => Error::Later { found, known: FORMAT },
+            OpenError::Disk(why) => Error::Disk(why),
+        })
     }
 
     /// Opens the store on something like a file. If it is empty, this is the life it begins.
     #[cfg(test)]
     fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        Self::take_up(database::on(backend, CACHE_BYTES).map_err(disk)?, fresh)
-    }
-
-    fn take_up(database: Database, fresh: u64) -> Result<Self, Error> {
-        let life = match read_life(&database)? {
-            Some(life) => life,
-            None => begin(&database, fresh).map_err(disk)?,
-        };
-        Ok(Self { database, life })
+        FORM.open_on(backend, fresh).map(Self).map_err(|error| Error::Disk(error.to_string()))
     }
 
     /// Which life of the storage this is, drawn when it was made.
     pub(super) fn life(&self) -> u64 {
-        self.life
+        self.0.life
     }
 
     /// Which council this is a device of; `None` if of none yet.
     pub(super) fn about(&self) -> Result<Option<About>, Error> {
-        let transaction = self.database.begin_read().map_err(disk)?;
+        let transaction = self.0.database.begin_read().map_err(disk)?;
         let table = transaction.open_table(ABOUT).map_err(disk)?;
         let (council, key) = (table.get("council").map_err(disk)?, table.get("key").map_err(disk)?);
         let (Some(council), Some(key)) = (council, key) else { return Ok(None) };
@@ -102,7 +85,7 @@ impl Store {
 
     /// Begins as a device of a council, in this state.
     pub(super) fn enter(&self, about: &About, state: &Snapshot) -> Result<(), Error> {
-        let transaction = self.database.begin_write().map_err(disk)?;
+        let transaction = self.0.database.begin_write().map_err(disk)?;
         {
             let mut table = transaction.open_table(ABOUT).map_err(disk)?;
             table.insert("council", encode(&about.council)?.as_slice()).map_err(disk)?;
@@ -114,7 +97,7 @@ impl Store {
 
     /// From now on the device goes by this key.
     pub(super) fn go_by(&self, key: &PublicKey) -> Result<(), Error> {
-        let transaction = self.database.begin_write().map_err(disk)?;
+        let transaction = self.0.database.begin_write().map_err(disk)?;
         {
             let mut table = transaction.open_table(ABOUT).map_err(disk)?;
             table.insert("key", encode(key)?.as_slice()).map_err(disk)?;
@@ -127,7 +110,7 @@ impl Store {
         &self,
         records: impl IntoIterator<Item = Record<W>>,
     ) -> Result<(), Error> {
-        let transaction = self.database.begin_write().map_err(disk)?;
+        let transaction = self.0.database.begin_write().map_err(disk)?;
         for record in records {
             put(&transaction, record)?;
         }
@@ -147,7 +130,7 @@ impl Store {
     /// Everything else that is stored, in an order in which a device can take it up.
     pub(super) fn load<W: DeserializeOwned>(&self) -> Result<Vec<Record<W>>, Error> {
         let mut found = Vec::new();
-        let transaction = self.database.begin_read().map_err(disk)?;
+        let transaction = self.0.database.begin_read().map_err(disk)?;
         let applied = transaction.open_table(APPLIED).map_err(disk)?;
         for row in applied.iter().map_err(disk)? {
             let (slot, value) = row.map_err(disk)?;
@@ -179,7 +162,7 @@ impl Store {
     }
 
     fn each(&self, rows: Rows, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        let transaction = self.database.begin_read().map_err(disk)?;
+        let transaction = self.0.database.begin_read().map_err(disk)?;
         let table = transaction.open_table(rows).map_err(disk)?;
         for row in table.iter().map_err(disk)? {
             let (key, value) = row.map_err(disk)?;
@@ -189,38 +172,11 @@ impl Store {
     }
 }
 
-fn read_life(database: &Database) -> Result<Option<u64>, Error> {
-    let transaction = database.begin_read().map_err(disk)?;
-    let table = match transaction.open_table(NUMBERS) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        opened => opened.map_err(disk)?,
-    };
-    let number = |name| {
-        let row = table.get(name).map_err(disk)?;
-        row.map(|row| row.value()).ok_or_else(|| Error::Disk(format!("it has no {name}")))
-    };
-    match number("format")? {
-        1..=FORMAT => number("life").map(Some),
-        later => Err(Error::Later { found: later, known: FORMAT }),
-    }
-}
-
-/// Makes all tables, so that reading finds them.
-fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
-    let transaction = database.begin_write()?;
-    {
-        let mut numbers = transaction.open_table(NUMBERS)?;
-        numbers.insert("format", FORMAT)?;
-        numbers.insert("life", life)?;
-        transaction.open_table(ABOUT)?;
-        transaction.open_table(APPLIED)?;
-        transaction.open_table(ATTEMPTS)?;
-        for rows in [PENDING, SNAPSHOT, LETTERS] {
-            transaction.open_table(rows)?;
-        }
-    }
-    transaction.commit()?;
-    Ok(life)
+fn make_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
+    writing.open_table(ABOUT)?;
+    writing.open_table(APPLIED)?;
+    writing.open_table(ATTEMPTS)?;
+    [PENDING, SNAPSHOT, LETTERS].into_iter().try_for_each(|rows| writing.open_table(rows).map(drop))
 }
 
 fn put<W: Serialize>(transaction: &WriteTransaction, record: Record<W>) -> Result<(), Error> {

@@ -16,15 +16,15 @@ impl Signer for Pen {
         self.0
     }
 
-    fn sign(&self, message: &[u8]) -> Signature {
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
         let mut bytes = [0; 64];
-        bytes[..32].copy_from_slice(&Digest::of(&[self.0.as_bytes(), message]).0);
+        bytes[..32].copy_from_slice(&Digest::of(&[self.0.as_bytes(), context, message]).0);
         Signature::from_bytes(bytes)
     }
 }
 
 impl Verifier for Pen {
-    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        Pen(*by).sign(message) == *signature
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        Pen(*by).sign(context, message) == *signature
     }
 }

@@ -34,8 +34,8 @@ impl Signer for Cheap {
         PublicKey::from_bytes([7; 32])
     }
 
-    fn sign(&self, message: &[u8]) -> Signature {
-        let Digest(hash) = Digest::of(&[self.public().as_bytes(), message]);
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
+        let Digest(hash) = Digest::of(&[self.public().as_bytes(), context, message]);
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(&hash);
         Signature::from_bytes(bytes)
@@ -43,8 +43,8 @@ impl Signer for Cheap {
 }
 
 impl Verifier for Cheap {
-    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        *by == self.public() && *signature == self.sign(message)
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        *by == self.public() && *signature == self.sign(context, message)
     }
 }
 

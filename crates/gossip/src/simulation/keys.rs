@@ -29,9 +29,9 @@ impl Signer for Pen {
         self.0
     }
 
-    fn sign(&self, message: &[u8]) -> Signature {
+    fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(self.0.as_bytes()).update(message);
+        hasher.update(self.0.as_bytes()).update(context).update(message);
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(hasher.finalize().as_bytes());
         Signature::from_bytes(bytes)
@@ -39,7 +39,7 @@ impl Signer for Pen {
 }
 
 impl Verifier for Pen {
-    fn is_signed(&self, by: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        Pen(*by).sign(message) == *signature
+    fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool {
+        Pen(*by).sign(context, message) == *signature
     }
 }

@@ -266,7 +266,7 @@ impl<M: Housed> Node<M> {
     }
 
     /// Puts a snapshot in the place of all entries so far on this node's disk, once a majority has signed where they have
-    /// led to. Returns up to where it reaches.
+    /// led to. Returns, once it is there, up to where it reaches.
     pub async fn compact(&self) -> Result<Slot, Error> {
         let wanted = self.glance.borrow().head.index;
         let compacting = async {

@@ -46,6 +46,8 @@ pub enum Wish {
     Appear(PublicKey, u64),
     /// This is no member any more.
     Dismiss(PublicKey),
+    /// A member listens there from now on; whatever else is said of it stays.
+    Move(PublicKey, String),
 }
 
 impl Rules for RosterRules {
@@ -73,6 +75,11 @@ impl Rules for RosterRules {
             Wish::Dismiss(key) => {
                 there(key)?;
                 (key, None)
+            }
+            Wish::Move(key, address) => {
+                let member = Member { address: address.clone(), ..there(key)? };
+                member.check()?;
+                (key, Some(member))
             }
         };
         Ok((BTreeMap::from([(*key, after)]), ()))
@@ -151,15 +158,19 @@ mod tests {
         run(&mut roster, &Wish::Admit(key(1), member("b", false))).unwrap();
         let now = roster.get(&key(1)).unwrap();
         assert_eq!((now.name.as_str(), now.votes, now.life), ("b", false, Some(7)));
+        run(&mut roster, &Wish::Move(key(1), "127.0.0.1:2".to_owned())).unwrap();
+        let moved = Member { address: "127.0.0.1:2".to_owned(), life: Some(7), ..member("b", false) };
+        assert_eq!(roster.get(&key(1)), Some(&moved));
         assert_eq!(Roster::restore(&roster.snapshot()).unwrap(), roster);
         run(&mut roster, &Wish::Dismiss(key(1))).unwrap();
         assert!(roster.is_empty());
     }
 
     #[test]
-    fn who_is_not_a_member_neither_comes_nor_goes() {
+    fn who_is_not_a_member_neither_comes_nor_moves_nor_goes() {
         let mut roster = Roster::default();
         let why = run(&mut roster, &Wish::Appear(key(2), 1)).unwrap_err();
+        assert_eq!(why, run(&mut roster, &Wish::Move(key(2), String::new())).unwrap_err());
         assert_eq!(why, run(&mut roster, &Wish::Dismiss(key(2))).unwrap_err());
         assert!(why.to_string().contains(&key(2).to_string()), "{why}");
     }
@@ -173,5 +184,6 @@ mod tests {
         assert!(run(&mut roster, &Wish::Admit(key(255), member("x", false))).is_err());
         run(&mut roster, &Wish::Admit(key(0), member("y", false))).unwrap();
         assert!(run(&mut roster, &Wish::Admit(key(0), member(&"x".repeat(65), false))).is_err());
+        assert!(run(&mut roster, &Wish::Move(key(0), "x".repeat(65))).is_err());
     }
 }

@@ -93,10 +93,6 @@ pub struct MemberStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Times that somebody else came to lead.
-    pub leader_changes: u64,
-    /// Transactions that went to another leader.
-    pub rerouted: u64,
     /// Messages from whom nobody knows.
     pub strangers: u64,
     /// Messages that cannot be read.

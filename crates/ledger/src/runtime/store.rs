@@ -12,7 +12,7 @@
 
 use std::path::Path;
 
-use holdoff_disk::{database, folder};
+use holdoff_disk::store::{Form, Numbers, OpenError, Opened};
 use holdoff_paxos::log::{Mark, Record, Snapshot, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
@@ -27,7 +27,7 @@ use crate::entry::Value;
 use crate::ledger;
 use crate::state::Checkpoint;
 
-const NUMBERS: TableDefinition<'static, &'static str, u64> = TableDefinition::new("numbers");
+const NUMBERS: Numbers = TableDefinition::new("numbers");
 const ABOUT: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("about");
 const MARKS: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("marks");
 const LOG: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("log");
@@ -39,8 +39,8 @@ const SNAPSHOT: &str = "snapshot";
 
 /// The form of the tables. A release reads its own and earlier ones.
 const FORMAT: u64 = 2;
-/// As much as is kept in memory of the file.
-const CACHE_BYTES: usize = 32 * 1024 * 1024;
+const FORM: Form =
+    Form { numbers: NUMBERS, formats: FORMAT..=FORMAT, cache_bytes: 32 * 1024 * 1024, make_tables };
 /// So many bytes of a hash end a row.
 const SUM_BYTES: usize = 8;
 const SUM: &str = "holdoff ledger v1: a row on disk";
@@ -76,35 +76,25 @@ impl About {
 impl Store {
     /// Opens the store in this file, or makes an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let fresh = getrandom::u64().map_err(|error| Error::Disk(error.to_string()))?;
-        let in_file = |error: std::io::Error| Error::Disk(format!("{}: {error}", path.display()));
-        let opened = database::in_file(database::file(path).map_err(in_file)?, CACHE_BYTES);
-        let database = opened.map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => Error::InUse(path.to_owned()),
-            error => disk(error),
-        })?;
-        let store = Self::take_up(database, fresh)?;
-        folder::sync_parent(path).map_err(in_file)?;
-        Ok(store)
+        Self::take_up(FORM.open(path).map_err(|error| match error {
+            OpenError::InUse => Error::InUse(path.to_owned()),
+            OpenError::Format(found) => Error::Later { found, known: FORMAT },
+            OpenError::Disk(why) => Error::Disk(why),
+        })?)
     }
 
     /// A store that is gone when it is dropped.
     pub(super) fn in_memory() -> Result<Self, Error> {
-        let fresh = getrandom::u64().map_err(|error| Error::Disk(error.to_string()))?;
-        Self::take_up(database::on(redb::backends::InMemoryBackend::new(), CACHE_BYTES).map_err(disk)?, fresh)
+        Self::take_up(FORM.in_memory().map_err(|error| Error::Disk(error.to_string()))?)
     }
 
     /// Opens the store on something like a file. If it is empty, this is the life it begins.
     #[cfg(test)]
     pub(super) fn open_with(backend: impl redb::StorageBackend, fresh: u64) -> Result<Self, Error> {
-        Self::take_up(database::on(backend, CACHE_BYTES).map_err(disk)?, fresh)
+        Self::take_up(FORM.open_on(backend, fresh).map_err(|error| Error::Disk(error.to_string()))?)
     }
 
-    fn take_up(database: Database, fresh: u64) -> Result<Self, Error> {
-        let life = match read_life(&database)? {
-            Some(life) => life,
-            None => begin(&database, fresh).map_err(disk)?,
-        };
+    fn take_up(Opened { database, life }: Opened) -> Result<Self, Error> {
         let last = {
             let reading = database.begin_read().map_err(disk)?;
             let log = reading.open_table(LOG).map_err(disk)?;
@@ -292,35 +282,10 @@ impl<'t> Tables<'t> {
     }
 }
 
-fn read_life(database: &Database) -> Result<Option<u64>, Error> {
-    let reading = database.begin_read().map_err(disk)?;
-    let numbers = match reading.open_table(NUMBERS) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-        opened => opened.map_err(disk)?,
-    };
-    let number = |name| {
-        let row = numbers.get(name).map_err(disk)?;
-        row.map(|row| row.value()).ok_or_else(|| Error::Disk(format!("it has no {name}")))
-    };
-    match number("format")? {
-        FORMAT => number("life").map(Some),
-        found => Err(Error::Later { found, known: FORMAT }),
-    }
-}
-
-/// Makes all tables, so that reading finds them.
-fn begin(database: &Database, life: u64) -> Result<u64, redb::Error> {
-    let writing = database.begin_write()?;
-    {
-        let mut numbers = writing.open_table(NUMBERS)?;
-        numbers.insert("format", FORMAT)?;
-        numbers.insert("life", life)?;
-        writing.open_table(ABOUT)?;
-        writing.open_table(MARKS)?;
-        writing.open_table(LOG)?;
-    }
-    writing.commit()?;
-    Ok(life)
+fn make_tables(writing: &WriteTransaction) -> Result<(), redb::TableError> {
+    writing.open_table(ABOUT)?;
+    writing.open_table(MARKS)?;
+    writing.open_table(LOG).map(drop)
 }
 
 /// A value's bytes, and their sum.

@@ -116,6 +116,8 @@ pub(super) struct Task<M: Housed> {
     readers: BTreeMap<ReadId, oneshot::Sender<Answered<M>>>,
     led: Vec<oneshot::Sender<Led>>,
     next_read: u64,
+    /// By which name it says where it is, and since when.
+    introducing: Option<(TxId, u64)>,
     /// Until when it does not run for being named: it has handed over.
     left_us: u64,
     heads: BTreeMap<PublicKey, Told>,
@@ -183,6 +185,7 @@ impl<M: Housed> Task<M> {
             readers: BTreeMap::new(),
             led: Vec::new(),
             next_read: 0,
+            introducing: None,
             left_us: 0,
             heads: BTreeMap::new(),
             seen: Seen {
@@ -271,7 +274,10 @@ impl<M: Housed> Task<M> {
             Event::Verify(reply) => drop(reply.send(self.core.verify())),
             Event::Compact(reply) => {
                 self.step(Input::Compact);
-                let _ = reply.send(self.core.store().snapshot().last.slot);
+                let through = self.core.store().snapshot().last.slot;
+                self.act(move || {
+                    let _ = reply.send(through);
+                });
             }
             Event::Learned(members) => {
                 self.contacts = members;

@@ -3,5 +3,7 @@
 mod cluster;
 mod far_behind;
 mod learner;
+mod moving;
+mod storing;
 mod story;
 mod strangers;

@@ -21,7 +21,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 }
 
 /// The acceptor of councils in this daemon: who it is, and what it has done.
-#[utoipa::path(get, path = "/v1/acceptor", tag = "councils", security(("token" = ["read"])),
+#[utoipa::path(get, path = "/v1/acceptor", operation_id = "acceptor", tag = "councils", security(("token" = ["read"])),
     responses(
         (status = 200, description = "The acceptor, whether it has stopped or not.", body = ShownAcceptor),
         (status = 404, description = "This daemon runs none.", body = ProblemBody,

@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response as Answer};
 use utoipa::openapi::path::{Operation, PathItem};
-use utoipa::openapi::schema::{AdditionalProperties, Array, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, AllOf, Array, Object, Schema};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
@@ -188,9 +188,26 @@ fn problem(about: &str) -> Response {
     ResponseBuilder::new().description(about).content("application/problem+json", content).build()
 }
 
+/// What is put together of objects is one of them, with the properties of all.
+fn join(parts: &AllOf) -> Option<Object> {
+    let mut whole = Object::new();
+    whole.description.clone_from(&parts.description);
+    for part in &parts.items {
+        let RefOr::T(Schema::Object(part)) = part else { return None };
+        whole.properties.extend(part.properties.clone());
+        whole.required.extend(part.required.clone());
+    }
+    Some(whole)
+}
+
 /// An object has the properties that are named, and no others; and a page speaks of its items by their name.
 fn close(components: &mut Components) {
     for (name, schema) in &mut components.schemas {
+        if let RefOr::T(Schema::AllOf(parts)) = schema
+            && let Some(whole) = join(parts)
+        {
+            *schema = RefOr::T(Schema::Object(whole));
+        }
         let RefOr::T(Schema::Object(object)) = schema else { continue };
         if let (Some(item), Some(items)) = (name.strip_prefix("Page_"), object.properties.get_mut("items")) {
             *items = RefOr::T(Schema::Array(Array::new(Ref::from_schema_name(item))));
@@ -230,6 +247,21 @@ mod tests {
             }
         }
         assert_eq!(open, OPEN);
+    }
+
+    #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let mut document = document();
+        let mut ids = HashMap::new();
+        for (path, item) in &mut document.paths.paths {
+            for operation in operations(item) {
+                let id = operation.operation_id.clone().unwrap_or_default();
+                assert!(!id.is_empty(), "{path}");
+                if let Some(other) = ids.insert(id.clone(), path.clone()) {
+                    panic!("`{id}` is the id of operations at {other} and {path}");
+                }
+            }
+        }
     }
 
     #[test]

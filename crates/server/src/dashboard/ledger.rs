@@ -166,12 +166,12 @@ fn facts(status: &Status, highest: u64) -> Vec<(&'static str, String)> {
     vec![
         ("term", format!("from {} on, attempt {}", words::number(start.0), words::number(attempt))),
         ("for", words::coarse(status.tenure)),
-        ("changes of leader since the start", words::number(status.counts.leader_changes)),
+        ("changes of leader since the start", words::number(status.core.leader_changes)),
         ("entries", words::number(status.head.index.0)),
         ("behind", words::number(highest.saturating_sub(status.head.index.0))),
         ("signed by a majority up to", words::number(status.certified.0)),
         ("transactions under way", words::number(status.pending as u64)),
-        ("sent to another leader", words::number(status.counts.rerouted)),
+        ("sent to another leader", words::number(status.core.rerouted)),
     ]
 }
 

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::ledgers::Ledgers;
 
 pub(crate) use entry::{ShownEntry, diff_lines, goal_text};
-pub(crate) use value::{ShownAnswer, ShownCommand, ShownValue};
+pub(crate) use value::{ShownCommand, ShownResult, ShownValue};
 
 /// How this daemon's node of a ledger is doing. Before it has joined, little of that is known.
 #[derive(Serialize, ToSchema)]
@@ -205,8 +205,8 @@ fn show_member(status: &MemberStatus, highest: u64) -> ShownMember {
 fn counts(status: &Status) -> ShownCounts {
     let (counts, core, hint) = (status.counts, status.core, status.hint);
     ShownCounts {
-        leader_changes: counts.leader_changes,
-        rerouted: counts.rerouted,
+        leader_changes: core.leader_changes,
+        rerouted: core.rerouted,
         strangers: counts.strangers,
         unreadable: counts.garbage,
         forged_gossip: hint.forged,

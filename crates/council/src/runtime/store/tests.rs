@@ -16,7 +16,7 @@ impl Signer for Nobody {
         PublicKey::from_bytes([7; 32])
     }
 
-    fn sign(&self, _: &[u8]) -> Signature {
+    fn sign(&self, _: &[u8], _: &[u8]) -> Signature {
         Signature::from_bytes([1; 64])
     }
 }

@@ -5,12 +5,13 @@ use holdoff_net::{PublicKey, Status as Linked};
 use holdoff_paxos::{Configuration, NodeId};
 
 use super::Task;
-use crate::ledger::{Input, MAX_VOTERS};
-use crate::machine::Machine;
+use crate::entry::TxId;
+use crate::ledger::{Input, Letter, LetterOf, MAX_VOTERS};
+use crate::machine::{Either, Machine};
 use crate::runtime::roster::{Member, Wish};
 use crate::runtime::status::{Glance, MemberStatus, Role, Status};
 use crate::runtime::wire::{Head, Said};
-use crate::runtime::{Housed, clock};
+use crate::runtime::{Estate, Housed, clock};
 
 /// So many entries a member may be behind when it is made a voter.
 const CLOSE: u64 = 1024;
@@ -45,18 +46,45 @@ impl<M: Housed> Task<M> {
 
     /// Its own row says where it is. Whoever founded the ledger makes it.
     fn introduce(&mut self) {
-        let is_voter = self.core.state().voters().contains(self.me);
-        let life = Some(self.life);
-        let mine = match self.core.state().machine().first.get(&self.key) {
-            Some(member) if member.address == self.address => return,
-            Some(member) => Member { address: self.address.clone(), ..member.clone() },
-            None if is_voter => {
-                Member { name: self.name(), address: self.address.clone(), votes: true, life }
-            }
-            None => return,
+        let Some(wish) = self.introduction() else {
+            self.introducing = None;
+            return;
         };
+        let (now_us, lasts_us) = (clock::now_us(), self.settings.ledger.result_us);
+        let (tx_id, since_us) = match self.introducing {
+            Some((tx_id, since_us)) if now_us.saturating_sub(since_us) < lasts_us => (tx_id, since_us),
+            _ => (TxId(self.rng.u128(..)), now_us),
+        };
+        self.introducing = Some((tx_id, since_us));
+        let goal = Either::First(wish);
         if self.core.leader().is_some() {
-            self.wish(Wish::Admit(self.key, mine));
+            self.step(Input::Submit { tx_id, goal });
+        } else {
+            self.tell_a_voter(&Letter::Submit { tx_id, goal, relayed: false });
+        }
+    }
+
+    /// What its row should say; nothing if it does, or if others must let it in first.
+    fn introduction(&self) -> Option<Wish> {
+        let address = self.address.clone();
+        match self.core.state().machine().first.get(&self.key) {
+            Some(member) if member.address == address => None,
+            Some(_) => Some(Wish::Move(self.key, address)),
+            None if self.core.state().voters().contains(self.me) => {
+                let mine = Member { name: self.name(), address, votes: true, life: Some(self.life) };
+                Some(Wish::Admit(self.key, mine))
+            }
+            None => None,
+        }
+    }
+
+    /// Whoever has moved hears of nobody, for others look for it where it was. But it finds them, and a voter knows who leads.
+    fn tell_a_voter(&mut self, letter: &LetterOf<Estate<M>>) {
+        let voters = self.core.state().voters().acceptors();
+        let others: Vec<NodeId> = voters.iter().copied().filter(|id| *id != self.me).collect();
+        let to = self.rng.choice(others);
+        if let Some((key, address, packet)) = to.and_then(|to| self.addressed(to, letter)) {
+            self.lines.send(&key, &address, packet);
         }
     }
 
@@ -141,9 +169,6 @@ impl<M: Housed> Task<M> {
         let (before, after) = (self.seen.leader, self.core.leader());
         self.seen.leader = after;
         self.seen.leads_since_us = clock::now_us();
-        if after.is_some() {
-            self.counts.leader_changes += 1;
-        }
         let show = |node: Option<NodeId>| node.map_or("nobody".to_owned(), |node| node.to_string());
         self.introduce();
         tracing::info!(namespace = %self.namespace, from = show(before), to = show(after), "the leader changed");

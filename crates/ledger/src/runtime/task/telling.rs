@@ -53,9 +53,7 @@ impl<M: Housed> Task<M> {
                 }
             }
             Output::Rerouted { tx_id, from, to } => {
-                self.counts.rerouted += 1;
-                let tx_id = format!("{:032x}", tx_id.0);
-                tracing::warn!(namespace = %self.namespace, tx_id, %from, %to, "the leader changed during a transaction");
+                tracing::warn!(namespace = %self.namespace, %tx_id, %from, %to, "the leader changed during a transaction");
             }
             Output::Answered { read, index, result } => {
                 let Some(reader) = self.readers.remove(&read) else { return };
@@ -91,7 +89,11 @@ impl<M: Housed> Task<M> {
         }
     }
 
-    fn addressed(&self, to: NodeId, letter: &LetterOf<Estate<M>>) -> Option<(PublicKey, String, Packet)> {
+    pub(super) fn addressed(
+        &self,
+        to: NodeId,
+        letter: &LetterOf<Estate<M>>,
+    ) -> Option<(PublicKey, String, Packet)> {
         let (key, address) = self.book.find(to)?;
         let bytes = holdoff_net::encode(letter).ok()?;
         Some((key, address, self.packet(Said::Letter(bytes))))

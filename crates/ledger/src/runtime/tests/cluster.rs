@@ -50,6 +50,14 @@ impl Place {
         drop(self.host.take());
     }
 
+    /// Goes on at another address.
+    pub(super) async fn move_elsewhere(&mut self) {
+        self.kill();
+        self.listen.set_port(0);
+        self.start().await;
+        self.listen = self.host().address();
+    }
+
     pub(super) async fn start(&mut self) {
         // The disk of a node that was killed closes a moment later.
         let mut tries = 0;

@@ -132,7 +132,10 @@ fn with_other_voters_the_leader_leads_on_at_once() {
     assert!(room.node(leader % 3 + 1).vouched_until_us() > room.now_us, "the others have vouched for it");
     room.step(leader, Input::Change(Configuration::new((1..=4).map(id)).unwrap()));
     room.deliver();
-    assert!(room.node(leader).is_ready(), "no time has passed: whom they have vouched for they let lead again");
+    assert!(
+        room.node(leader).is_ready(),
+        "no time has passed: whom they have vouched for they let lead again"
+    );
     assert_eq!(room.node(leader).store().configuration().acceptors().len(), 4);
 }
 

@@ -4,16 +4,13 @@
 //! What wall clocks say, ours or the holder's, has no part in it. A process that has just begun to look waits a whole
 //! lease for a holder that is dead; one that is told of a renewal late only waits longer.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::entry::Beat;
-
-/// So many are remembered; of more, those that nobody has asked for longest are forgotten, and seen as new next time.
-const MOST: usize = 10_000;
+use crate::engine::sights::Sights;
 
 #[derive(Debug, Default)]
-pub(super) struct Observed(HashMap<[u8; 32], Sight>);
+pub(super) struct Observed(Sights<Sight>);
 
 #[derive(Debug)]
 struct Sight {
@@ -22,7 +19,6 @@ struct Sight {
     since: Duration,
     /// When this holder was first seen.
     held_since: Duration,
-    looked_at: Duration,
 }
 
 /// What is known of a lease that somebody holds.
@@ -37,38 +33,25 @@ pub(super) struct Age {
 impl Observed {
     /// Takes in a look that was begun and ended at these times, both on our clock.
     pub(super) fn look(&mut self, digest: [u8; 32], beat: Beat, begun: Duration, ended: Duration) -> Age {
-        if self.0.len() >= MOST && !self.0.contains_key(&digest) {
-            self.forget_half();
+        let sight =
+            self.0.look(&digest, ended, || Sight { beat: beat.clone(), since: ended, held_since: ended });
+        if sight.beat != beat {
+            sight.since = ended;
         }
-        let mut new = Sight { beat, since: ended, held_since: ended, looked_at: ended };
-        if let Some(old) = self.0.remove(&digest) {
-            if old.beat == new.beat {
-                new.since = old.since;
-            }
-            if old.beat.nonce == new.beat.nonce {
-                new.held_since = old.held_since;
-            }
+        if sight.beat.nonce != beat.nonce {
+            sight.held_since = ended;
         }
+        sight.beat = beat;
         // From the end of the first look to the beginning of this one: the answers were made between them.
-        let age = Age {
-            unrenewed_for: begun.saturating_sub(new.since),
-            held_for: begun.saturating_sub(new.held_since),
-        };
-        self.0.insert(digest, new);
-        age
+        Age {
+            unrenewed_for: begun.saturating_sub(sight.since),
+            held_for: begun.saturating_sub(sight.held_since),
+        }
     }
 
     /// Nobody holds it any more.
     pub(super) fn forget(&mut self, digest: &[u8; 32]) {
-        self.0.remove(digest);
-    }
-
-    fn forget_half(&mut self) {
-        let mut times: Vec<Duration> = self.0.values().map(|sight| sight.looked_at).collect();
-        let middle = times.len() / 2;
-        let (_, middle, _) = times.select_nth_unstable(middle);
-        let middle = *middle;
-        self.0.retain(|_, sight| sight.looked_at > middle);
+        self.0.forget(digest);
     }
 }
 
@@ -101,17 +84,5 @@ mod tests {
         let age = look(&entry, 30, 31);
         assert_eq!((age.unrenewed_for, age.held_for), (Duration::ZERO, SECOND * 25));
         assert_eq!(look(&held(), 40, 41).held_for, Duration::ZERO, "another holder");
-    }
-
-    #[test]
-    fn it_does_not_grow_without_end() {
-        let (mut observed, entry) = (Observed::default(), held());
-        for number in 0..3 * MOST {
-            let mut digest = [0; 32];
-            digest[..8].copy_from_slice(&number.to_be_bytes());
-            let now = Duration::from_millis(number as u64);
-            observed.look(digest, entry.beat().unwrap(), now, now);
-            assert!(observed.0.len() <= MOST);
-        }
     }
 }

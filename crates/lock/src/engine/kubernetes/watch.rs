@@ -4,8 +4,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use holdoff_policy::{Failure, Growth, Jitter, Policy};
-use holdoff_retry::Requeue;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{WatchEvent, WatchParams};
 
@@ -13,6 +11,7 @@ use super::api::{Tried, Trouble};
 use super::entry::{Entry, SELECTOR};
 use super::{Inner, clock};
 use crate::Error;
+use crate::engine::again::Again;
 use crate::wakes::Heard;
 
 /// For so long, at least, and twice as long, at most, the watch goes on when nobody listens any more.
@@ -30,15 +29,14 @@ enum End {
 }
 
 pub(super) async fn run(inner: Arc<Inner>) {
-    let policy = policy();
-    let mut failures = Requeue::new();
+    let mut again = Again::new();
     let mut since = None;
     let mut lingering = tokio::time::interval(LINGER);
     lingering.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         {
             let watching = async {
-                match follow(&inner, &mut since, &mut failures).await {
+                match follow(&inner, &mut since, &mut again).await {
                     End::InTime => {}
                     End::Gone => since = None,
                     End::Failed(error) => {
@@ -47,8 +45,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                         since = None;
                     }
                 }
-                let pause = failures.failed(&policy, &Failure::transient());
-                tokio::time::sleep(pause.unwrap_or(policy.cap())).await;
+                again.wait().await;
             };
             tokio::pin!(watching);
             let mut was_idle = false;
@@ -75,15 +72,15 @@ fn has_ended(inner: &Inner) -> bool {
     !*is_watching
 }
 
-async fn follow(inner: &Inner, since: &mut Option<String>, failures: &mut Requeue) -> End {
-    match watch(inner, since, failures).await {
+async fn follow(inner: &Inner, since: &mut Option<String>, again: &mut Again) -> End {
+    match watch(inner, since, again).await {
         Ok(end) => end,
         Err(Trouble::Gone) => End::Gone,
         Err(trouble) => End::Failed(trouble.into()),
     }
 }
 
-async fn watch(inner: &Inner, since: &mut Option<String>, failures: &mut Requeue) -> Tried<End> {
+async fn watch(inner: &Inner, since: &mut Option<String>, again: &mut Again) -> Tried<End> {
     let leases = &inner.leases;
     let is_new = since.is_none();
     let version = match since {
@@ -102,7 +99,7 @@ async fn watch(inner: &Inner, since: &mut Option<String>, failures: &mut Requeue
         if let WatchEvent::Error(status) = event {
             return Err(leases.trouble("watch", kube::Error::Api(status)));
         }
-        failures.succeeded();
+        again.heard();
         if let Some(newer) = take_in(inner, event) {
             *since = Some(newer);
         }
@@ -127,19 +124,4 @@ fn take_in(inner: &Inner, event: WatchEvent<Lease>) -> Option<String> {
         inner.wakes.tell(&digest, Heard::Maybe);
     }
     entry.0.metadata.resource_version
-}
-
-fn policy() -> Policy {
-    let builder = Policy::builder(Growth::exponential(Duration::from_millis(100), 2.0))
-        .cap(Duration::from_secs(30))
-        .jitter(Jitter::Full)
-        .attempts(Policy::UNLIMITED);
-    // These numbers are valid, which a test sees to.
-    builder.build().unwrap_or_else(|_| Policy::standard())
-}
-
-#[cfg(test)]
-#[test]
-fn the_policy_is_valid() {
-    assert_eq!((policy().cap(), policy().attempts()), (Duration::from_secs(30), Policy::UNLIMITED));
 }

@@ -1,7 +1,6 @@
 //! Hearing that a lock was let go: every node sees every change of the table.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdoff_ledger::machine::{Change, Key, Value};
 
@@ -9,27 +8,27 @@ use super::entry::Entry;
 use super::table::{Following, News};
 use super::{Inner, digest_of};
 use crate::clock;
+use crate::engine::again::Again;
 use crate::wakes::Heard;
-
-/// How long after a table was gone it is looked for again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tells those who listen, as long as it runs.
 pub(super) async fn run(inner: Arc<Inner>, mut following: Option<Box<dyn Following>>) {
+    let mut again = Again::new();
     loop {
         if let Some(following) = &mut following {
-            listen(&inner, following.as_mut()).await;
+            listen(&inner, following.as_mut(), &mut again).await;
         }
         tracing::debug!("not following the ledger; those who wait for locks ask by themselves");
-        tokio::time::sleep(PAUSE).await;
+        again.wait().await;
         following = inner.table.follow().ok();
         // Whatever happened since has been missed.
         inner.wakes.tell_all();
     }
 }
 
-async fn listen(inner: &Inner, following: &mut dyn Following) {
+async fn listen(inner: &Inner, following: &mut dyn Following, again: &mut Again) {
     while let Some(news) = following.next().await {
+        again.heard();
         match news {
             News::Changed(changes) => changes.iter().for_each(|change| take_in(inner, change)),
             News::Missed => inner.wakes.tell_all(),

@@ -4,52 +4,34 @@
 //! as long as that is ago, if it still stands; and whether it does, the transaction says which expects to find it. What
 //! wall clocks say, ours or the holder's, has no part in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::entry::Entry;
+use crate::engine::sights::Sights;
 use crate::row::Row;
 
-/// So many locks are remembered; of more, those that nobody has asked for longest are forgotten, and seen as new next time.
-const MOST: usize = 10_000;
-
 #[derive(Debug, Default)]
-pub(super) struct Observed(HashMap<[u8; 32], Sight>);
+pub(super) struct Observed(Sights<Versions>);
 
-#[derive(Debug, Default)]
-struct Sight {
-    /// When each version was first seen, as far as something of it still stands.
-    versions: BTreeMap<u64, Duration>,
-    looked_at: Duration,
-}
+/// When each version was first seen, as far as something of it still stands.
+type Versions = BTreeMap<u64, Duration>;
 
 impl Observed {
     /// Takes in a row that came at this time; answers what it means on our clock.
     pub(super) fn look(&mut self, digest: &[u8; 32], entry: &Entry, came: Duration) -> Row {
-        if self.0.len() >= MOST && !self.0.contains_key(digest) {
-            self.forget_half();
-        }
-        let sight = self.0.entry(*digest).or_default();
-        sight.looked_at = came;
+        let versions = self.0.look(digest, came, Versions::new);
         // What is at hand may be older than what was seen before, of which nothing may be forgotten then.
-        let is_newest = sight.versions.last_key_value().is_none_or(|(newest, _)| *newest <= entry.version);
+        let is_newest = versions.last_key_value().is_none_or(|(newest, _)| *newest <= entry.version);
         if is_newest {
-            sight.versions.entry(entry.version).or_insert(came);
+            versions.entry(entry.version).or_insert(came);
         }
-        let first = |beat: u64| sight.versions.range(beat..).next().map(|(version, at)| (*version, *at));
+        let first = |beat: u64| versions.range(beat..).next().map(|(version, at)| (*version, *at));
         let row = entry.row(|beat| first(beat).map_or(came, |(_, at)| at));
         if is_newest {
-            sight.versions = entry.beats().filter_map(first).collect();
+            *versions = entry.beats().filter_map(first).collect();
         }
         row
-    }
-
-    fn forget_half(&mut self) {
-        let mut times: Vec<Duration> = self.0.values().map(|sight| sight.looked_at).collect();
-        let middle = times.len() / 2;
-        let (_, middle, _) = times.select_nth_unstable(middle);
-        let middle = *middle;
-        self.0.retain(|_, sight| sight.looked_at > middle);
     }
 }
 
@@ -92,13 +74,6 @@ mod tests {
         for version in 1..100 {
             observed.look(&[0; 32], &held(version), SECOND);
         }
-        assert_eq!(observed.0.get(&[0; 32]).unwrap().versions.len(), 1);
-        let entry = held(1);
-        for number in 0..3 * MOST {
-            let mut digest = [0; 32];
-            digest[..8].copy_from_slice(&number.to_be_bytes());
-            observed.look(&digest, &entry, Duration::from_millis(number as u64));
-            assert!(observed.0.len() <= MOST);
-        }
+        assert_eq!(observed.0.look(&[0; 32], SECOND, Versions::new).len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use holdoff_ledger::{Outcome, TxId};
+use holdoff_ledger::Outcome;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::keep::Deed;
 use crate::ledgers::{Node, within};
 use crate::problem::{Kind, Problem, ProblemBody, spread};
-use crate::show::ShownAnswer;
+use crate::show::ShownResult;
 
 /// What became of a transaction: it is in the history, and has done what it should, or has changed nothing.
 #[derive(Serialize, ToSchema)]
@@ -25,13 +25,9 @@ pub(super) struct ShownOutcome {
     outcome: &'static str,
     /// Its place in the history.
     index: u64,
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<ShownAnswer>,
-    /// Why it failed.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
+    #[schema(inline)]
+    #[serde(flatten)]
+    result: ShownResult,
 }
 
 /// Has something done, wherever the leader is, and says what became of it.
@@ -58,19 +54,15 @@ pub(super) async fn submit(
     let node = node(&app, &access.namespace(form.namespace.take())?)?;
     let (wanted, timeout) = (form.wanted()?, form.timeout()?);
     let tx_id = form.tx_id()?.map_or_else(Node::new_tx_id, Ok)?;
-    let text = tx_text(tx_id);
-    let unknown = |problem: Problem| problem.with("tx_id", text.clone().into());
-    match node.submit(tx_id, wanted, timeout).await? {
-        Outcome::Committed { index, result } => {
-            let result = Some((&result).into());
-            Ok(Json(ShownOutcome { tx_id: text, outcome: "committed", index: index.0, result, why: None }))
+    let (outcome, index, result) = match node.submit(tx_id, wanted, timeout).await? {
+        Outcome::Committed { index, result } => ("committed", index, ShownResult::answered(&result)),
+        Outcome::Failed { index, why } => ("failed", index, ShownResult::failed(&why)),
+        other => {
+            let problem = not_ended(&other, "under the same tx_id: it happens once at most");
+            return Err(problem.with("tx_id", tx_id.to_string().into()));
         }
-        Outcome::Failed { index, why } => {
-            let why = Some(why.to_string());
-            Ok(Json(ShownOutcome { tx_id: text, outcome: "failed", index: index.0, result: None, why }))
-        }
-        other => Err(unknown(not_ended(&other, "under the same tx_id: it happens once at most"))),
-    }
+    };
+    Ok(Json(ShownOutcome { tx_id: tx_id.to_string(), outcome, index: index.0, result }))
 }
 
 /// What to say of what has no place in the history, as far as is known.
@@ -92,10 +84,6 @@ pub(super) fn not_ended<A>(outcome: &Outcome<A>, again: &str) -> Problem {
             Problem::new(Kind::OutcomeUnknown, detail)
         }
     }
-}
-
-fn tx_text(TxId(number): TxId) -> String {
-    format!("{number:032x}")
 }
 
 /// Who leads then.

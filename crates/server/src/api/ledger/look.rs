@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::ledgers::status;
 use crate::problem::{Kind, Problem, ProblemBody};
-use crate::show::{ShownAnswer, ShownLedger, ShownValue};
+use crate::show::{ShownLedger, ShownResult, ShownValue};
 
 /// For so long a history that was gone over is not gone over again, however many ask.
 const VERIFIED_FOR: Duration = Duration::from_secs(1);
@@ -72,12 +72,9 @@ pub(super) async fn show(
 #[schema(as = LedgerFound)]
 pub(super) struct Found {
     index: u64,
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<ShownAnswer>,
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
+    #[schema(inline)]
+    #[serde(flatten)]
+    result: ShownResult,
 }
 
 /// Looks something up in a ledger.
@@ -99,8 +96,11 @@ pub(super) async fn read(
     let node = node(&app, &access.namespace(form.namespace.take())?)?;
     let (wanted, timeout) = (form.wanted()?, form.timeout()?);
     let (index, answer) = node.read(wanted, form.how.into(), timeout).await?;
-    let why = answer.as_ref().err().map(ToString::to_string);
-    Ok(Json(Found { index: index.0, result: answer.ok().as_ref().map(Into::into), why }))
+    let result = match &answer {
+        Ok(answer) => ShownResult::answered(answer),
+        Err(why) => ShownResult::failed(why),
+    };
+    Ok(Json(Found { index: index.0, result }))
 }
 
 #[derive(Deserialize, IntoParams)]

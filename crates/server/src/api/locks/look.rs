@@ -72,7 +72,8 @@ fn read_mark(text: &str) -> Option<(String, String, String)> {
 }
 
 /// One lock.
-#[utoipa::path(get, path = "/v1/locks/show", tag = "locks", security(("token" = ["read", "namespace"])), params(Named),
+#[utoipa::path(get, path = "/v1/locks/show", operation_id = "lock", tag = "locks",
+    security(("token" = ["read", "namespace"])), params(Named),
     responses(
         (status = 200, description = "The lock.", body = ShownLock<'static>),
         (status = 404, description = "It was never held, or is forgotten.", body = ProblemBody,

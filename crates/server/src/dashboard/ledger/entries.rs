@@ -99,7 +99,7 @@ fn entry(page: &Page<Books>) -> Entry {
             Entry {
                 goal: cut(&goal_text(&written.goal)),
                 is_code: true,
-                tx_id: Some(format!("{:032x}", written.tx_id.0)),
+                tx_id: Some(written.tx_id.to_string()),
                 failed: written.result.as_ref().err().map(|why| cut(&why.to_string())),
                 left_out: lines.len().saturating_sub(MOST_LINES),
                 diff: lines.iter().take(MOST_LINES).map(|text| line(text)).collect(),

@@ -1,13 +1,13 @@
 //! An entry of a history, as it is shown in JSON.
 
-use holdoff_ledger::machine::{Change, Either};
+use holdoff_ledger::machine::{Change, Either, Failed};
 use holdoff_ledger::runtime::{AnswerOf, Books, Estate, GoalOf, Member, Page, Wish};
 use holdoff_ledger::{Payload, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::ShownTerm;
-use super::value::{ShownAnswer, ShownCommand};
+use super::value::{ShownAnswer, ShownCommand, ShownResult};
 
 type Written = Value<Estate<Books>>;
 
@@ -34,13 +34,9 @@ pub(crate) struct ShownEntry {
     commands: Option<Vec<ShownCommand>>,
     /// `committed`, or `failed`: then it has changed nothing.
     status: &'static str,
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<ShownAnswer>,
-    /// Why it failed.
-    #[schema(nullable = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
+    #[schema(inline)]
+    #[serde(flatten)]
+    result: ShownResult,
     /// What it changed, a line for each row that went (`-`) or came (`+`).
     diff: Vec<String>,
     /// Who decides from here on, by their nodes' ids.
@@ -67,8 +63,7 @@ impl From<&Page<Books>> for ShownEntry {
             goal: None,
             commands: None,
             status: "committed",
-            result: None,
-            why: None,
+            result: ShownResult::default(),
             diff: Vec::new(),
             voters: None,
             prev_hash: None,
@@ -98,10 +93,9 @@ impl ShownEntry {
             kind,
             goal,
             commands,
-            tx_id: Some(format!("{:032x}", written.tx_id.0)),
+            tx_id: Some(written.tx_id.to_string()),
             status: if written.result.is_ok() { "committed" } else { "failed" },
-            result: written.result.as_ref().ok().and_then(show_answer),
-            why: written.result.as_ref().err().map(ToString::to_string),
+            result: show_result(&written.result),
             diff: diff_lines(written),
             prev_hash: Some(written.prev_hash.to_string()),
             state_hash: Some(written.state_hash.to_string()),
@@ -110,10 +104,11 @@ impl ShownEntry {
     }
 }
 
-fn show_answer(answer: &AnswerOf<Books>) -> Option<ShownAnswer> {
-    match answer {
-        Either::First(()) => None,
-        Either::Second(answer) => Some(answer.into()),
+fn show_result(result: &Result<AnswerOf<Books>, Failed>) -> ShownResult {
+    match result {
+        Ok(Either::First(())) => ShownResult::default(),
+        Ok(Either::Second(answer)) => ShownResult::answered(answer),
+        Err(why) => ShownResult::failed(why),
     }
 }
 
@@ -134,6 +129,7 @@ pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
         Either::First(Wish::Admit(key, member)) => format!("admit {}", member_text(key, member)),
         Either::First(Wish::Appear(key, life)) => format!("{key} appears with storage {life:016x}"),
         Either::First(Wish::Dismiss(key)) => format!("dismiss {key}"),
+        Either::First(Wish::Move(key, address)) => format!("{key} moves to {address}"),
         Either::Second(Either::First(goal)) => goal.to_string(),
         Either::Second(Either::Second(commands)) => {
             let text = |command| serde_json::to_string(&ShownCommand::from(command)).unwrap_or_default();

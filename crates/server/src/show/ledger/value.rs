@@ -1,6 +1,6 @@
 //! Values, commands and answers, as they are written in JSON.
 
-use holdoff_ledger::machine::{Answer, BadValue, Command, Key, Value};
+use holdoff_ledger::machine::{Answer, BadValue, Command, Failed, Key, Value};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -67,12 +67,35 @@ pub(crate) enum ShownAnswer {
     Values(Vec<Option<ShownValue>>),
 }
 
+/// What came of a goal or of commands: what was answered, or why nothing was. What is shown has these among its own.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = LedgerResult)]
+pub(crate) struct ShownResult {
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<ShownAnswer>,
+    /// Why it failed.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
 /// The values of a goal's variables, in each match that was taken.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LedgerMatches)]
 pub(crate) struct ShownMatches {
     variables: Vec<String>,
     matches: Vec<Vec<ShownValue>>,
+}
+
+impl ShownResult {
+    pub(crate) fn answered(answer: impl Into<ShownAnswer>) -> Self {
+        Self { result: Some(answer.into()), why: None }
+    }
+
+    pub(crate) fn failed(why: &Failed) -> Self {
+        Self { result: None, why: Some(why.to_string()) }
+    }
 }
 
 impl ShownCommand {

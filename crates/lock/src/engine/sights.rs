@@ -1,0 +1,71 @@
+//! What a process has seen of locks, by their digests: no more than it can keep.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// So many are remembered; of more, those that nobody has asked for longest are forgotten, and seen as new next time.
+const MOST: usize = 10_000;
+
+#[derive(Debug)]
+pub(super) struct Sights<S>(HashMap<[u8; 32], Sight<S>>);
+
+#[derive(Debug)]
+struct Sight<S> {
+    seen: S,
+    looked_at: Duration,
+}
+
+impl<S> Default for Sights<S> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<S> Sights<S> {
+    /// What was seen of a lock that is looked at now; this, if it is seen for the first time.
+    pub(super) fn look(&mut self, digest: &[u8; 32], now: Duration, first: impl FnOnce() -> S) -> &mut S {
+        if self.0.len() >= MOST && !self.0.contains_key(digest) {
+            self.forget_half();
+        }
+        let sight = self.0.entry(*digest).or_insert_with(|| Sight { seen: first(), looked_at: now });
+        sight.looked_at = now;
+        &mut sight.seen
+    }
+
+    /// There is nothing to see any more.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn forget(&mut self, digest: &[u8; 32]) {
+        self.0.remove(digest);
+    }
+
+    fn forget_half(&mut self) {
+        let mut times: Vec<Duration> = self.0.values().map(|sight| sight.looked_at).collect();
+        let middle = times.len() / 2;
+        let (_, middle, _) = times.select_nth_unstable(middle);
+        let middle = *middle;
+        self.0.retain(|_, sight| sight.looked_at > middle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: usize) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&number.to_be_bytes());
+        digest
+    }
+
+    #[test]
+    fn it_does_not_grow_without_end_and_forgets_what_nobody_asks_for() {
+        let mut sights = Sights::default();
+        for number in 1..3 * MOST {
+            let now = Duration::from_millis(number as u64);
+            assert_eq!(*sights.look(&digest(number), now, || number), number);
+            assert_eq!(*sights.look(&digest(0), now, || number), 1, "somebody asks for it all the time");
+            assert!(sights.0.len() <= MOST);
+        }
+        assert_eq!(*sights.look(&digest(1), Duration::from_secs(60), || 7), 7, "seen as new");
+    }
+}
