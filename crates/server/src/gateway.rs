@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdoff_lock::{Locks, OnceError};
+use holdoff_lock::{OnceError, Token};
 use holdoff_work::{Fingerprint, Signalled, Task, Work};
 use tokio::sync::{OnceCell, Semaphore};
 
+use crate::locking::Locking;
 use crate::metrics;
 use crate::problem::{Kind, Problem, spread};
 
@@ -17,7 +18,7 @@ const LONGEST_ANSWER: Duration = Duration::from_millis(9_500);
 /// Where signals come in.
 pub(crate) struct Gateway {
     work: Work,
-    locks: Locks,
+    locking: Locking,
     wait: Duration,
     /// How many more may wait.
     room: Semaphore,
@@ -54,11 +55,11 @@ pub(crate) struct Signal {
 }
 
 impl Gateway {
-    pub(crate) fn new(work: Work, locks: Locks) -> Self {
+    pub(crate) fn new(work: Work, locking: Locking) -> Self {
         let signals = work.settings().signals;
         Self {
             work,
-            locks,
+            locking,
             wait: signals.wait,
             room: Semaphore::new(signals.max_waiters.min(Semaphore::MAX_PERMITS)),
             most_waiters: signals.max_waiters,
@@ -99,10 +100,10 @@ impl Gateway {
         };
         let create = {
             let work = self.work.clone();
-            move |_token| async move { work.signal(fingerprint, task).await }
+            move |_: Option<Token>| async move { work.signal(fingerprint, task).await }
         };
-        let acquire =
-            self.locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
+        let Ok(locks) = self.locking.here().await else { return Ok(create(None).await?) };
+        let acquire = locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
         match acquire.once(probe, create).or_create_anyway().await {
             Ok(once) => Ok(once.into_inner()),
             Err(OnceError::Probe(error) | OnceError::Create(error)) => Err(error.into()),
@@ -142,14 +143,18 @@ impl Gateway {
 mod tests {
     use std::task::Poll;
 
+    use holdoff_lock::Settings;
     use holdoff_policy::PolicySet;
 
     use super::*;
+    use crate::Place;
 
     #[tokio::test]
     async fn a_look_whose_client_went_away_is_forgotten() {
         let work = Work::open("sqlite::memory:", PolicySet::default()).await.unwrap();
-        let gateway = Gateway::new(work, Locks::memory());
+        let locking =
+            Locking::open(&Place::store("sqlite::memory:"), None, Settings::default(), None).await.unwrap();
+        let gateway = Gateway::new(work, locking);
         let fingerprint = Fingerprint::of(["a"]);
         let mut look = Box::pin(gateway.look("default", fingerprint));
         // It has to wait for the store.

@@ -37,6 +37,7 @@ mod keep;
 mod lab;
 mod ledgers;
 mod listen;
+mod locking;
 mod metrics;
 mod options;
 #[cfg(feature = "otlp")]
