@@ -16,6 +16,7 @@ mod deeds;
 mod disks;
 mod leaders;
 mod linear;
+mod locks;
 mod members;
 mod namespaces;
 mod parted;
