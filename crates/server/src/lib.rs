@@ -24,6 +24,7 @@ mod acceptor;
 mod access;
 mod api;
 mod app;
+mod claims;
 mod clock;
 mod crowd;
 mod dashboard;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use holdoff_lock::{Locks, Settings};
+use holdoff_work::Work;
 
+use crate::claims::Claims;
 use crate::ledgers::{Ledgers, why_stopped};
 use crate::problem::Problem;
 use crate::{Error, Place};
@@ -51,6 +53,16 @@ impl Locking {
             }
         }
         Ok(&self.locks)
+    }
+
+    /// The claims of signals that daemons with a store each share with the ledger; nothing, where one store has all work.
+    pub(crate) fn claims(&self, place: &Place, work: &Work) -> Result<Option<Claims>, Error> {
+        let Some(Kept { ledgers, name }) = self.ledger.clone() else { return Ok(None) };
+        if !place.url().starts_with("sqlite:") {
+            return Ok(None);
+        }
+        let claims = Claims::new(ledgers, name, &self.locks, work.clone());
+        claims.map(Some).map_err(|source| Error::Locks { place: place.clone(), source })
     }
 
     /// What they are like unless an acquisition says otherwise.

@@ -24,4 +24,5 @@ mod place;
 #[path = "../process/mod.rs"]
 mod process;
 mod rolling;
+mod signals;
 mod words;
