@@ -57,13 +57,15 @@ struct Own {
     fingerprint: Fingerprint,
     /// How many are making its task just now.
     making: u32,
+    /// Whether others can see which task it is.
+    is_made: bool,
 }
 
 /// What became of the wish to claim a signal.
 enum Claimed {
     Here(Node, Claim),
     Elsewhere(Found),
-    /// It is not known.
+    /// Nobody can be asked.
     Not,
 }
 
@@ -120,8 +122,8 @@ impl Claims {
         }
     }
 
-    /// Makes the task of a signal that none lives for here, unless one lives elsewhere: then that is counted. A signal is not
-    /// lost because the ledger does not answer: then this daemon makes a task of its own.
+    /// Makes the task of a signal that none lives for here, unless one lives elsewhere: then that is counted. Where nobody leads
+    /// the ledger, no signal is lost by that: this daemon makes a task of its own.
     pub(crate) async fn make(
         &self,
         namespace: &str,
@@ -131,9 +133,12 @@ impl Claims {
         let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
         // From here on, whatever comes of the claim is looked after, also if the client goes away.
         let _making = inner.making(&row, namespace, fingerprint);
-        let claimed = match tokio::time::timeout(CLAIMING, inner.claim(&row, namespace, fingerprint)).await {
+        let claiming = tokio::time::timeout(CLAIMING, inner.claim(&row, namespace, fingerprint));
+        let claimed = match claiming.await {
             Ok(Ok(claimed)) => claimed,
-            Ok(Err(_)) | Err(_) => Claimed::Not,
+            _ if inner.is_alone() => Claimed::Not,
+            Ok(Err(problem)) => return Err(problem),
+            Err(_) => return Err(Problem::unavailable("the ledger is slow; the signal may be sent again")),
         };
         match claimed {
             Claimed::Elsewhere(found) => Ok(found),
@@ -153,7 +158,7 @@ impl Claims {
             Claimed::Not => {
                 tracing::warn!(
                     namespace,
-                    "a signal's task is made without asking others: the ledger does not answer"
+                    "a signal's task is made without asking others: nobody leads the ledger"
                 );
                 Ok((inner.work.signal(fingerprint, task).await?, None))
             }
@@ -166,12 +171,17 @@ impl Inner {
         self.ledgers.node(&self.name)
     }
 
+    /// Whether this node hears of nobody who leads; before it has joined, and when it has stopped, it does not either.
+    fn is_alone(&self) -> bool {
+        self.node().map_or(true, |node| node.glance().borrow().leader.is_none())
+    }
+
     fn own(&self) -> MutexGuard<'_, HashMap<Row, Own>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn making(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Making<'_> {
-        let new = || Own { namespace: namespace.to_owned(), fingerprint, making: 0 };
+        let new = || Own { namespace: namespace.to_owned(), fingerprint, making: 0, is_made: false };
         self.own().entry(row.clone()).or_insert_with(new).making += 1;
         Making { inner: self, row: row.clone() }
     }

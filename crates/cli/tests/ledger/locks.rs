@@ -132,7 +132,7 @@ fn who_uses_locks_on_the_command_line_asks_the_daemon_whose_ledger_has_them() {
     assert_eq!(shown["holder"]["token"], held["token"], "{shown}");
     assert!(told(&ways[0], &["show", "deploy"]).out.contains("deploy is held by somebody"));
     assert_eq!(told(&ways[0], &["show", "nothing"]).code, 1);
-    let listed = told(&ways[2], &["list", "--held", "--all", "--json"]).json;
+    let listed = told(&ways[2], &["list", "--held", "--all", "--prefix", "dep", "--json"]).json;
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["digest"]), (1, &shown["digest"]), "{listed}");
     let seized = told(&ways[2], &["release", "deploy", "--force"]);
     assert!(seized.out.contains("it was taken from somebody"), "{seized:?}");

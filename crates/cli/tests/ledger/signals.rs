@@ -12,7 +12,7 @@ use crate::place::{Loopback, Way, until};
 /// A daemon that is not heard of for so long is dead to the others.
 const LEASE: &str = "4s";
 /// How many signals each daemon is told.
-const EACH: u64 = 12;
+const EACH: u64 = 34;
 
 fn three() -> Cluster {
     let in_ledger = |_, daemon: &mut Daemon| {

@@ -7,11 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::row::{self, Row, Said};
 use super::{Claims, Inner, NAMESPACE, Own};
+use crate::clock;
 use crate::ledgers::Node;
 use crate::problem::Problem;
 
 /// How often is looked whether a task is over.
 const LOOK: Duration = Duration::from_millis(250);
+/// Looking may take one part in so many of the store's time.
+const SHARE: u32 = 10;
 /// How many looks there are between two at the whole ledger, for claims of a life before.
 const LOOKS: u32 = 20;
 /// How long after it was not known yet which ledger it is, that is looked at again.
@@ -37,12 +40,15 @@ impl Claims {
     /// Lets go of claims whose task is over, until the daemon stops.
     pub(crate) async fn tend(self, stopping: CancellationToken) {
         let tending = async {
+            let mut pause = LOOK;
             for look in 0_u32.. {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(pause).await;
+                let since = clock::now();
                 if let Err(why) = self.0.tend(look % LOOKS == 0).await {
                     tracing::debug!(?why, "claims of signals cannot be looked after now");
                     tokio::time::sleep(PAUSE).await;
                 }
+                pause = (clock::now().saturating_sub(since) * SHARE).max(LOOK);
             }
         };
         stopping.run_until_cancelled(tending).await;
@@ -81,7 +87,7 @@ impl Inner {
         if looks_at_all {
             for (row, claim) in row::own(&node).await? {
                 let Some(fingerprint) = claim.fingerprint() else { continue };
-                let own = Own { namespace: claim.namespace, fingerprint, making: 0 };
+                let own = Own { namespace: claim.namespace, fingerprint, making: 0, is_made: false };
                 self.own().entry(row).or_insert(own);
             }
         }
@@ -93,25 +99,37 @@ impl Inner {
     }
 
     async fn tend_one(&self, node: &Node, row: &Row, own: &Own) -> Result<(), Problem> {
-        let claim = row.at_hand(node).await?.map(|(_, claim)| claim).filter(|claim| claim.is_of(node));
         let lives = self.work.signal_task(&own.namespace, own.fingerprint).await?;
-        let change = match (&claim, lives) {
-            (Some(claim), Some(task)) if !claim.is_made() => Some((claim, Some(claim.with(task)))),
-            (Some(claim), None) => Some((claim, None)),
-            _ => None,
-        };
-        // Somebody may have begun to make it meanwhile; until then nothing is waited for that could take long.
-        let Some((claim, to)) = change.filter(|_| !self.is_being_made(row)) else {
-            if claim.is_none() {
-                self.forget(row);
-            }
+        if lives.is_some() && own.is_made {
+            return Ok(());
+        }
+        let claim = row.at_hand(node).await?.map(|(_, claim)| claim).filter(|claim| claim.is_of(node));
+        let Some(claim) = claim else {
+            self.forget(row);
             return Ok(());
         };
-        let is_over = to.is_none();
-        if row.change(node, claim, to.as_ref()).await? != Said::Differs && is_over {
-            self.forget(row);
+        // Whoever makes a task just now brings the claim to its end, or leaves it to the next look.
+        if self.is_being_made(row) {
+            return Ok(());
+        }
+        match lives {
+            Some(_) if claim.is_made() => self.is_made(row),
+            Some(task) => {
+                row.change(node, &claim, Some(&claim.with(task))).await?;
+            }
+            None => {
+                if row.change(node, &claim, None).await? != Said::Differs {
+                    self.forget(row);
+                }
+            }
         }
         Ok(())
+    }
+
+    fn is_made(&self, row: &Row) {
+        if let Some(own) = self.own().get_mut(row) {
+            own.is_made = true;
+        }
     }
 
     fn is_being_made(&self, row: &Row) -> bool {
