@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use holdoff_ledger::machine::Value;
+use holdoff_ledger::runtime::Role;
 use holdoff_lock::Locks;
 use holdoff_work::{Fingerprint, Signalled, Task, Work};
 
-use crate::ledgers::{Ledgers, Node};
+use crate::ledgers::{Ledgers, Node, status};
 use crate::problem::Problem;
 
 pub(crate) use row::Elsewhere;
@@ -90,6 +91,18 @@ impl Claims {
         Ok(Self(Arc::new(Inner { ledgers, name, locks, work, own: Mutex::default() })))
     }
 
+    /// Waits until somebody leads the ledger, for so long at most; answers whether somebody does.
+    pub(crate) async fn is_led_within(&self, wait: Duration) -> bool {
+        let Ok(node) = self.0.node() else { return false };
+        let mut glance = node.glance();
+        // Who does not vote hears of nobody.
+        if glance.borrow().leader.is_some() || learns(&node).await {
+            return true;
+        }
+        let led = glance.wait_for(|glance| glance.leader.is_some());
+        tokio::time::timeout(wait, led).await.is_ok_and(|led| led.is_ok())
+    }
+
     /// Counts a signal whose task lives at another daemon; nothing, if there is none or that cannot be known soon.
     pub(crate) async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
         let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
@@ -122,8 +135,8 @@ impl Claims {
         }
     }
 
-    /// Makes the task of a signal that none lives for here, unless one lives elsewhere: then that is counted. Where nobody leads
-    /// the ledger, no signal is lost by that: this daemon makes a task of its own.
+    /// Makes the task of a signal that none lives for here, unless one lives elsewhere: then that is counted. No signal is lost
+    /// because nobody leads the ledger: this daemon makes a task of its own then.
     pub(crate) async fn make(
         &self,
         namespace: &str,
@@ -134,11 +147,17 @@ impl Claims {
         // From here on, whatever comes of the claim is looked after, also if the client goes away.
         let _making = inner.making(&row, namespace, fingerprint);
         let claiming = tokio::time::timeout(CLAIMING, inner.claim(&row, namespace, fingerprint));
-        let claimed = match claiming.await {
-            Ok(Ok(claimed)) => claimed,
-            _ if inner.is_alone() => Claimed::Not,
-            Ok(Err(problem)) => return Err(problem),
-            Err(_) => return Err(Problem::unavailable("the ledger is slow; the signal may be sent again")),
+        let claimed = if self.is_led_within(Duration::ZERO).await {
+            match claiming.await {
+                Ok(Ok(claimed)) => claimed,
+                _ if !self.is_led_within(Duration::ZERO).await => Claimed::Not,
+                Ok(Err(problem)) => return Err(problem),
+                Err(_) => {
+                    return Err(Problem::unavailable("the ledger is slow; the signal may be sent again"));
+                }
+            }
+        } else {
+            Claimed::Not
         };
         match claimed {
             Claimed::Elsewhere(found) => Ok(found),
@@ -171,18 +190,15 @@ impl Inner {
         self.ledgers.node(&self.name)
     }
 
-    /// Whether this node hears of nobody who leads; before it has joined, and when it has stopped, it does not either.
-    fn is_alone(&self) -> bool {
-        self.node().map_or(true, |node| node.glance().borrow().leader.is_none())
-    }
-
     fn own(&self) -> MutexGuard<'_, HashMap<Row, Own>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn making(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Making<'_> {
         let new = || Own { namespace: namespace.to_owned(), fingerprint, making: 0, is_made: false };
-        self.own().entry(row.clone()).or_insert_with(new).making += 1;
+        let mut own = self.own();
+        let entry = own.entry(row.clone()).or_insert_with(new);
+        (entry.making, entry.is_made) = (entry.making + 1, false);
         Making { inner: self, row: row.clone() }
     }
 
@@ -238,6 +254,10 @@ impl Inner {
         let counted = row.count(node, value).await?;
         Ok(counted.map(|occurrences| (Signalled::Duplicate { task, occurrences }, Some(at))))
     }
+}
+
+async fn learns(node: &Node) -> bool {
+    status(node).await.is_ok_and(|status| status.role == Role::Learns)
 }
 
 impl Drop for Making<'_> {

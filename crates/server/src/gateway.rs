@@ -115,6 +115,9 @@ impl Gateway {
             move |_: Option<Token>| async move { tasks.make(&namespace, fingerprint, task).await }
         };
         let Ok(locks) = self.locking.here().await else { return create(None).await };
+        if !self.tasks.can_ask_within(self.wait).await {
+            return create(None).await;
+        }
         let acquire = locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
         match acquire.once(probe, create).or_create_anyway().await {
             Ok(once) => Ok(once.into_inner()),
@@ -169,6 +172,14 @@ impl Tasks {
     /// Counts the signal up if its task lives at another daemon.
     async fn look_elsewhere(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
         self.claims.as_ref()?.look(namespace, fingerprint).await
+    }
+
+    /// Whether others that may have the task can be asked, or there are none.
+    async fn can_ask_within(&self, wait: Duration) -> bool {
+        match &self.claims {
+            Some(claims) => claims.is_led_within(wait).await,
+            None => true,
+        }
     }
 
     /// A signal whose task lives here is counted for all.

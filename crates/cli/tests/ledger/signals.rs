@@ -144,3 +144,36 @@ fn who_starts_again_soon_keeps_its_signals_and_who_stays_away_does_not() {
     let counted = told(&ways[leader], "disk full");
     assert_eq!((&counted["task"], &counted["occurrences"]), (&next["task"], &json!(2)));
 }
+
+/// Another leads within seconds: until then a signal may be refused, but makes no second task.
+#[test]
+fn a_leader_that_is_killed_makes_no_second_task_and_without_a_majority_each_daemon_makes_its_own() {
+    let mut cluster = three();
+    let ways = cluster.ways();
+    let leader = cluster.leader();
+    let [at, other] = cluster.others(leader)[..] else { panic!("not three") };
+    let first = told(&ways[at], "disk full");
+    cluster.daemons[leader].kill();
+    let mut counted = BTreeSet::new();
+    until("it is counted at both again", || {
+        for number in [at, other] {
+            match ask(&ways[number], "/v1/signals", Some(&signal("disk full"))) {
+                (200, taken) => {
+                    assert_eq!(taken["task"], first["task"], "{taken}");
+                    counted.insert(number);
+                }
+                (status, said) => assert_eq!(status, 503, "{said}"),
+            }
+        }
+        if counted.len() == 2 { Ok(()) } else { Err(format!("{counted:?}")) }
+    });
+
+    cluster.daemons[at].kill();
+    let alone = until("who is alone makes a task of its own", || {
+        match ask(&ways[other], "/v1/signals", Some(&signal("disk lost"))) {
+            (201, taken) => Ok(taken),
+            (status, said) => Err(format!("{status} {said}")),
+        }
+    });
+    assert_eq!(told(&ways[other], "disk lost")["task"], alone["task"]);
+}
