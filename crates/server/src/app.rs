@@ -8,7 +8,6 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::acceptor::Acceptor;
-use crate::claims::Claims;
 use crate::events::Events;
 use crate::gateway::Gateway;
 use crate::keep::Keep;
@@ -54,7 +53,6 @@ impl App {
     pub(crate) fn new(
         work: Work,
         locking: Locking,
-        claims: Option<Claims>,
         keep: Keep,
         metrics: Option<PrometheusHandle>,
         place: String,
@@ -62,7 +60,7 @@ impl App {
         stopping: CancellationToken,
     ) -> Self {
         Self {
-            gateway: Arc::new(Gateway::new(work.clone(), locking.clone(), claims)),
+            gateway: Arc::new(Gateway::new(work.clone(), locking.clone())),
             pull: Arc::new(Pull::new(work.clone())),
             events: Arc::default(),
             lab: Arc::default(),

@@ -64,10 +64,10 @@ pub(crate) struct Signal {
 }
 
 impl Gateway {
-    pub(crate) fn new(work: Work, locking: Locking, claims: Option<Claims>) -> Self {
+    pub(crate) fn new(work: Work, locking: Locking) -> Self {
         let signals = work.settings().signals;
         Self {
-            tasks: Tasks { work, claims },
+            tasks: Tasks { work, claims: locking.claims().cloned() },
             locking,
             wait: signals.wait,
             room: Semaphore::new(signals.max_waiters.min(Semaphore::MAX_PERMITS)),
@@ -204,9 +204,10 @@ mod tests {
     #[tokio::test]
     async fn a_look_whose_client_went_away_is_forgotten() {
         let work = Work::open("sqlite::memory:", PolicySet::default()).await.unwrap();
-        let locking =
-            Locking::open(&Place::store("sqlite::memory:"), None, Settings::default(), None).await.unwrap();
-        let gateway = Gateway::new(work, locking, None);
+        let locking = Locking::open(&Place::store("sqlite::memory:"), &work, None, Settings::default(), None)
+            .await
+            .unwrap();
+        let gateway = Gateway::new(work, locking);
         let fingerprint = Fingerprint::of(["a"]);
         let mut look = Box::pin(gateway.look("default", fingerprint));
         // It has to wait for the store.

@@ -15,6 +15,7 @@ use crate::{Error, Place};
 pub(crate) struct Locking {
     locks: Locks,
     ledger: Option<Kept>,
+    claims: Option<Claims>,
 }
 
 /// The ledger that keeps them.
@@ -28,6 +29,7 @@ impl Locking {
     /// The locks that are given, those in the ledger that the settings name, or those where the work is.
     pub(crate) async fn open(
         place: &Place,
+        work: &Work,
         given: Option<Locks>,
         settings: Settings,
         ledgers: Option<&Arc<Ledgers>>,
@@ -41,7 +43,11 @@ impl Locking {
             }
             (None, None) => (open(place.url()).await.map_err(refused)?, None),
         };
-        Ok(Self { locks: locks.with_settings(settings).map_err(refused)?, ledger })
+        let locks = locks.with_settings(settings).map_err(refused)?;
+        // One store that has all work needs no claims.
+        let apart = ledger.clone().filter(|_| place.url().starts_with("sqlite:"));
+        let claims = apart.map(|Kept { ledgers, name }| Claims::new(ledgers, name, &locks, work.clone()));
+        Ok(Self { locks, ledger, claims: claims.transpose().map_err(refused)? })
     }
 
     /// The locks, if they can be had: not before this node has joined the ledger that keeps them, nor after it has stopped.
@@ -55,14 +61,9 @@ impl Locking {
         Ok(&self.locks)
     }
 
-    /// The claims of signals that daemons with a store each share with the ledger; nothing, where one store has all work.
-    pub(crate) fn claims(&self, place: &Place, work: &Work) -> Result<Option<Claims>, Error> {
-        let Some(Kept { ledgers, name }) = self.ledger.clone() else { return Ok(None) };
-        if !place.url().starts_with("sqlite:") {
-            return Ok(None);
-        }
-        let claims = Claims::new(ledgers, name, &self.locks, work.clone());
-        claims.map(Some).map_err(|source| Error::Locks { place: place.clone(), source })
+    /// Which daemon has the task for which signal, where daemons with a store each share a ledger.
+    pub(crate) fn claims(&self) -> Option<&Claims> {
+        self.claims.as_ref()
     }
 
     /// What they are like unless an acquisition says otherwise.

@@ -78,8 +78,7 @@ impl Server {
         let work = open.await.map_err(cannot_keep)?;
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
-        let locking = Locking::open(&place, locks, locking, ledgers.as_ref()).await?;
-        let claims = locking.claims(&place, &work)?;
+        let locking = Locking::open(&place, &work, locks, locking, ledgers.as_ref()).await?;
         let keep = Keep::open(place.url()).await?;
         reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
@@ -95,7 +94,6 @@ impl Server {
         let app = App::new(
             work.clone(),
             locking.clone(),
-            claims.clone(),
             keep.clone(),
             rendered.clone(),
             shown,
@@ -121,10 +119,7 @@ impl Server {
             stopping.clone(),
         )));
         tasks.push(tokio::spawn(tidy::forget_idle(locking.clone(), stopping.clone())));
-        if let Some(claims) = claims {
-            tasks.push(tokio::spawn(claims.clone().live(stopping.clone())));
-            tasks.push(tokio::spawn(claims.tend(stopping.clone())));
-        }
+        tasks.extend(locking.claims().into_iter().flat_map(|claims| claims.start(&stopping)));
         tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
         let follow = {

@@ -124,7 +124,7 @@ async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written
     let history = answer(daemon.get("/v1/ledger/history?limit=256").await, 200).await;
     let entries = history["entries"].as_array().unwrap();
     let taken = entries.iter().find(|entry| entry.to_string().contains(&row)).unwrap();
-    assert_eq!((&taken["kind"], &taken["diff"]), (&json!("locks"), &json!([format!("+ {row}")])));
+    assert_eq!((&taken["kind"], &taken["diff"]), (&json!("daemon"), &json!([format!("+ {row}")])));
     assert!(taken.get("tx_id").is_none(), "its answer could be had again by its name: {taken}");
     assert!(entries.iter().any(|entry| entry["diff"] == json!(["+ mine = 7"])), "{history}");
     let page = daemon.get("/ledger").await.text().await.unwrap();

@@ -49,8 +49,10 @@ impl Held {
         namespace: &str,
         key: &str,
     ) -> Result<Self, Failure> {
-        let client = Client::builder(address);
-        let client = daemon::token().into_iter().fold(client, |client, token| client.token(token));
+        let mut client = Client::builder(address);
+        if let Some(token) = daemon::token() {
+            client = client.token(token);
+        }
         let client = client.build().map_err(|error| Failure::Usage(error.to_string()))?;
         let name = format!("holdoff-{}", std::process::id());
         let lock = client.lock(key).namespace(namespace).name(name).lease(settings.lease());

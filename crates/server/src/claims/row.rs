@@ -232,3 +232,27 @@ fn broken(why: impl std::fmt::Display) -> Problem {
     tracing::error!(%why, "a claim of a signal");
     Problem::new(Kind::Internal, "the log says more, under this request's id")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_read_as_it_was_written() {
+        let fingerprint = Fingerprint::of(["disk", "full"]);
+        let claim = Claim {
+            daemon: "00".repeat(32),
+            mark: Uuid::from_u128(7),
+            namespace: "eu".to_owned(),
+            fingerprint: fingerprint.to_string(),
+            task: None,
+        };
+        let made = claim.with(TaskId::from_uuid(Uuid::from_u128(8)));
+        for claim in [claim, made] {
+            let read = Claim::read(&claim.value().unwrap()).unwrap();
+            assert_eq!((read.fingerprint(), read), (Some(fingerprint), claim));
+        }
+        assert_eq!(Claim::read(&Value::Integer(1)), None);
+        assert_ne!(Row::of("eu", fingerprint), Row::of("us", fingerprint));
+    }
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdoff_lock::{Error, Key, Lease};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::row::{self, Row, Said};
@@ -13,7 +14,7 @@ use crate::problem::Problem;
 
 /// How often is looked whether a task is over.
 const LOOK: Duration = Duration::from_millis(250);
-/// Looking may take one part in so many of the store's time.
+/// Looking may take one part in so many of the store's time, as long as the next look is not later than a pause.
 const SHARE: u32 = 10;
 /// How many looks there are between two at the whole ledger, for claims of a life before.
 const LOOKS: u32 = 20;
@@ -23,9 +24,15 @@ const SOON: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Claims {
+    /// Does so until the daemon stops.
+    pub(crate) fn start(&self, stopping: &CancellationToken) -> [JoinHandle<()>; 2] {
+        let (live, tend) = (self.clone().live(stopping.clone()), self.clone().tend(stopping.clone()));
+        [tokio::spawn(live), tokio::spawn(tend)]
+    }
+
     /// Says that this daemon lives, until it stops. The lock is left to end by itself: who starts again soon has its claims as
     /// they were.
-    pub(crate) async fn live(self, stopping: CancellationToken) {
+    async fn live(self, stopping: CancellationToken) {
         let living = async {
             loop {
                 match self.0.begin_to_live().await {
@@ -38,17 +45,18 @@ impl Claims {
     }
 
     /// Lets go of claims whose task is over, until the daemon stops.
-    pub(crate) async fn tend(self, stopping: CancellationToken) {
+    async fn tend(self, stopping: CancellationToken) {
         let tending = async {
             let mut pause = LOOK;
             for look in 0_u32.. {
                 tokio::time::sleep(pause).await;
                 let since = clock::now();
-                if let Err(why) = self.0.tend(look % LOOKS == 0).await {
+                let tended = self.0.tend(look % LOOKS == 0).await;
+                pause = (clock::now().saturating_sub(since) * SHARE).clamp(LOOK, PAUSE);
+                if let Err(why) = tended {
                     tracing::debug!(?why, "claims of signals cannot be looked after now");
-                    tokio::time::sleep(PAUSE).await;
+                    pause = PAUSE;
                 }
-                pause = (clock::now().saturating_sub(since) * SHARE).max(LOOK);
             }
         };
         stopping.run_until_cancelled(tending).await;

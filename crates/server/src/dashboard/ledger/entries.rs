@@ -102,7 +102,7 @@ fn entry(page: &Page<Books>) -> Entry {
             let (is_own, failed) = (is_own(written), written.result.as_ref().err());
             Entry {
                 goal: if is_own {
-                    "A daemon looks after locks.".to_owned()
+                    "A daemon looks after locks or signals.".to_owned()
                 } else {
                     cut(&goal_text(&written.goal))
                 },

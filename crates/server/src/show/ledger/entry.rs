@@ -18,7 +18,7 @@ pub(crate) struct ShownEntry {
     index: u64,
     /// In whose term it was written.
     term: ShownTerm,
-    /// `transaction`, `locks` (a daemon's own, of which values and name are not shown), `members` (one came, changed or
+    /// `transaction`, `daemon` (about locks or signals, of which values and name are not shown), `members` (one came, changed or
     /// went), `voters` (others decide from here on), or `barrier` (a leader begins here).
     kind: &'static str,
     #[schema(pattern = "^[0-9a-f]{32}$", nullable = false)]
@@ -89,7 +89,7 @@ impl ShownEntry {
     fn written(self, written: &Written) -> Self {
         if is_own(written) {
             return Self {
-                kind: "locks",
+                kind: "daemon",
                 status: if written.result.is_ok() { "committed" } else { "failed" },
                 diff: diff_lines(written),
                 prev_hash: Some(written.prev_hash.to_string()),
