@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::args::{AdminArgs, AdminCommand, Args};
 use crate::failure::Failure;
-use crate::serve;
+use crate::{config, serve};
 
 pub(crate) fn run(command: &AdminArgs, args: &Args) -> Result<ExitCode, Failure> {
     let place = serve::place(&command.place, args.config.as_deref())?;
@@ -17,7 +17,15 @@ pub(crate) fn run(command: &AdminArgs, args: &Args) -> Result<ExitCode, Failure>
         match &command.command {
             AdminCommand::Backup { file } => backup::run(&place, file, args.json).await,
             AdminCommand::Restore { file, force, era } => {
-                restore::run(&place, file, *force, *era, args.json).await
+                restore::run(&place, file, *force, *era, args.json).await?;
+                // What the daemon lends is not in what was restored.
+                if let Some(ledger) = config::load_whole(args.config.as_deref())?.lock.ledger() {
+                    anstream::eprintln!(
+                        "the daemon's locks are in its ledger {ledger}, which is as it was; if that was restored from \
+                         copies, too, say `holdoff lock raise-era` when a majority of its daemons runs"
+                    );
+                }
+                Ok(())
             }
         }
     }))?;

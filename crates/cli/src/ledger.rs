@@ -1,6 +1,5 @@
 //! `holdoff ledger …`: on a directory, or by asking a daemon.
 
-mod daemon;
 mod found;
 mod get;
 mod history;
@@ -14,19 +13,11 @@ mod verify;
 use std::io::Write;
 use std::process::ExitCode;
 
-use daemon::Daemon;
 use serde_json::Value;
 
 use crate::args::{Args, LedgerArgs, LedgerCommand};
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
-
-/// What the environment says about the daemon that is asked.
-pub(crate) const VARIABLES: [&str; 2] = [daemon::URL, daemon::TOKEN];
-
-/// Exits with this when nobody was there to do it, and nothing has happened.
-const NOT_DONE: u8 = 75;
-/// Exits with this when time was up, and it may still happen.
-const TIME_WAS_UP: u8 = 124;
 
 /// The daemon, and how to answer.
 struct Desk {
@@ -47,7 +38,8 @@ pub(crate) fn run(command: &LedgerArgs, args: &Args) -> Result<ExitCode, Failure
 }
 
 async fn answer(command: &LedgerArgs, args: &Args) -> Result<ExitCode, Failure> {
-    let daemon = Daemon::find(command, args.config.as_deref())?;
+    let address = daemon::address(command.url.as_deref(), args.config.as_deref())?;
+    let daemon = Daemon::at(&address, "/v1/ledger", Some(&command.namespace))?;
     let desk = Desk { daemon, json: args.json };
     match &command.command {
         LedgerCommand::Status { watch } => status::run(&desk, *watch).await,

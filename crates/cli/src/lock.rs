@@ -1,6 +1,9 @@
 //! `holdoff lock …`
 
 mod child;
+mod era;
+mod held;
+mod keeper;
 mod list;
 mod release;
 mod run;
@@ -11,14 +14,16 @@ use std::process::ExitCode;
 
 use holdoff_lock::{Locks, Settings};
 use holdoff_server::{Error, Place};
+use keeper::Keeper;
 
 use crate::args::{Args, LockArgs, LockCommand};
 use crate::failure::Failure;
-use crate::{config, serve};
+use crate::{config, daemon, serve};
 
-/// The locks, and how to answer.
+/// Who keeps the locks, which are meant, and how to answer.
 struct Desk {
-    locks: Locks,
+    keeper: Keeper,
+    namespace: String,
     settings: Settings,
     json: bool,
 }
@@ -32,25 +37,36 @@ async fn answer(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
     if let LockCommand::Release { key, force: false } = &command.command {
         return Err(release::explain(key));
     }
+    let settings = config::load_whole(args.config.as_deref())?.lock.with_namespace(&command.namespace);
+    let keeper = if command.asks_daemon(&settings) {
+        Keeper::Daemon(daemon::address(command.url.as_deref(), args.config.as_deref())?)
+    } else {
+        open(command, args, &settings).await?
+    };
+    let desk = Desk { keeper, namespace: command.namespace.clone(), settings, json: args.json };
+    match &command.command {
+        LockCommand::Run(run) => return run::run(&desk, run).await,
+        LockCommand::List(list) => list::run(&desk, list).await?,
+        LockCommand::Show { key } => show::run(&desk, key).await?,
+        LockCommand::Release { key, .. } => release::run(&desk, key).await?,
+        LockCommand::RaiseEra => era::run(&desk).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The store that was named, or the one where the work is.
+async fn open(command: &LockArgs, args: &Args, settings: &Settings) -> Result<Keeper, Failure> {
     let place = serve::place(&command.place(), args.config.as_deref())?;
     match &command.command {
         LockCommand::Run(_) => place.make().map_err(|error| Failure::Failed(error.to_string()))?,
         _ => refuse_missing(&place)?,
     }
-    let settings = config::load_whole(args.config.as_deref())?.lock.with_namespace(&command.namespace);
     let refused = |source| Failure::Failed(Error::Locks { place: place.clone(), source }.to_string());
     let locks = match place.url() {
         "sqlite::memory:" => Locks::memory(),
         url => Locks::open(url).await.map_err(refused)?,
     };
-    let desk = Desk { locks: locks.with_settings(settings.clone())?, settings, json: args.json };
-    match &command.command {
-        LockCommand::Run(run) => return run::run(&desk, run).await,
-        LockCommand::List(list) => list::run(&desk, list, &command.namespace).await?,
-        LockCommand::Show { key } => show::run(&desk, key).await?,
-        LockCommand::Release { key, .. } => release::run(&desk, &place, &command.namespace, key).await?,
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(Keeper::Store { locks: locks.with_settings(settings.clone())?, place })
 }
 
 /// Whoever looks for locks should not make an empty store in passing.

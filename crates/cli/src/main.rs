@@ -9,6 +9,7 @@ mod args;
 mod audit;
 mod config;
 mod council;
+mod daemon;
 mod demo;
 mod failure;
 mod ledger;

@@ -69,10 +69,11 @@ fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()>
     let (url, place) = (server.url(), server.place());
     let acceptor = server.acceptor().map(|acceptor| format!("{}@{}", acceptor.key(), acceptor.address()));
     let ledger = server.ledger().map(|host| host.contact().to_string());
+    let locks = server.locks_ledger().map(str::to_owned);
     if json {
         let mut greeting =
             serde_json::json!({ "version": version, "url": url, "store": place, "config": file });
-        for (name, contact) in [("acceptor", acceptor), ("ledger", ledger)] {
+        for (name, contact) in [("acceptor", acceptor), ("ledger", ledger), ("locks_ledger", locks)] {
             if let (Some(contact), Some(greeting)) = (contact, greeting.as_object_mut()) {
                 greeting.insert(name.to_owned(), contact.into());
             }
@@ -86,6 +87,9 @@ fn greet(server: &Server, file: Option<&str>, json: bool) -> std::io::Result<()>
     }
     if let Some(ledger) = ledger {
         writeln!(out, "ledgers find this node at {ledger}")?;
+    }
+    if let Some(locks) = locks {
+        writeln!(out, "locks are kept in the ledger {locks}")?;
     }
     if server.work().drift().is_some() {
         return writeln!(out, "policies are version {} of the store", server.work().policy_version());

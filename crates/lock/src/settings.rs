@@ -34,6 +34,7 @@ pub struct Settings {
     pub(crate) most_waiters: usize,
     pub(crate) name: String,
     pub(crate) breaker: BreakerOptions,
+    ledger: Option<String>,
 }
 
 impl Settings {
@@ -90,6 +91,14 @@ impl Settings {
         self
     }
 
+    /// Which of its ledgers a daemon keeps its locks in; none unless set, and they are kept where its work is. Locks that
+    /// are open already stay where they are.
+    #[must_use]
+    pub fn with_ledger(mut self, name: impl Into<String>) -> Self {
+        self.ledger = Some(name.into());
+        self
+    }
+
     /// The policy in force.
     pub(crate) fn policy(&self) -> Policy {
         let wait = match (&self.policy, self.wait) {
@@ -143,6 +152,11 @@ impl Settings {
         self.most_waiters
     }
 
+    /// Which of its ledgers a daemon keeps its locks in, if that was set.
+    pub fn ledger(&self) -> Option<&str> {
+        self.ledger.as_deref()
+    }
+
     /// How long the policy waits at most; nothing if without end.
     fn longest_wait(&self) -> Option<Duration> {
         let policy = self.policy();
@@ -168,6 +182,7 @@ impl Default for Settings {
             most_waiters: 1024,
             name: process(),
             breaker: BreakerOptions::default(),
+            ledger: None,
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use holdoff_council::acceptor::Lookout;
-use holdoff_lock::Locks;
 use holdoff_work::{Broken, Work};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +13,7 @@ use crate::gateway::Gateway;
 use crate::keep::Keep;
 use crate::lab::Lab;
 use crate::ledgers::Ledgers;
+use crate::locking::Locking;
 use crate::pull::Pull;
 
 /// The least that a body may have.
@@ -25,7 +25,7 @@ const PAYLOADS_IN_BODY: usize = 4;
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) work: Work,
-    pub(crate) locks: Locks,
+    pub(crate) locking: Locking,
     pub(crate) keep: Keep,
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) pull: Arc<Pull>,
@@ -52,7 +52,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(
         work: Work,
-        locks: Locks,
+        locking: Locking,
         keep: Keep,
         metrics: Option<PrometheusHandle>,
         place: String,
@@ -60,12 +60,12 @@ impl App {
         stopping: CancellationToken,
     ) -> Self {
         Self {
-            gateway: Arc::new(Gateway::new(work.clone(), locks.clone())),
+            gateway: Arc::new(Gateway::new(work.clone(), locking.clone())),
             pull: Arc::new(Pull::new(work.clone())),
             events: Arc::default(),
             lab: Arc::default(),
             work,
-            locks,
+            locking,
             keep,
             metrics,
             place: place.into(),
@@ -85,9 +85,9 @@ impl App {
     }
 
     /// With this acceptor and these ledgers beside it, as far as there are any.
-    pub(crate) fn beside(self, acceptor: Option<Lookout>, ledgers: Option<Ledgers>) -> Self {
+    pub(crate) fn beside(self, acceptor: Option<Lookout>, ledgers: Option<Arc<Ledgers>>) -> Self {
         let acceptor = acceptor.map(Acceptor::new).map(Arc::new);
-        Self { acceptor, ledgers: ledgers.map(Arc::new), ..self }
+        Self { acceptor, ledgers, ..self }
     }
 
     /// The most bytes a body may have.

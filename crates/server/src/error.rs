@@ -73,6 +73,13 @@ pub enum Error {
         /// What was said.
         source: holdoff_lock::Error,
     },
+    /// The locks shall be in a ledger that is not here.
+    #[error(
+        "the locks shall be kept in the ledger `{0}` (`ledger` under [lock], $HOLDOFF_LOCK_LEDGER), and this daemon has no \
+         such ledger. `holdoff ledger init --namespace {0}` makes one, and `holdoff ledger join --namespace {0} --member \
+         KEY@HOST:PORT` joins one, each before the daemon is started and with the same --data"
+    )]
+    NoLedgerForLocks(String),
     /// The acceptor of councils cannot start.
     #[error(transparent)]
     Acceptor(#[from] holdoff_council::acceptor::StartError),

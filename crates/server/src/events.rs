@@ -176,7 +176,7 @@ async fn looking(app: &App) {
             events.came.notified().await;
         }
         let since = clock::now();
-        match Seen::look(app).await {
+        match Seen::look(app, seen.as_ref()).await {
             Ok(now) => {
                 let before = seen.replace(now);
                 if let (Some(before), Some(now)) = (before, &seen) {

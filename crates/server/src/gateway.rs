@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdoff_lock::{Locks, OnceError};
+use holdoff_lock::{OnceError, Token};
 use holdoff_work::{Fingerprint, Signalled, Task, Work};
 use tokio::sync::{OnceCell, Semaphore};
 
+use crate::claims::{Claims, Found};
+use crate::locking::Locking;
 use crate::metrics;
 use crate::problem::{Kind, Problem, spread};
 
@@ -16,13 +18,21 @@ const LONGEST_ANSWER: Duration = Duration::from_millis(9_500);
 
 /// Where signals come in.
 pub(crate) struct Gateway {
-    work: Work,
-    locks: Locks,
+    tasks: Tasks,
+    locking: Locking,
     wait: Duration,
     /// How many more may wait.
     room: Semaphore,
     most_waiters: usize,
     looks: Looks,
+}
+
+/// The tasks of signals, here and elsewhere.
+#[derive(Clone)]
+struct Tasks {
+    work: Work,
+    /// Where daemons that share no store say which of them has the task.
+    claims: Option<Claims>,
 }
 
 /// Looks for a task that are under way, by its namespace and fingerprint: whether they found nothing.
@@ -54,11 +64,11 @@ pub(crate) struct Signal {
 }
 
 impl Gateway {
-    pub(crate) fn new(work: Work, locks: Locks) -> Self {
+    pub(crate) fn new(work: Work, locking: Locking) -> Self {
         let signals = work.settings().signals;
         Self {
-            work,
-            locks,
+            tasks: Tasks { work, claims: locking.claims().cloned() },
+            locking,
             wait: signals.wait,
             room: Semaphore::new(signals.max_waiters.min(Semaphore::MAX_PERMITS)),
             most_waiters: signals.max_waiters,
@@ -67,12 +77,12 @@ impl Gateway {
     }
 
     /// Takes a signal in. Dropping this stops it: it waits no more, and leaves nothing behind that does.
-    pub(crate) async fn take_in(&self, signal: Signal) -> Result<Signalled, Problem> {
+    pub(crate) async fn take_in(&self, signal: Signal) -> Result<Found, Problem> {
         let taken = tokio::time::timeout(LONGEST_ANSWER, self.once(signal)).await.unwrap_or_else(|_| {
             Err(Problem::unavailable("the store did not answer in time; the signal may be sent again"))
         });
         metrics::signalled(match &taken {
-            Ok(Signalled::Created(_)) => "created",
+            Ok((Signalled::Created(_), _)) => "created",
             Ok(_) => "duplicate",
             Err(_) => "refused",
         });
@@ -82,30 +92,36 @@ impl Gateway {
     /// The task that lives already is counted up in one statement. Otherwise one of all who were told of it makes
     /// the task, and the others look for it while they wait. The lock only spares the store a crowd: the making
     /// itself is idempotent, and goes on without the lock if that cannot be had in time.
-    async fn once(&self, Signal { namespace, fingerprint, task }: Signal) -> Result<Signalled, Problem> {
+    async fn once(&self, Signal { namespace, fingerprint, task }: Signal) -> Result<Found, Problem> {
         if let Some(signalled) = self.look(&namespace, fingerprint).await? {
-            return Ok(signalled);
+            return Ok((self.tasks.count_here(&namespace, fingerprint, signalled).await, None));
+        }
+        if let Some(found) = self.tasks.look_elsewhere(&namespace, fingerprint).await {
+            return Ok(found);
         }
         let Ok(_room) = self.room.try_acquire() else { return Err(self.crowded()) };
         // It was looked for just now.
         let mut has_looked = true;
         let probe = {
-            let (work, namespace) = (self.work.clone(), namespace.clone());
+            let (tasks, namespace) = (self.tasks.clone(), namespace.clone());
             move || {
                 let look = !std::mem::take(&mut has_looked);
-                let (work, namespace) = (work.clone(), namespace.clone());
-                async move { if look { work.signal_again(&namespace, fingerprint).await } else { Ok(None) } }
+                let (tasks, namespace) = (tasks.clone(), namespace.clone());
+                async move { if look { tasks.look_again(&namespace, fingerprint).await } else { Ok(None) } }
             }
         };
         let create = {
-            let work = self.work.clone();
-            move |_token| async move { work.signal(fingerprint, task).await }
+            let (tasks, namespace) = (self.tasks.clone(), namespace.clone());
+            move |_: Option<Token>| async move { tasks.make(&namespace, fingerprint, task).await }
         };
-        let acquire =
-            self.locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
+        let Ok(locks) = self.locking.here().await else { return create(None).await };
+        if !self.tasks.can_ask_within(self.wait).await {
+            return create(None).await;
+        }
+        let acquire = locks.acquire(format!("signal:{fingerprint}")).namespace(namespace).wait(self.wait);
         match acquire.once(probe, create).or_create_anyway().await {
             Ok(once) => Ok(once.into_inner()),
-            Err(OnceError::Probe(error) | OnceError::Create(error)) => Err(error.into()),
+            Err(OnceError::Probe(problem) | OnceError::Create(problem)) => Err(problem),
             Err(OnceError::Lock(holdoff_lock::Error::Lost { .. })) => {
                 Err(Problem::unavailable("the task may have been made; the signal may be sent again"))
             }
@@ -121,13 +137,13 @@ impl Gateway {
         let mut found = None;
         let is_nothing = look.get_or_try_init(|| async {
             let _under_way = UnderWay { looks: &self.looks, key };
-            found = self.work.signal_again(namespace, fingerprint).await?;
+            found = self.tasks.work.signal_again(namespace, fingerprint).await?;
             Ok::<_, Problem>(found.is_none())
         });
         match (*is_nothing.await?, found) {
             (_, Some(found)) => Ok(Some(found)),
             (true, None) => Ok(None),
-            (false, None) => Ok(self.work.signal_again(namespace, fingerprint).await?),
+            (false, None) => Ok(self.tasks.work.signal_again(namespace, fingerprint).await?),
         }
     }
 
@@ -138,18 +154,60 @@ impl Gateway {
     }
 }
 
+impl Tasks {
+    async fn make(&self, namespace: &str, fingerprint: Fingerprint, task: Task) -> Result<Found, Problem> {
+        match &self.claims {
+            Some(claims) => claims.make(namespace, fingerprint, task).await,
+            None => Ok((self.work.signal(fingerprint, task).await?, None)),
+        }
+    }
+
+    async fn look_again(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Found>, Problem> {
+        if let Some(signalled) = self.work.signal_again(namespace, fingerprint).await? {
+            return Ok(Some((self.count_here(namespace, fingerprint, signalled).await, None)));
+        }
+        Ok(self.look_elsewhere(namespace, fingerprint).await)
+    }
+
+    /// Counts the signal up if its task lives at another daemon.
+    async fn look_elsewhere(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
+        self.claims.as_ref()?.look(namespace, fingerprint).await
+    }
+
+    /// Whether others that may have the task can be asked, or there are none.
+    async fn can_ask_within(&self, wait: Duration) -> bool {
+        match &self.claims {
+            Some(claims) => claims.is_led_within(wait).await,
+            None => true,
+        }
+    }
+
+    /// A signal whose task lives here is counted for all.
+    async fn count_here(&self, namespace: &str, fingerprint: Fingerprint, found: Signalled) -> Signalled {
+        match &self.claims {
+            Some(claims) => claims.count_here(namespace, fingerprint, found).await,
+            None => found,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::task::Poll;
 
+    use holdoff_lock::Settings;
     use holdoff_policy::PolicySet;
 
     use super::*;
+    use crate::Place;
 
     #[tokio::test]
     async fn a_look_whose_client_went_away_is_forgotten() {
         let work = Work::open("sqlite::memory:", PolicySet::default()).await.unwrap();
-        let gateway = Gateway::new(work, Locks::memory());
+        let locking = Locking::open(&Place::store("sqlite::memory:"), &work, None, Settings::default(), None)
+            .await
+            .unwrap();
+        let gateway = Gateway::new(work, locking);
         let fingerprint = Fingerprint::of(["a"]);
         let mut look = Box::pin(gateway.look("default", fingerprint));
         // It has to wait for the store.

@@ -22,7 +22,8 @@ pub(crate) async fn healthz() -> &'static str {
     "alive\n"
 }
 
-/// The store answers, the acceptor and the ledgers too as far as there are any, and the daemon is not on its way out.
+/// The store answers, the acceptor and the ledgers too as far as there are any, locks can be had, and the daemon is not on its
+/// way out.
 ///
 /// A task is looked for that nobody has. Policies that differ from those of the other nodes are said to whoever shows a
 /// token, and are no reason to send nobody here.
@@ -41,6 +42,11 @@ pub(crate) async fn readyz(State(app): State<App>, access: Access) -> Result<Str
     {
         let why = if access.is_known() { format!(" `{namespace}`: {why}") } else { String::new() };
         return Err(Problem::unavailable(format!("a ledger's node has stopped{why}")));
+    }
+    if let Err(problem) = app.locking.here().await {
+        let not_here =
+            || Problem::unavailable("the ledger that keeps the locks has not let this node in yet");
+        return Err(if access.is_known() { problem } else { not_here() });
     }
     let nobodys = TaskId::from_uuid(Uuid::nil());
     match tokio::time::timeout(PATIENCE, app.work.task_outline(nobodys)).await {

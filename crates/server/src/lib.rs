@@ -24,6 +24,7 @@ mod acceptor;
 mod access;
 mod api;
 mod app;
+mod claims;
 mod clock;
 mod crowd;
 mod dashboard;
@@ -37,6 +38,7 @@ mod keep;
 mod lab;
 mod ledgers;
 mod listen;
+mod locking;
 mod metrics;
 mod options;
 #[cfg(feature = "otlp")]

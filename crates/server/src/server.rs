@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use holdoff_council::acceptor::AcceptorService;
 use holdoff_ledger::runtime::{Books, Host};
-use holdoff_lock::Locks;
 use holdoff_work::{Work, Worker};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -16,6 +15,7 @@ use crate::access::Door;
 use crate::app::App;
 use crate::keep::Keep;
 use crate::ledgers::Ledgers;
+use crate::locking::Locking;
 use crate::prefix::Prefix;
 use crate::tls::Tls;
 use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
@@ -26,6 +26,7 @@ pub struct Server {
     address: SocketAddr,
     is_private: bool,
     place: String,
+    locking: Locking,
     work: Work,
     keep: Keep,
     worker: Worker,
@@ -75,11 +76,9 @@ impl Server {
         let starter = who("start");
         let open = Box::pin(Work::join(place.url(), policies, settings, &starter));
         let work = open.await.map_err(cannot_keep)?;
-        let locks = match locks {
-            Some(locks) => locks.with_settings(locking),
-            None => open_locks(place.url()).await.and_then(|locks| locks.with_settings(locking)),
-        };
-        let locks = locks.map_err(|source| Error::Locks { place: place.clone(), source })?;
+        let ledger = start_ledger(ledger).await?;
+        let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
+        let locking = Locking::open(&place, &work, locks, locking, ledgers.as_ref()).await?;
         let keep = Keep::open(place.url()).await?;
         reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
@@ -88,14 +87,13 @@ impl Server {
             Some(directory) => Some(Box::pin(AcceptorService::start(directory, &acceptor)).await?),
             None => None,
         };
-        let ledger = start_ledger(ledger).await?;
 
         let stopping = CancellationToken::new();
         let door = Arc::new(Door::new(keep.clone(), &server));
         let shown = place.to_string();
         let app = App::new(
             work.clone(),
-            locks.clone(),
+            locking.clone(),
             keep.clone(),
             rendered.clone(),
             shown,
@@ -103,7 +101,7 @@ impl Server {
             stopping.clone(),
         )
         .reached(&server.prefix, tls.is_some())
-        .beside(acceptor.as_ref().map(AcceptorService::lookout), ledger.as_ref().map(Ledgers::new));
+        .beside(acceptor.as_ref().map(AcceptorService::lookout), ledgers);
         let retiring = app.retiring.clone();
         let mut tasks = vec![tokio::spawn(events::watch(app.clone()))];
         let tls = tls.map(|(tls, read)| {
@@ -120,7 +118,8 @@ impl Server {
             tls,
             stopping.clone(),
         )));
-        tasks.push(tokio::spawn(tidy::forget_idle(locks, stopping.clone())));
+        tasks.push(tokio::spawn(tidy::forget_idle(locking.clone(), stopping.clone())));
+        tasks.extend(locking.claims().into_iter().flat_map(|claims| claims.start(&stopping)));
         tasks.push(tokio::spawn(tidy::forget_deeds(keep.clone(), server.audit_keep, stopping.clone())));
         tasks.extend(rendered.map(|handle| tokio::spawn(metrics::keep_small(handle, stopping.clone()))));
         let follow = {
@@ -136,6 +135,7 @@ impl Server {
             address,
             is_private,
             place,
+            locking,
             work,
             keep,
             worker,
@@ -163,6 +163,11 @@ impl Server {
     /// Where work is kept, as it may be shown.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// The ledger that keeps its locks; without one they are where the work is.
+    pub fn locks_ledger(&self) -> Option<&str> {
+        self.locking.ledger()
     }
 
     /// The acceptor of councils in it, if there is one.
@@ -230,12 +235,14 @@ impl Server {
             }
         };
         let ledger = self.ledger.take();
-        let written = async {
+        let answered = async {
+            answered.await;
+            // Not before: whoever is still answered may need it.
             if let Some(ledger) = ledger {
                 ledger.stop(grace).await;
             }
         };
-        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided, written);
+        tokio::join!(self.worker.shutdown_within(self.timing.patience), answered, decided);
     }
 }
 
@@ -253,9 +260,4 @@ async fn start_ledger(
 /// Who publishes policies, for people.
 fn who(occasion: &str) -> String {
     format!("{occasion} of the daemon at {}", holdoff_work::this_process())
-}
-
-/// Locks where the work is. Work in memory has no address that anybody else could open.
-async fn open_locks(url: &str) -> Result<Locks, holdoff_lock::Error> {
-    if url.starts_with("sqlite::memory:") { Ok(Locks::memory()) } else { Locks::open(url).await }
 }

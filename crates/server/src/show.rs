@@ -8,7 +8,8 @@ mod task;
 
 pub(crate) use acceptor::{ShownAcceptor, ShownCouncil, show_acceptor, show_council};
 pub(crate) use ledger::{
-    ShownCommand, ShownEntry, ShownLedger, ShownResult, ShownValue, diff_lines, goal_text, highest, role,
+    ShownCommand, ShownEntry, ShownLedger, ShownResult, ShownValue, diff_lines, goal_text, highest, is_own,
+    read_key, role,
 };
 pub use lock::{ShownHolder, ShownLock, show_lock};
 pub(crate) use lock::{seconds, show_holder};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use holdoff_lock::Locks;
 use tokio_util::sync::CancellationToken;
 
 use crate::keep::Keep;
+use crate::locking::Locking;
 
 /// How often.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -15,8 +15,10 @@ const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 const AT_ONCE: u32 = 500;
 
 /// Forgets idle locks until the daemon stops. Their tokens stay below all that come.
-pub(crate) async fn forget_idle(locks: Locks, stopping: CancellationToken) {
+pub(crate) async fn forget_idle(locking: Locking, stopping: CancellationToken) {
     while stopping.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
+        // Where locks cannot be had yet, there is none to forget.
+        let Ok(locks) = locking.here().await else { continue };
         let all = async {
             while locks.prune(IDLE, AT_ONCE).await? >= u64::from(AT_ONCE) {}
             Ok::<_, holdoff_lock::Error>(())

@@ -29,6 +29,11 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
+    /// The fingerprint of these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Its bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -421,6 +421,9 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
     /// Counts up the living task with this fingerprint, if there is one.
     async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>>;
 
+    /// The living task with this fingerprint, if there is one. Nothing is counted.
+    async fn signal_task(&self, key: &SignalKey<'_>) -> Result<Option<TaskId>>;
+
     /// Gives at most `limit` due steps of one lane to a worker, most urgent first.
     async fn claim(
         &self,

@@ -25,6 +25,16 @@ pub(crate) struct LockArgs {
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     data: Option<PathBuf>,
 
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        conflicts_with_all = ["store", "data"],
+        help = "The daemon to ask; without it one is asked if the file says that a ledger keeps the locks [default: \
+                $HOLDOFF_URL, then where the file says that it listens]"
+    )]
+    pub(crate) url: Option<String>,
+
     /// The namespace of the key
     #[arg(long, global = true, value_name = "NAME", default_value = PolicySet::DEFAULT_NAMESPACE)]
     pub(crate) namespace: String,
@@ -36,6 +46,11 @@ pub(crate) struct LockArgs {
 impl LockArgs {
     pub(crate) fn place(&self) -> PlaceArgs {
         PlaceArgs { store: self.store.clone(), data: self.data.clone() }
+    }
+
+    /// Whether a daemon is asked: a ledger's locks are open to its members alone. Whoever names a store means that one.
+    pub(crate) fn asks_daemon(&self, settings: &holdoff_lock::Settings) -> bool {
+        self.url.is_some() || (settings.ledger().is_some() && self.store.is_none())
     }
 }
 
@@ -69,6 +84,9 @@ pub(crate) enum LockCommand {
         #[arg(long)]
         force: bool,
     },
+
+    /// Begin another era, in which every token is above all before: after a ledger was restored from copies
+    RaiseEra,
 }
 
 #[derive(clap::Args, Debug)]

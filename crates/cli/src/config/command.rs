@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::layers::{self, Origin};
 use super::{keys, values};
 use crate::args::{Args, ConfigCommand};
+use crate::daemon;
 use crate::failure::Failure;
-use crate::ledger;
 use crate::output::Table;
 
 pub(crate) fn run(command: &ConfigCommand, args: &Args) -> Result<ExitCode, Failure> {
@@ -70,7 +70,7 @@ fn as_json(path: &str, value: Option<&str>, origin: &Origin) -> Value {
 fn warn_of_unknown_variables() {
     let known: Vec<String> = keys::all().iter().map(keys::Key::variable).collect();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let is_known = |name: &String| known.contains(name) || ledger::VARIABLES.contains(&name.as_str());
+    let is_known = |name: &String| known.contains(name) || daemon::VARIABLES.contains(&name.as_str());
     for name in names.filter(|name| name.starts_with("HOLDOFF_") && !is_known(name)) {
         let Some(near) = holdoff_policy::nearest(&name, known.iter().map(String::as_str)) else { continue };
         anstream::eprintln!("${name} is read by nobody; did you mean ${near}?");

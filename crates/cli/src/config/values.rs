@@ -23,6 +23,7 @@ pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
         ("lock.wait", lock.wait().map(time)),
         ("lock.policy", lock.policy_name().map(str::to_owned)),
         ("lock.max_waiters", Some(plain(&lock.most_waiters()))),
+        ("lock.ledger", lock.ledger().map(str::to_owned)),
     ]);
     values.extend(acceptor(&whole.acceptor));
     values.extend(ledger(&whole.ledger));

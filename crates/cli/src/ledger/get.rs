@@ -8,10 +8,10 @@ use holdoff_policy::format_duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::daemon::read;
 use super::seen::Answer;
 use super::{Desk, submit};
 use crate::args::ReadHow;
+use crate::daemon::read;
 use crate::failure::Failure;
 
 /// What was found, or why nothing was; and the last entry that whoever looked knows of.

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Desk;
-use super::daemon::{Problem, Refusal, read};
 use super::seen::Entry;
+use crate::daemon::{Problem, Refusal, read};
 use crate::failure::Failure;
 use crate::lock::signals::Signals;
 use crate::output::style::{FAINT, HEADING};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use holdoff_ledger::runtime::Contact;
 use serde_json::{Value, json};
 
-use super::daemon::read;
 use super::seen::Status;
 use super::{Desk, status};
 use crate::args::LedgerMembersCommand;
+use crate::daemon::read;
 use crate::failure::Failure;
 
 /// As many digits of a key stand for its owner, who has no name.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Desk;
-use super::daemon::read;
 use super::seen::{Joined, Leader, Member, Status};
+use crate::daemon::read;
 use crate::failure::Failure;
 use crate::lock::signals::Signals;
 use crate::output::{Table, time};

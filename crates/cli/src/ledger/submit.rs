@@ -6,10 +6,10 @@ use fastrand::Rng;
 use holdoff_ledger::machine::Goal;
 use serde_json::{Value, json};
 
-use super::daemon::{Refusal, read};
+use super::Desk;
 use super::seen::Ended;
-use super::{Desk, NOT_DONE, TIME_WAS_UP};
 use crate::args::LedgerSubmitArgs;
+use crate::daemon::{NOT_DONE, Refusal, TIME_WAS_UP, read};
 use crate::failure::Failure;
 use crate::work::text;
 

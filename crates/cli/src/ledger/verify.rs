@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Desk;
-use super::daemon::read;
 use super::seen::Verified;
+use crate::daemon::read;
 use crate::failure::Failure;
 
 pub(super) async fn run(desk: &Desk) -> Result<ExitCode, Failure> {

@@ -3,9 +3,9 @@
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitStatus;
 
-use holdoff_lock::Guard;
 use tokio::process::Command;
 
+use super::held::Held;
 use super::signals::Came;
 use crate::args::LockRunArgs;
 use crate::failure::Failure;
@@ -21,15 +21,15 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn start(args: &LockRunArgs, guard: &Guard) -> Result<Self, Failure> {
+    pub(super) fn start(args: &LockRunArgs, held: &Held) -> Result<Self, Failure> {
         let Some((program, arguments)) = args.command.split_first() else {
             return Err(Failure::Usage("name a command, after --".to_owned()));
         };
         let leads = !std::io::stdin().is_terminal();
         let mut command = Command::new(program);
         command.args(arguments);
-        command.env("HOLDOFF_TOKEN", guard.token().to_string());
-        command.env("HOLDOFF_KEY", &args.key).env("HOLDOFF_NAMESPACE", guard.key().namespace());
+        command.env("HOLDOFF_TOKEN", held.token().to_string());
+        command.env("HOLDOFF_KEY", &args.key).env("HOLDOFF_NAMESPACE", held.namespace());
         #[cfg(unix)]
         if leads {
             command.process_group(0);

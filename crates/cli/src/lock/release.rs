@@ -2,10 +2,7 @@
 
 use std::io::Write;
 
-use holdoff_server::{Deed, Place};
-
 use super::Desk;
-use crate::audit;
 use crate::failure::Failure;
 
 /// Why it is not done without being meant.
@@ -16,17 +13,15 @@ pub(super) fn explain(key: &str) -> Failure {
     ))
 }
 
-pub(super) async fn run(desk: &Desk, place: &Place, namespace: &str, key: &str) -> Result<(), Failure> {
-    let holder = desk.locks.force_release(key).await?;
-    let deed = Deed::new("lock.force-release", key).within(namespace).times(u64::from(holder.is_some()));
-    audit::note(place, deed).await;
+pub(super) async fn run(desk: &Desk, key: &str) -> Result<(), Failure> {
+    let holder = desk.keeper.take_away(&desk.namespace, key).await?;
     let mut out = anstream::stdout();
     if desk.json {
-        let holder = holder.as_ref().map(|holder| &holder.owner.name);
+        let holder = holder.as_ref().map(|holder| &holder.name);
         let answer = serde_json::json!({ "key": key, "released": holder.is_some(), "holder": holder });
         return Ok(writeln!(out, "{answer}")?);
     }
     let Some(holder) = holder else { return Ok(writeln!(out, "nobody held {key}")?) };
-    let (name, token) = (&holder.owner.name, holder.token);
+    let (name, token) = (&holder.name, holder.token);
     Ok(writeln!(out, "{key} is free: it was taken from {name}, whose token {token} is stale now")?)
 }

@@ -2,39 +2,40 @@
 
 use std::process::ExitCode;
 
-use holdoff_lock::{Error, Guard};
 use tokio_util::sync::CancellationToken;
 
 use super::Desk;
 use super::child::Child;
+use super::held::{Held, Released};
+use super::keeper::Keeper;
 use super::signals::{Came, Signals};
 use crate::args::LockRunArgs;
 use crate::failure::Failure;
 use crate::output::{style, time};
 
 /// The lock was not free in time.
-const CONTENDED: u8 = 75;
+pub(super) const CONTENDED: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 76;
 
 pub(super) async fn run(desk: &Desk, args: &LockRunArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let guard = match acquire(desk, args, &mut signals).await? {
-        Ok(guard) => guard,
+    let held = match acquire(desk, args, &mut signals).await? {
+        Ok(held) => held,
         Err(came) => return Ok(ExitCode::from(came.code())),
     };
-    let ended = attend(&guard, args, &mut signals).await;
-    let token = guard.token();
+    let ended = attend(&held, args, &mut signals).await;
+    let token = held.token();
     let lost = || {
         let key = &args.key;
         Failure::Coded(LOST, format!("the lock on {key} with token {token} was lost while the command ran"))
     };
-    let released = guard.release().await;
+    let released = held.release().await;
     match (ended?, released) {
-        (None, _) | (_, Err(Error::Lost { .. })) => Err(lost()),
+        (None, _) | (_, Released::Lost) => Err(lost()),
         (Some(code), released) => {
-            if let Err(error) = released {
-                warn(&format!("the lock was not let go, and ends with its lease: {error}"));
+            if let Released::Not(why) = released {
+                warn(&format!("the lock was not let go, and ends with its lease: {why}"));
             }
             Ok(ExitCode::from(code))
         }
@@ -46,7 +47,7 @@ async fn acquire(
     desk: &Desk,
     args: &LockRunArgs,
     signals: &mut Signals,
-) -> Result<Result<Guard, Came>, Failure> {
+) -> Result<Result<Held, Came>, Failure> {
     let mut settings = desk.settings.clone();
     if let Some(lease) = args.lease {
         settings = settings.with_lease(lease);
@@ -60,33 +61,32 @@ async fn acquire(
             "waiting {wait} for a lease of {lease}: whoever waits for a holder that was killed waits in vain"
         ));
     }
-    let cancel = CancellationToken::new();
-    let locks = desk.locks.with_settings(settings)?;
-    let mut acquiring = locks.acquire(&args.key).cancel(cancel.clone()).into_future();
-    let acquired = tokio::select! {
+    let (key, cancel) = (&args.key, CancellationToken::new());
+    let acquiring = async {
+        match &desk.keeper {
+            Keeper::Store { locks, .. } => Held::own(locks, settings, key, cancel.clone()).await,
+            Keeper::Daemon(address) => Held::lent(address, &settings, &desk.namespace, key).await,
+        }
+    };
+    tokio::pin!(acquiring);
+    tokio::select! {
         biased;
         came = signals.next() => {
             cancel.cancel();
             // It may have been granted at the last moment; dropping the guard would not wait for the store.
-            if let Ok(guard) = acquiring.await {
-                _ = guard.release().await;
+            if let Keeper::Store { .. } = &desk.keeper && let Ok(held) = acquiring.await {
+                _ = held.release().await;
             }
-            return Ok(Err(came));
+            Ok(Err(came))
         }
-        acquired = &mut acquiring => acquired,
-    };
-    acquired.map(Ok).map_err(|error| match error {
-        Error::Contended { .. } | Error::DeadlineExceeded { .. } => {
-            Failure::Coded(CONTENDED, format!("{}: {error}", args.key))
-        }
-        error => error.into(),
-    })
+        acquired = &mut acquiring => acquired.map(Ok),
+    }
 }
 
 /// Runs the command to its end; answers with its code, or nothing if the lock was lost before.
-async fn attend(guard: &Guard, args: &LockRunArgs, signals: &mut Signals) -> Result<Option<u8>, Failure> {
-    let mut child = Child::start(args, guard)?;
-    let lost = guard.lost();
+async fn attend(held: &Held, args: &LockRunArgs, signals: &mut Signals) -> Result<Option<u8>, Failure> {
+    let mut child = Child::start(args, held)?;
+    let lost = held.lost();
     tokio::pin!(lost);
     loop {
         tokio::select! {

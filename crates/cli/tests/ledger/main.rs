@@ -16,6 +16,7 @@ mod deeds;
 mod disks;
 mod leaders;
 mod linear;
+mod locks;
 mod members;
 mod namespaces;
 mod parted;
@@ -23,4 +24,5 @@ mod place;
 #[path = "../process/mod.rs"]
 mod process;
 mod rolling;
+mod signals;
 mod words;

@@ -29,6 +29,9 @@ pub struct TakenSignal {
     pub created: bool,
     /// How many signals it stands for.
     pub occurrences: u64,
+    /// By which key the node of the daemon goes that has the task, if that is another than the one that was asked.
+    #[serde(default)]
+    pub elsewhere: Option<String>,
 }
 
 impl Signal {

@@ -5,6 +5,7 @@
 //! observed.rs when we first saw what             ground.rs  the one row: era and floor
 //! unsure.rs   bids whose outcome is not known    follow.rs  hearing that a lock was let go
 //! sweep.rs    what is done to many at once       node.rs    the node of a ledger, as a table
+//! sought.rs   the same, if it has yet to join
 //! ```
 //!
 //! What happens to a lock is what [`Row`] says. Here rows are read, changed, and written back by a transaction that expects
@@ -30,6 +31,7 @@ mod follow;
 mod ground;
 mod node;
 mod observed;
+mod sought;
 mod sweep;
 mod table;
 #[cfg(test)]
@@ -52,6 +54,7 @@ use crate::{Error, Holder, Key, LockRecord, Nonce, Token, clock};
 
 use entry::{Entry, Writing};
 use observed::Observed;
+pub(crate) use sought::Sought;
 use table::{Fresh, Said, Table, trouble};
 use unsure::Unsure;
 

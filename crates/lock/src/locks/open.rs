@@ -57,6 +57,19 @@ impl Locks {
         Self::over(Arc::new(engine::ledger::Ledger::over(Box::new(node))))
     }
 
+    /// The same with a node that may have yet to join its ledger: it is looked for at every call. As long as there is none,
+    /// the store of these locks cannot be reached.
+    #[cfg(feature = "ledger")]
+    pub fn ledger_found_by<F>(find: F) -> Self
+    where
+        F: Fn() -> Option<holdoff_ledger::runtime::Node<holdoff_ledger::runtime::Books>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self::over(Arc::new(engine::ledger::Ledger::over(Box::new(engine::ledger::Sought::by(find)))))
+    }
+
     /// Locks at `memory:`, `sqlite:FILE`, `postgres://…`, or `kubernetes:NAMESPACE` in the cluster that this process
     /// runs in or that its kubeconfig names.
     pub async fn open(url: &str) -> Result<Self> {

@@ -7,7 +7,8 @@ use holdoff_policy::{Finding, MAX_DELAY, Policy, PolicySet, Problems, Severity, 
 
 use super::{LEASES, Settings};
 
-const KEYS: &[&str] = &["lease", "wait", "policy", "max_waiters"];
+const LONGEST_LEDGER: usize = 64;
+const KEYS: &[&str] = &["lease", "wait", "policy", "max_waiters", "ledger"];
 
 impl Settings {
     /// Reads the section `[lock]` of `holdoff.toml`; what it does not say is as in [`Settings::default`]. On any
@@ -62,7 +63,22 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>, policies: Option<&Polic
     if let Some((name, policy)) = policies.and_then(|policies| policy(reader, &section, policies)) {
         (settings.policy_name, settings.policy) = (Some(name), Some(policy));
     }
+    settings.ledger = ledger(reader, &section);
     settings
+}
+
+/// A ledger's name is that of a file.
+fn ledger(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    let name = section.text(reader, "ledger", "default")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if name.len() <= LONGEST_LEDGER && name.bytes().all(is_plain) {
+        return Some(name);
+    }
+    let (value, _) = section.get("ledger")?;
+    reader
+        .problem(value.span(), format!("`{name}` is no ledger's name"))
+        .expected(format!("at most {LONGEST_LEDGER} letters, digits, `-` and `_`"));
+    None
 }
 
 fn policy(
@@ -94,9 +110,10 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "[policies.mine]\nextends = \"lock\"\nbase = \"7ms\"\n\
-                    [lock]\nlease = \"2s\"\nwait = \"3s\"\npolicy = \"mine\"\nmax_waiters = 7";
+                    [lock]\nlease = \"2s\"\nwait = \"3s\"\npolicy = \"mine\"\nmax_waiters = 7\nledger = \"locks\"";
         let settings = Settings::from_toml(text).unwrap();
         assert_eq!((settings.lease, settings.most_waiters), (Duration::from_secs(2), 7));
+        assert_eq!(settings.ledger(), Some("locks"));
         let policy = settings.policy();
         assert_eq!((policy.deadline(), policy.attempts()), (Some(Duration::from_secs(3)), Policy::UNLIMITED));
         assert!(settings.policy.is_some_and(|policy| policy.deadline() != Some(Duration::from_secs(3))));
@@ -110,6 +127,8 @@ mod tests {
         assert!(problems("[lock]\nlease = \"5ms\"").contains("a value from 100ms to 1d"));
         assert!(problems("[lock]\nlease = 5").contains("2:9: lease is a bare number"));
         assert!(problems("[lock]\nmax_waiters = 0").contains("max_waiters is 0"));
+        assert!(problems("[lock]\nledger = \"a/b\"").contains("2:10: `a/b` is no ledger's name"));
+        assert!(problems("[lock]\nledger = true").contains("2:10: ledger is"));
         assert!(problems("lock = 1").contains("[lock] is an integer"));
         let broken = "[policies.mine]\nbas = \"1s\"\n[lock]\npolicy = \"mine\"";
         assert!(Settings::from_toml(broken).is_ok(), "the policies say what is wrong with them");

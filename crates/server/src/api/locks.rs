@@ -22,5 +22,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(act::renew))
         .routes(routes!(act::release))
         .routes(routes!(act::force_release))
+        .routes(routes!(act::raise_era))
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }

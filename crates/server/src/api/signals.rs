@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::header::LOCATION;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use holdoff_work::{Signalled, TaskId};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use super::body;
 use crate::access::Access;
 use crate::app::App;
+use crate::claims::Elsewhere;
 use crate::problem::{Problem, ProblemBody};
 use crate::schema;
 
@@ -30,6 +31,10 @@ struct Taken {
     created: bool,
     /// How many signals it stands for.
     occurrences: u64,
+    /// By which key the node of the daemon goes that has the task, if that is another.
+    #[schema(pattern = "^[0-9a-f]{64}$", nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elsewhere: Option<String>,
 }
 
 /// Takes a signal in.
@@ -54,9 +59,16 @@ pub(crate) async fn signal(
 ) -> Result<Response, Problem> {
     let body = body::read(&headers, body, app.max_body())?;
     let signal = form::read(&body, body::trace(&headers), &access)?;
-    let signalled = app.gateway.take_in(signal).await?;
+    let (signalled, elsewhere) = app.gateway.take_in(signal).await?;
     let created = matches!(signalled, Signalled::Created(_));
-    let taken = Taken { task: signalled.task(), created, occurrences: signalled.occurrences() };
+    let elsewhere = elsewhere.map(|Elsewhere(key)| key);
+    let taken = Taken { task: signalled.task(), created, occurrences: signalled.occurrences(), elsewhere };
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, [(LOCATION, format!("/v1/tasks/{}", taken.task))], Json(taken)).into_response())
+    let mut response = (status, Json(&taken)).into_response();
+    let location = HeaderValue::try_from(format!("/v1/tasks/{}", taken.task)).ok();
+    // What another daemon has is not found here.
+    if let Some(location) = location.filter(|_| taken.elsewhere.is_none()) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
 }

@@ -40,7 +40,7 @@ pub(super) async fn locks(State(app): State<App>, visitor: Visitor) -> Result<Re
     if visitor.query.get("free") != "too" {
         filter = filter.held();
     }
-    let found = app.locks.list(&filter).await?;
+    let found = app.locking.here().await?.list(&filter).await?;
     let is_full = found.len() >= MOST as usize;
     let lock = |record: LockRecord| {
         let key = Key::new(&record.namespace, &record.key);
@@ -74,7 +74,7 @@ pub(super) async fn release(
             "this form names another lock than the one it stood beside",
         ));
     }
-    let holder = app.locks.with_namespace(&namespace)?.force_release(key).await?;
+    let holder = app.locking.here().await?.with_namespace(&namespace)?.force_release(key).await?;
     let count = u64::from(holder.is_some());
     let deed = Deed::new("lock.force-release", key).within(namespace).times(count);
     Ok((Extension(deed), visitor.send(&format!("/locks?done=release&count={count}"))).into_response())

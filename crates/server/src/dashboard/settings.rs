@@ -129,13 +129,22 @@ fn wanted(form: &Query) -> Result<NewToken, String> {
 fn facts(app: &App) -> Vec<(&'static str, String)> {
     let settings = app.work.settings();
     let time = |span: Duration| format_duration(span);
-    vec![
-        ("Work and locks are kept in", app.place.to_string()),
+    let mut kept = match app.locking.ledger() {
+        None => vec![("Work and locks are kept in", app.place.to_string())],
+        Some(name) => {
+            vec![
+                ("Work is kept in", app.place.to_string()),
+                ("Locks are kept in", format!("the ledger {name}")),
+            ]
+        }
+    };
+    kept.extend([
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
         ("A worker has a step for", time(settings.lease)),
         ("Finished steps are kept for", time(settings.history.keep)),
         ("Failed steps are kept for", time(settings.history.keep_failed)),
         ("A payload has at most", format!("{} bytes", settings.max_payload)),
-        ("A lock's lease lasts", time(app.locks.settings().lease())),
-    ]
+        ("A lock's lease lasts", time(app.locking.settings().lease())),
+    ]);
+    kept
 }

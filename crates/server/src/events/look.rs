@@ -1,6 +1,7 @@
 //! What is, and how it differs from what was.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use holdoff_work::{Filter, Page, StepId, StepRecord, StepState};
 use serde::Serialize;
@@ -17,11 +18,17 @@ const STEPS: u32 = 200;
 /// How many held locks are looked at.
 const LOCKS: u32 = 1000;
 
+/// How long locks may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Locks, by their namespaces and digests.
+type ByDigest = BTreeMap<(String, String), ChangedLock>;
+
 /// What was seen at one time.
 pub(super) struct Seen {
     steps: BTreeMap<StepId, ShownChange>,
     queues: BTreeMap<(String, String, String), ShownQueue>,
-    locks: BTreeMap<(String, String), ChangedLock>,
+    locks: ByDigest,
     acceptor: Option<ChangedAcceptor>,
     ledgers: BTreeMap<String, ChangedLedger>,
 }
@@ -64,27 +71,24 @@ struct ChangedLock {
 }
 
 impl Seen {
-    /// Looks at the newest of everything.
-    pub(super) async fn look(app: &App) -> Result<Self, Problem> {
+    /// Looks at the newest of everything. Locks may be kept elsewhere than the rest: if they cannot be seen, they are taken to
+    /// be as they were.
+    pub(super) async fn look(app: &App, before: Option<&Self>) -> Result<Self, Problem> {
         let newest = app.work.list(&Filter::default(), &Page::first(STEPS)).await?;
         let trouble = Filter::states([StepState::Failed, StepState::Conflicted]);
         let trouble = app.work.list(&trouble, &Page::first(STEPS)).await?;
         let queues = app.work.stats().await?;
-        let locks = app.locks.list(&holdoff_lock::Filter::default().held().limit(LOCKS)).await?;
+        let as_before = || before.map(|before| before.locks.clone()).unwrap_or_default();
+        let locks = locks(app).await.unwrap_or_else(as_before);
         let lane = |mut lane: ShownQueue| {
             // It grows by itself.
             lane.oldest_due_us = 0;
             ((lane.namespace.clone(), lane.queue.clone(), lane.operation.clone()), lane)
         };
-        let lock = |lock: holdoff_lock::LockRecord| {
-            let (namespace, digest, token) = (lock.namespace, lock.digest, lock.token.get());
-            let key = (namespace.clone(), digest.clone());
-            (key, ChangedLock { namespace, key: lock.key, digest, token, held: true })
-        };
         Ok(Self {
             steps: newest.into_iter().chain(trouble).map(|step| (step.id, shown(step))).collect(),
             queues: queues.into_iter().map(Into::into).map(lane).collect(),
-            locks: locks.into_iter().map(lock).collect(),
+            locks,
             acceptor: app.acceptor.as_deref().map(asked),
             ledgers: app.ledgers.as_deref().map(heads).unwrap_or_default(),
         })
@@ -102,6 +106,19 @@ impl Seen {
         events.tell("acceptor", &acceptor.collect::<Vec<_>>());
         events.tell("ledger", &changed(&self.ledgers, &before.ledgers));
     }
+}
+
+/// The locks that somebody holds, if they can be seen.
+async fn locks(app: &App) -> Option<ByDigest> {
+    let held = holdoff_lock::Filter::default().held().limit(LOCKS);
+    let list = app.locking.here().await.ok()?.list(&held);
+    let found = tokio::time::timeout(PATIENCE, list).await.ok()?.ok()?;
+    let lock = |lock: holdoff_lock::LockRecord| {
+        let (namespace, digest, token) = (lock.namespace, lock.digest, lock.token.get());
+        let key = (namespace.clone(), digest.clone());
+        (key, ChangedLock { namespace, key: lock.key, digest, token, held: true })
+    };
+    Some(found.into_iter().map(lock).collect())
 }
 
 /// What is new, or not as it was.

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 
 use crate::ledgers::Ledgers;
 
-pub(crate) use entry::{ShownEntry, diff_lines, goal_text};
-pub(crate) use value::{ShownCommand, ShownResult, ShownValue};
+pub(crate) use entry::{ShownEntry, diff_lines, goal_text, is_own};
+pub(crate) use value::{ShownCommand, ShownResult, ShownValue, read_key};
 
 /// How this daemon's node of a ledger is doing. Before it has joined, little of that is known.
 #[derive(Serialize, ToSchema)]

@@ -136,6 +136,10 @@ impl Store for Postgres {
         signal::signal_again(&self.pool, key).await
     }
 
+    async fn signal_task(&self, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
+        signal::task(&self.pool, key).await
+    }
+
     async fn claim(
         &self,
         wants: &Wants,

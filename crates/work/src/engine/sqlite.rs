@@ -133,10 +133,14 @@ impl Store for Sqlite {
     }
 
     async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>> {
-        if !signal::is_known(self.file.readers(), self.file.now(), key).await? {
+        if self.signal_task(key).await?.is_none() {
             return Ok(None);
         }
         signal::signal_again(self.file.write().await?, key).await
+    }
+
+    async fn signal_task(&self, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
+        signal::task(self.file.readers(), self.file.now(), key).await
     }
 
     async fn claim(

@@ -3,7 +3,7 @@
 use super::{Shared, Work};
 use crate::patience::patiently;
 use crate::store::{Result, SignalKey};
-use crate::{Error, Fingerprint, Signalled, Submitted, Task};
+use crate::{Error, Fingerprint, Signalled, Submitted, Task, TaskId};
 
 impl Work {
     /// Makes a task for a signal, unless one with its fingerprint lives in its namespace: then that one is counted
@@ -36,5 +36,12 @@ impl Work {
         let Shared { store, callers, settings, .. } = &*self.shared;
         let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
         patiently(callers, |_| store.signal_again(&key)).await
+    }
+
+    /// The task of a signal, if it lives. Nothing is counted.
+    pub async fn signal_task(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<TaskId>> {
+        let Shared { store, callers, settings, .. } = &*self.shared;
+        let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
+        patiently(callers, |_| store.signal_task(&key)).await
     }
 }

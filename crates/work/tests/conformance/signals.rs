@@ -27,7 +27,9 @@ async fn created(work: &Work) -> TaskId {
 async fn a_task_that_lives_is_counted_and_one_that_is_over_is_not(place: Place) {
     let work = place.open().await;
     assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "nothing was signalled yet");
+    assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), None);
     let task = created(&work).await;
+    assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), Some(task), "and nothing is counted");
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 2 });
     let again = work.signal_again("default", disk_full()).await.unwrap();
     assert_eq!(again, Some(Signalled::Duplicate { task, occurrences: 3 }));
@@ -38,6 +40,7 @@ async fn a_task_that_lives_is_counted_and_one_that_is_over_is_not(place: Place) 
     assert_eq!(signal(&work).await, Signalled::Duplicate { task, occurrences: 4 });
     claimer.complete(&running, Payload::empty()).await.unwrap();
     assert_eq!(work.signal_again("default", disk_full()).await.unwrap(), None, "it is over");
+    assert_eq!(work.signal_task("default", disk_full()).await.unwrap(), None);
     let next = created(&work).await;
     assert_ne!(next, task);
     assert_eq!(signal(&work).await, Signalled::Duplicate { task: next, occurrences: 2 }, "counted anew");

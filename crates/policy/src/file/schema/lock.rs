@@ -18,4 +18,8 @@ pub(super) struct LockTable {
     /// How many may wait for one lock in one process. Default: 1024.
     #[schemars(range(min = 1, max = 100_000))]
     max_waiters: Option<u32>,
+    /// The daemon's ledger that keeps its locks, by its name, so that all members of it share them. Default: none, and locks
+    /// are kept where the work is.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+    ledger: Option<String>,
 }

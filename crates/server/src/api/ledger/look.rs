@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use holdoff_ledger::machine::{Command, Either, Key};
+use holdoff_ledger::machine::{Command, Either};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::ledgers::status;
 use crate::problem::{Kind, Problem, ProblemBody};
-use crate::show::{ShownLedger, ShownResult, ShownValue};
+use crate::show::{ShownLedger, ShownResult, ShownValue, read_key};
 
 /// For so long a history that was gone over is not gone over again, however many ask.
 const VERIFIED_FOR: Duration = Duration::from_secs(1);
@@ -137,8 +137,8 @@ pub(super) async fn value(
     Asked(wish): Asked<ValueWish>,
 ) -> Result<Json<ValueFound>, Problem> {
     let node = node(&app, &access.namespace(wish.namespace)?)?;
-    let strange = |why: holdoff_ledger::machine::BadValue| Problem::new(Kind::InvalidQuery, why.to_string());
-    let get = Either::Second(vec![Command::Get(Key::new(&*key).map_err(strange)?)]);
+    let strange = |why: String| Problem::new(Kind::InvalidQuery, why);
+    let get = Either::Second(vec![Command::Get(read_key(key.clone()).map_err(strange)?)]);
     let (index, answer) = node.read(get, wish.how.into(), usual_wait()).await?;
     let value = match answer {
         Ok(Either::Second(values)) => values.into_iter().next().flatten(),

@@ -1,4 +1,4 @@
-//! `POST /v1/locks/acquire | renew | release | force-release`
+//! `POST /v1/locks/acquire | renew | release | force-release | raise-era`
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::super::body;
 use super::super::forms::Wait;
 use super::MAX_BODY;
-use super::form::{self, AcquireForm, HeldForm, Named, Place};
+use super::form::{self, AcquireForm, HeldForm, Named, Nothing, Place};
 use super::handing::Handing;
 use crate::access::Access;
 use crate::app::App;
@@ -85,8 +85,9 @@ pub(super) async fn acquire(
 ) -> Result<Response, Problem> {
     let mut form: AcquireForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let Place { namespace, bytes } = form.place(&access)?;
-    let lease = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
-    let mut acquire = app.locks.acquire(bytes).namespace(namespace).lease(lease).wait(form.wait()?);
+    let lease = form.lease.as_ref().map_or(app.locking.settings().lease(), |Wait(lease)| *lease);
+    let mut acquire =
+        app.locking.here().await?.acquire(bytes).namespace(namespace).lease(lease).wait(form.wait()?);
     if let Some(name) = form.name.take() {
         acquire = acquire.name(name);
     }
@@ -117,8 +118,8 @@ pub(super) async fn renew(
     sent: Sent,
 ) -> Result<Json<Renewed>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
-    let lasts = form.lease.as_ref().map_or(app.locks.settings().lease(), |Wait(lease)| *lease);
-    let valid_for = app.locks.renew(&form.lease(&access)?, lasts).await?;
+    let lasts = form.lease.as_ref().map_or(app.locking.settings().lease(), |Wait(lease)| *lease);
+    let valid_for = app.locking.here().await?.renew(&form.lease(&access)?, lasts).await?;
     Ok(Json(Renewed { expires_in: seconds(valid_for) }))
 }
 
@@ -135,7 +136,7 @@ pub(super) async fn release(
     sent: Sent,
 ) -> Result<Json<Released>, Problem> {
     let mut form: HeldForm = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
-    app.locks.release(&form.lease(&access)?).await?;
+    app.locking.here().await?.release(&form.lease(&access)?).await?;
     Ok(Json(Released { released: true }))
 }
 
@@ -154,8 +155,31 @@ pub(super) async fn force_release(
     let form: Named = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
     let Place { namespace, bytes } = form.place(&access)?;
     let deed = Deed::new("lock.force-release", String::from_utf8_lossy(&bytes)).within(&namespace);
-    let holder = app.locks.with_namespace(namespace)?.force_release(bytes).await?;
+    let holder = app.locking.here().await?.with_namespace(namespace)?.force_release(bytes).await?;
     let deed = Extension(deed.times(u64::from(holder.is_some())));
     let seized = Seized { released: holder.is_some(), holder: holder.as_ref().map(show_holder) };
     Ok((deed, Json(seized)))
+}
+
+/// An era of locks.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LockEra)]
+pub(super) struct Era {
+    era: u64,
+}
+
+/// Begins another era of locks.
+///
+/// Every token from now on is above all before. To be done when what keeps the locks was restored from a copy, before anybody
+/// asks for one.
+#[utoipa::path(post, path = "/v1/locks/raise-era", tag = "locks", security(("token" = ["admin"])), request_body = Nothing,
+    responses((status = 200, description = "It has begun.", body = Era)))]
+pub(super) async fn raise_era(
+    State(app): State<App>,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Result<(Extension<Deed>, Json<Era>), Problem> {
+    let Nothing {} = form::read(&body::read(&headers, sent, MAX_BODY)?)?;
+    let era = app.locking.here().await?.raise_era().await?;
+    Ok((Extension(Deed::new("lock.raise-era", era.to_string())), Json(Era { era })))
 }

@@ -70,6 +70,12 @@ pub(super) struct HeldForm {
     pub(super) lease: Option<Wait>,
 }
 
+/// There is nothing to say.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Nothing)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
 /// The bytes of a key, in a namespace.
 pub(super) struct Place {
     pub(super) namespace: String,

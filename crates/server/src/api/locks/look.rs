@@ -55,7 +55,7 @@ pub(super) async fn list(
     if wish.held {
         filter = filter.held();
     }
-    let records = app.locks.list(&filter).await?;
+    let records = app.locking.here().await?.list(&filter).await?;
     let is_full = records.len() >= limit as usize;
     let end = records.last().filter(|_| is_full).map(mark);
     let shown: Vec<ShownLock<'_>> = records.iter().map(show_lock).collect();
@@ -86,7 +86,7 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let Query(named) = named.map_err(|wrong| not_understood(&wrong))?;
     let Place { namespace, bytes } = named.place(&access)?;
-    let Some(record) = app.locks.with_namespace(namespace)?.inspect(bytes).await? else {
+    let Some(record) = app.locking.here().await?.with_namespace(namespace)?.inspect(bytes).await? else {
         let detail = "it was never held, or nobody has used it for so long that it is forgotten";
         return Err(Problem::new(Kind::NoSuchLock, detail));
     };

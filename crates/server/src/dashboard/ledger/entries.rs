@@ -7,7 +7,7 @@ use super::super::query::Query;
 use super::super::words;
 use crate::ledgers::{Node, within};
 use crate::problem::Problem;
-use crate::show::{diff_lines, goal_text};
+use crate::show::{diff_lines, goal_text, is_own};
 
 /// How many entries stand on a page.
 const ON_A_PAGE: u64 = 25;
@@ -15,6 +15,9 @@ const ON_A_PAGE: u64 = 25;
 const MOST_SIGNS: usize = 240;
 /// The most lines of what an entry changed.
 const MOST_LINES: usize = 8;
+
+/// Why a daemon's own transaction changes nothing.
+const FASTER: &str = "somebody else was faster";
 
 /// Entries, the latest first.
 pub(super) struct History {
@@ -96,11 +99,16 @@ fn entry(page: &Page<Books>) -> Entry {
         }
         Payload::Value(written) => {
             let lines = diff_lines(written);
+            let (is_own, failed) = (is_own(written), written.result.as_ref().err());
             Entry {
-                goal: cut(&goal_text(&written.goal)),
-                is_code: true,
-                tx_id: Some(written.tx_id.to_string()),
-                failed: written.result.as_ref().err().map(|why| cut(&why.to_string())),
+                goal: if is_own {
+                    "A daemon looks after locks or signals.".to_owned()
+                } else {
+                    cut(&goal_text(&written.goal))
+                },
+                is_code: !is_own,
+                tx_id: (!is_own).then(|| written.tx_id.to_string()),
+                failed: failed.map(|why| if is_own { FASTER.to_owned() } else { cut(&why.to_string()) }),
                 left_out: lines.len().saturating_sub(MOST_LINES),
                 diff: lines.iter().take(MOST_LINES).map(|text| line(text)).collect(),
                 ..plain

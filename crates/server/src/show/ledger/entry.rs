@@ -1,13 +1,13 @@
 //! An entry of a history, as it is shown in JSON.
 
-use holdoff_ledger::machine::{Change, Either, Failed};
+use holdoff_ledger::machine::{Change, Command, Either, Failed};
 use holdoff_ledger::runtime::{AnswerOf, Books, Estate, GoalOf, Member, Page, Wish};
 use holdoff_ledger::{Payload, Value};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::ShownTerm;
-use super::value::{ShownAnswer, ShownCommand, ShownResult};
+use super::value::{ShownAnswer, ShownCommand, ShownResult, is_own_key};
 
 type Written = Value<Estate<Books>>;
 
@@ -18,8 +18,8 @@ pub(crate) struct ShownEntry {
     index: u64,
     /// In whose term it was written.
     term: ShownTerm,
-    /// `transaction`, `members` (one came, changed or went), `voters` (others decide from here on), or `barrier` (a leader
-    /// begins here).
+    /// `transaction`, `daemon` (about locks or signals, of which values and name are not shown), `members` (one came, changed or
+    /// went), `voters` (others decide from here on), or `barrier` (a leader begins here).
     kind: &'static str,
     #[schema(pattern = "^[0-9a-f]{32}$", nullable = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +82,16 @@ impl From<&Page<Books>> for ShownEntry {
 
 impl ShownEntry {
     fn written(self, written: &Written) -> Self {
+        if is_own(written) {
+            return Self {
+                kind: "daemon",
+                status: if written.result.is_ok() { "committed" } else { "failed" },
+                diff: diff_lines(written),
+                prev_hash: Some(written.prev_hash.to_string()),
+                state_hash: Some(written.state_hash.to_string()),
+                ..self
+            };
+        }
         let (kind, goal, commands) = match &written.goal {
             Either::First(_) => ("members", Some(goal_text(&written.goal)), None),
             Either::Second(Either::First(_)) => ("transaction", Some(goal_text(&written.goal)), None),
@@ -123,6 +133,23 @@ impl From<&<Books as holdoff_ledger::machine::Machine>::Answer> for ShownAnswer 
     }
 }
 
+/// Whether it is about a daemon's own rows. They prove whose a lock is, and so does the answer, which whoever knows the
+/// transaction's name could have again.
+pub(crate) fn is_own(written: &Written) -> bool {
+    let is_of_daemon = |command: &Command| match command {
+        Command::Get(key) | Command::Put(key, _) | Command::Delete(key) | Command::Increment(key, _) => {
+            is_own_key(key)
+        }
+        Command::CompareAndSet { key, .. } => is_own_key(key),
+        // Nobody else can list.
+        _ => true,
+    };
+    match &written.goal {
+        Either::Second(Either::Second(commands)) => commands.iter().any(is_of_daemon),
+        _ => false,
+    }
+}
+
 /// What was wanted, for people.
 pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
     match goal {
@@ -143,7 +170,14 @@ pub(crate) fn diff_lines(written: &Written) -> Vec<String> {
     match &written.diff {
         Either::First(diff) => rows(diff, member_text),
         Either::Second(Either::First(diff)) => rows(diff, |fact, ()| fact.to_string()),
-        Either::Second(Either::Second(diff)) => rows(diff, |key, value| format!("{key} = {value}")),
+        Either::Second(Either::Second(diff)) => {
+            rows(
+                diff,
+                |key, value| {
+                    if is_own_key(key) { key.to_string() } else { format!("{key} = {value}") }
+                },
+            )
+        }
     }
 }
 

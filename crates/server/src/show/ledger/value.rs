@@ -4,6 +4,23 @@ use holdoff_ledger::machine::{Answer, BadValue, Command, Failed, Key, Value};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// What the names of a daemon's own rows begin with.
+const OWN: &str = "holdoff/";
+
+/// Whether a row is a daemon's own: it has a lock, and what proves whose it is.
+pub(crate) fn is_own_key(key: &Key) -> bool {
+    key.as_str().starts_with(OWN)
+}
+
+/// A key that anybody may name; or why that is none.
+pub(crate) fn read_key(text: String) -> Result<Key, String> {
+    let key = Key::new(text).map_err(|why| why.to_string())?;
+    if is_own_key(&key) {
+        return Err(format!("what begins with `{OWN}` is the daemons' own; locks are at /v1/locks"));
+    }
+    Ok(key)
+}
+
 /// A value: a whole number, a text, or a word that stands for something, as `{"symbol": "paid"}`.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = LedgerValue)]
@@ -103,7 +120,6 @@ impl ShownCommand {
     pub(crate) fn read(self) -> Result<Command, String> {
         const VERBS: &str = "expected one of get, put, delete, increment and compare_and_set, with a key";
         let Self { get, put, delete, increment, compare_and_set, value, by, expected, new } = self;
-        let key = |key: String| Key::new(key).map_err(|why| why.to_string());
         let read =
             |value: Option<ShownValue>| value.map(Value::try_from).transpose().map_err(|why| why.to_string());
         let besides = [
@@ -116,17 +132,17 @@ impl ShownCommand {
             return Err(format!("`{name}` does not belong to this command"));
         }
         match (get, put, delete, increment, compare_and_set) {
-            (Some(get), None, None, None, None) => Ok(Command::Get(key(get)?)),
+            (Some(get), None, None, None, None) => Ok(Command::Get(read_key(get)?)),
             (None, Some(put), None, None, None) => {
                 let value = read(value)?.ok_or("`value` is missing: what to put there")?;
-                Ok(Command::Put(key(put)?, value))
+                Ok(Command::Put(read_key(put)?, value))
             }
-            (None, None, Some(delete), None, None) => Ok(Command::Delete(key(delete)?)),
+            (None, None, Some(delete), None, None) => Ok(Command::Delete(read_key(delete)?)),
             (None, None, None, Some(increment), None) => {
-                Ok(Command::Increment(key(increment)?, by.unwrap_or(1)))
+                Ok(Command::Increment(read_key(increment)?, by.unwrap_or(1)))
             }
             (None, None, None, None, Some(at)) => {
-                Ok(Command::CompareAndSet { key: key(at)?, expected: read(expected)?, new: read(new)? })
+                Ok(Command::CompareAndSet { key: read_key(at)?, expected: read(expected)?, new: read(new)? })
             }
             _ => Err(VERBS.to_owned()),
         }
@@ -218,6 +234,8 @@ mod tests {
             (r#"{"put":"a"}"#, "`value` is missing"),
             (r#"{"get":"a","value":1}"#, "`value` does not belong"),
             (r#"{"get":""}"#, "a key has 1 to"),
+            (r#"{"get":"holdoff/locks"}"#, "the daemons' own"),
+            (r#"{"compare_and_set":"holdoff/lock/00"}"#, "the daemons' own"),
             (r#"{"put":"a","value":1.5}"#, "expected a whole number, a text"),
             (r#"{"put":"a","value":{"symbol":"1"}}"#, "a symbol is a letter"),
             (r#"{"got":"a"}"#, "unknown field"),

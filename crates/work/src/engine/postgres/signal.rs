@@ -76,6 +76,20 @@ pub(super) async fn signal_again(pool: &PgPool, key: &SignalKey<'_>) -> Result<O
     Ok(counted.map(|(task, occurrences)| Signalled::kept(TaskId::from_uuid(task), occurrences, None)))
 }
 
+pub(super) async fn task(pool: &PgPool, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
+    let look = concat!(
+        "select g.task from holdoff.signals g where g.namespace = $1 and g.fingerprint = $2 and ",
+        lives!()
+    );
+    let task: Option<Uuid> = sqlx::query_scalar(look)
+        .bind(key.namespace)
+        .bind(&key.fingerprint.as_bytes()[..])
+        .bind(micros(key.failed_for))
+        .fetch_optional(pool)
+        .await?;
+    Ok(task.map(TaskId::from_uuid))
+}
+
 pub(super) async fn signals(pool: &PgPool, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     think_freely(&mut tx).await?;

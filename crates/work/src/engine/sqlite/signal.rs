@@ -51,17 +51,16 @@ pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask
     Ok(signalled)
 }
 
-/// Whether there may be a task to count it for. Those who wait for one look often, and looking keeps nobody from
-/// writing.
-pub(super) async fn is_known(readers: &SqlitePool, now: i64, key: &SignalKey<'_>) -> Result<bool> {
-    let look = concat!("select exists (select 1 from holdoff_signals g where ", lives!(), ")");
-    let is_known = sqlx::query_scalar(look)
+/// The living task, if there is one. Those who wait for one look often, and looking keeps nobody from writing.
+pub(super) async fn task(readers: &SqlitePool, now: i64, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
+    let look = concat!("select g.task from holdoff_signals g where ", lives!());
+    let task: Option<Uuid> = sqlx::query_scalar(look)
         .bind(key.namespace)
         .bind(&key.fingerprint.as_bytes()[..])
         .bind(now.saturating_sub(micros(key.failed_for)))
-        .fetch_one(readers)
+        .fetch_optional(readers)
         .await?;
-    Ok(is_known)
+    Ok(task.map(TaskId::from_uuid))
 }
 
 pub(super) async fn signal_again(mut write: Write, key: &SignalKey<'_>) -> Result<Option<Signalled>> {

@@ -1,4 +1,4 @@
-//! The daemon that is asked.
+//! The daemon that is asked, of ledgers and locks.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,29 +10,35 @@ use reqwest::{Client, Method, Response, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{NOT_DONE, TIME_WAS_UP};
-use crate::args::LedgerArgs;
 use crate::config::load_layers;
 use crate::failure::Failure;
 
 /// Where the daemon is, unless it is said.
-pub(super) const URL: &str = "HOLDOFF_URL";
+pub(crate) const URL: &str = "HOLDOFF_URL";
 /// What it is shown, if it asks.
-pub(super) const TOKEN: &str = "HOLDOFF_API_TOKEN";
+pub(crate) const TOKEN: &str = "HOLDOFF_API_TOKEN";
+
+/// What the environment says about the daemon that is asked.
+pub(crate) const VARIABLES: [&str; 2] = [URL, TOKEN];
+
+/// Exits with this when nobody was there to do it, and nothing has happened.
+pub(crate) const NOT_DONE: u8 = 75;
+/// Exits with this when time was up, and it may still happen.
+pub(crate) const TIME_WAS_UP: u8 = 124;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the daemon takes for any answer, what is waited for apart.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A daemon, and which of its ledgers is meant.
-pub(super) struct Daemon {
+/// A part of a daemon, and which namespace is meant there; all, if none is.
+pub(crate) struct Daemon {
     http: Client,
     base: Url,
-    namespace: String,
+    namespace: Option<String>,
 }
 
 /// Why there is no answer.
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The daemon has said no.
     Said(Problem),
     /// The daemon was not reached: nothing has happened.
@@ -43,30 +49,28 @@ pub(super) enum Refusal {
 
 /// What a daemon says when something cannot be done.
 #[derive(serde::Deserialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(default)]
-    pub(super) status: u16,
+    pub(crate) status: u16,
     #[serde(default, rename = "type")]
     kind: String,
     #[serde(default)]
     title: String,
     #[serde(default)]
-    pub(super) detail: String,
+    pub(crate) detail: String,
     /// The first entry that is still kept, of a history whose beginning is gone.
-    pub(super) first: Option<u64>,
+    pub(crate) first: Option<u64>,
 }
 
 impl Daemon {
-    /// The daemon that was named: by the flag, the variable, or the file that it reads itself.
-    pub(super) fn find(args: &LedgerArgs, config: Option<&Path>) -> Result<Self, Failure> {
-        let named = args.url.clone().or_else(|| std::env::var(URL).ok().filter(|url| !url.is_empty()));
-        let address = named.map_or_else(|| where_it_listens(config), Ok)?;
+    /// What it has under this path.
+    pub(crate) fn at(address: &str, path: &str, namespace: Option<&str>) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Usage(format!("{address:?} is no daemon's address: {why}"));
-        let mut base = Url::parse(&address).map_err(|error| wrong(&error.to_string()))?;
+        let mut base = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") {
             return Err(wrong("expected http:// or https://"));
         }
-        base.set_path(&format!("{}/v1/ledger", base.path().trim_end_matches('/')));
+        base.set_path(&format!("{}{path}", base.path().trim_end_matches('/')));
         let http = Client::builder()
             .default_headers(headers()?)
             .timeout(TIMEOUT)
@@ -75,27 +79,27 @@ impl Daemon {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Failure::Failed(innermost(&error)))?;
-        Ok(Self { http, base, namespace: args.namespace.clone() })
+        Ok(Self { http, base, namespace: namespace.map(str::to_owned) })
     }
 
-    pub(super) async fn get(&self, parts: &[&str], query: &[(&str, String)]) -> Result<Value, Refusal> {
+    pub(crate) async fn get(&self, parts: &[&str], query: &[(&str, String)]) -> Result<Value, Refusal> {
         self.ask(Method::GET, parts, query, None, TIMEOUT).await
     }
 
     /// Waits for what comes of it, so much longer.
-    pub(super) async fn post(&self, part: &str, mut body: Value, wait: Duration) -> Result<Value, Refusal> {
-        if let Some(body) = body.as_object_mut() {
-            body.insert("namespace".to_owned(), self.namespace.clone().into());
+    pub(crate) async fn post(&self, part: &str, mut body: Value, wait: Duration) -> Result<Value, Refusal> {
+        if let (Some(body), Some(namespace)) = (body.as_object_mut(), &self.namespace) {
+            body.insert("namespace".to_owned(), namespace.clone().into());
         }
         self.ask(Method::POST, &[part], &[], Some(&body), TIMEOUT.saturating_add(wait)).await
     }
 
-    pub(super) async fn delete(&self, parts: &[&str]) -> Result<Value, Refusal> {
+    pub(crate) async fn delete(&self, parts: &[&str]) -> Result<Value, Refusal> {
         self.ask(Method::DELETE, parts, &[], None, TIMEOUT).await
     }
 
     /// An answer that goes on for as long as somebody reads it.
-    pub(super) async fn stream(&self, part: &str, query: &[(&str, String)]) -> Result<Response, Refusal> {
+    pub(crate) async fn stream(&self, part: &str, query: &[(&str, String)]) -> Result<Response, Refusal> {
         self.send(Method::GET, &[part], query, None, Duration::MAX).await
     }
 
@@ -124,8 +128,9 @@ impl Daemon {
         timeout: Duration,
     ) -> Result<Response, Refusal> {
         let mut url = self.url(parts);
-        if body.is_none() {
-            url.query_pairs_mut().append_pair("namespace", &self.namespace).extend_pairs(query);
+        if body.is_none() && (self.namespace.is_some() || !query.is_empty()) {
+            let namespace = self.namespace.iter().map(|namespace| ("namespace", namespace));
+            url.query_pairs_mut().extend_pairs(namespace).extend_pairs(query);
         }
         let mut request = self.http.request(method, url);
         if timeout < Duration::MAX {
@@ -165,6 +170,17 @@ impl Daemon {
     }
 }
 
+/// The daemon that was named: by the flag, the variable, or the file that it reads itself.
+pub(crate) fn address(named: Option<&str>, config: Option<&Path>) -> Result<String, Failure> {
+    let variable = || std::env::var(URL).ok().filter(|url| !url.is_empty());
+    named.map(str::to_owned).or_else(variable).map_or_else(|| where_it_listens(config), Ok)
+}
+
+/// What is shown to a daemon that asks.
+pub(crate) fn token() -> Option<String> {
+    std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
+}
+
 /// What the file says, as seen from the same machine.
 fn where_it_listens(config: Option<&Path>) -> Result<String, Failure> {
     let settings = load_layers(config, Vec::new())?.whole.server;
@@ -179,7 +195,7 @@ fn where_it_listens(config: Option<&Path>) -> Result<String, Failure> {
 
 fn headers() -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
-    if let Some(token) = std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+    if let Some(token) = token() {
         let wrong = |_| Failure::Usage(format!("${TOKEN} has characters that no token has; copy it again"));
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(wrong)?;
         value.set_sensitive(true);
@@ -204,7 +220,7 @@ fn not_understood(error: &serde_json::Error) -> Refusal {
 }
 
 /// An answer in the form that is expected.
-pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
+pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
     serde_json::from_value(answer).map_err(|error| not_understood(&error).into())
 }
 
@@ -216,7 +232,7 @@ impl Problem {
     }
 
     /// What kind of problem it is, for programs.
-    pub(super) fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.kind.rsplit('/').next().unwrap_or_default()
     }
 }

@@ -1,0 +1,186 @@
+//! A daemon whose locks are in its ledger.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+
+mod bed;
+
+use std::time::Duration;
+
+use bed::{Daemon, answer, options};
+use holdoff_ledger::runtime::{Contact, Settings, found, join};
+use holdoff_server::{Options, Place, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon's options, with its ledgers in a folder beside the work, and its locks in the one of this name.
+fn with_locks_in(folder: &TempDir, name: &str) -> Options {
+    let mut options = options(Place::directory(folder.path()));
+    let mut settings = Settings::new(folder.path().join("ledger"));
+    settings.listen.set_port(0);
+    options.ledger = Some(Box::new(settings));
+    options.locking = holdoff_lock::Settings::default().with_ledger(name);
+    options
+}
+
+async fn start(folder: &TempDir) -> Daemon {
+    let daemon = Daemon::start_with(with_locks_in(folder, "default")).await;
+    until_ready(&daemon).await;
+    daemon
+}
+
+/// Waits until the daemon says that it is ready, and has locks.
+async fn until_ready(daemon: &Daemon) {
+    let mut seen = String::new();
+    let looking = async {
+        loop {
+            let ready = daemon.get("/readyz").await;
+            let locks =
+                daemon.send("/v1/locks/acquire", &json!({ "key": "a probe", "lease": "100ms" })).await;
+            if ready.status() == 200 && locks.status() == 200 {
+                return;
+            }
+            seen = format!("{} {}", ready.text().await.unwrap(), locks.text().await.unwrap());
+            tokio::time::sleep(Duration::from_millis(120)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, looking).await.is_ok(), "never ready: {seen}");
+}
+
+async fn acquire(daemon: &Daemon, key: &str, status: u16) -> Value {
+    let body = json!({ "key": key, "lease": "30s", "name": "tester" });
+    answer(daemon.send("/v1/locks/acquire", &body).await, status).await
+}
+
+#[tokio::test]
+async fn a_daemon_that_has_no_such_ledger_does_not_start_and_says_how_to_have_one() {
+    let folder = tempfile::tempdir().unwrap();
+    found(&folder.path().join("ledger"), "other").unwrap();
+    let refused = Server::start(with_locks_in(&folder, "mine")).await.unwrap_err().to_string();
+    for said in
+        ["`mine`", "[lock]", "holdoff ledger init --namespace mine", "holdoff ledger join --namespace mine"]
+    {
+        assert!(refused.contains(said), "{refused}");
+    }
+    let mut options = with_locks_in(&folder, "other");
+    options.ledger = None;
+    let refused = Server::start(options).await.unwrap_err().to_string();
+    assert!(refused.contains("holdoff ledger init --namespace other"), "{refused}");
+}
+
+#[tokio::test]
+async fn locks_in_a_ledger_outlast_the_daemon_and_their_tokens_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    found(&folder.path().join("ledger"), "default").unwrap();
+    let daemon = start(&folder).await;
+    assert_eq!(daemon.server.locks_ledger(), Some("default"));
+    let first = acquire(&daemon, "deploy", 200).await;
+    let settings = daemon.get("/settings").await.text().await.unwrap();
+    assert!(settings.contains("the ledger default"), "{settings}");
+    daemon.server.shutdown().await;
+
+    let daemon = start(&folder).await;
+    let refused = acquire(&daemon, "deploy", 409).await;
+    assert_eq!(
+        (&refused["holder"]["name"], &refused["holder"]["token"]),
+        (&json!("tester"), &first["token"])
+    );
+    let proof = json!({ "key": "deploy", "token": first["token"], "lock": first["lock"] });
+    answer(daemon.send("/v1/locks/renew", &proof).await, 200).await;
+    let page = daemon.get("/locks").await.text().await.unwrap();
+    assert!(page.contains("deploy") && page.contains("tester"), "{page}");
+    let listed = answer(daemon.get("/v1/locks?held=true&prefix=dep").await, 200).await;
+    assert_eq!(listed["items"][0]["holder"]["token"], first["token"], "{listed}");
+    answer(daemon.send("/v1/locks/release", &proof).await, 200).await;
+    let second = acquire(&daemon, "deploy", 200).await;
+    assert!(second["token"].as_u64() > first["token"].as_u64(), "{second}");
+
+    let era = answer(daemon.send("/v1/locks/raise-era", &json!({})).await, 200).await;
+    assert_eq!(era, json!({ "era": 1 }));
+    let seized = answer(daemon.send("/v1/locks/force-release", &json!({ "key": "deploy" })).await, 200).await;
+    assert_eq!(seized["released"], true);
+    let third = acquire(&daemon, "deploy", 200).await;
+    assert!(third["token"].as_u64().unwrap() > 1 << 32, "an era stands in the high bits: {third}");
+    let audit = answer(daemon.get("/v1/audit").await, 200).await;
+    assert!(audit.to_string().contains("lock.raise-era"), "{audit}");
+    daemon.server.shutdown().await;
+}
+
+/// Whoever knows a lock's number can let it go. It stands in the ledger's rows, so these are not shown.
+#[tokio::test]
+async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    found(&folder.path().join("ledger"), "default").unwrap();
+    let daemon = start(&folder).await;
+    let held = acquire(&daemon, "deploy", 200).await;
+    let proof = held["lock"].as_str().unwrap();
+    let digest = answer(daemon.get("/v1/locks/show?key=deploy").await, 200).await;
+    let row = format!("holdoff/lock/{}", digest["digest"].as_str().unwrap());
+    let put = json!({ "put": "mine", "value": 7 });
+    answer(daemon.send("/v1/ledger/transactions", &json!({ "commands": [put] })).await, 200).await;
+
+    let history = answer(daemon.get("/v1/ledger/history?limit=256").await, 200).await;
+    let entries = history["entries"].as_array().unwrap();
+    let taken = entries.iter().find(|entry| entry.to_string().contains(&row)).unwrap();
+    assert_eq!((&taken["kind"], &taken["diff"]), (&json!("daemon"), &json!([format!("+ {row}")])));
+    assert!(taken.get("tx_id").is_none(), "its answer could be had again by its name: {taken}");
+    assert!(entries.iter().any(|entry| entry["diff"] == json!(["+ mine = 7"])), "{history}");
+    let page = daemon.get("/ledger").await.text().await.unwrap();
+    assert!(page.contains(&row) && !page.contains(proof), "{page}");
+    assert!(!history.to_string().contains(proof) && !history.to_string().contains(&proof.replace('-', "")));
+
+    let path = format!("/v1/ledger/values/{}", row.replace('/', "%2F"));
+    assert_eq!(answer(daemon.get(&path).await, 400).await["type"], "/problems/invalid-query");
+    let read = json!({ "commands": [{ "get": row }] });
+    answer(daemon.send("/v1/ledger/read", &read).await, 400).await;
+    for command in [
+        json!({ "delete": row }),
+        json!({ "put": "holdoff/locks", "value": "{\"era\":0,\"floor\":0}" }),
+        json!({ "compare_and_set": row, "new": "free" }),
+    ] {
+        let said = daemon.send("/v1/ledger/transactions", &json!({ "commands": [command] })).await;
+        let said = answer(said, 400).await;
+        assert!(said["detail"].as_str().unwrap().contains("/v1/locks"), "{said}");
+    }
+    assert_eq!(acquire(&daemon, "deploy", 409).await["holder"]["token"], held["token"]);
+    daemon.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_nobody_has_let_in_yet_serves_the_rest_and_has_locks_as_soon_as_it_is() {
+    let [one, two] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    found(&one.path().join("ledger"), "default").unwrap();
+    let first = start(&one).await;
+    let status = answer(first.get("/v1/ledger").await, 200).await;
+    let member: Contact = status["contact"].as_str().unwrap().parse().unwrap();
+    join(&two.path().join("ledger"), "default", &[member]).unwrap();
+    let second = Daemon::start_with(with_locks_in(&two, "default")).await;
+    let contact = answer(second.get("/v1/ledger").await, 200).await["contact"].as_str().unwrap().to_owned();
+
+    let said = answer(second.get("/readyz").await, 503).await;
+    assert_eq!(said["type"], "/problems/not-joined");
+    assert!(said["detail"].as_str().unwrap().contains(&contact), "whom to admit: {said}");
+    let body = json!({ "key": "deploy" });
+    for path in ["acquire", "force-release"] {
+        let refused = second.send(&format!("/v1/locks/{path}"), &body).await;
+        assert!(refused.headers().contains_key("retry-after"));
+        assert_eq!(answer(refused, 503).await["type"], "/problems/not-joined");
+    }
+    assert_eq!(answer(second.get("/v1/locks").await, 503).await["type"], "/problems/not-joined");
+    assert_eq!(second.get("/locks").await.status(), 503);
+    second.submit(&json!({ "operation": "mail.send" })).await;
+    let signal = json!({ "fingerprint": "disk full", "task": { "operation": "page.somebody" } });
+    let taken = answer(second.send("/v1/signals", &signal).await, 201).await;
+    assert_eq!(answer(second.send("/v1/signals", &signal).await, 200).await["task"], taken["task"]);
+
+    let held = acquire(&first, "deploy", 200).await;
+    let (key, address) = contact.split_once('@').unwrap();
+    let admit = json!({ "key": key, "address": address, "votes": false });
+    answer(first.send("/v1/ledger/members", &admit).await, 200).await;
+    until_ready(&second).await;
+    assert_eq!(acquire(&second, "deploy", 409).await["holder"]["token"], held["token"]);
+    second.server.shutdown().await;
+    first.server.shutdown().await;
+}
