@@ -78,7 +78,7 @@ impl Server {
         let work = open.await.map_err(cannot_keep)?;
         let ledger = start_ledger(ledger).await?;
         let ledgers = ledger.as_ref().map(Ledgers::new).map(Arc::new);
-        let locking = Locking::open(&place, &work, locks, locking, ledgers.as_ref()).await?;
+        let locking = Box::pin(Locking::open(&place, &work, locks, locking, ledgers.as_ref())).await?;
         let keep = Keep::open(place.url()).await?;
         reach::check_admin(address, &place, &server, &keep).await?;
         let start = Box::pin(work.worker().http().concurrency(concurrency).start());
