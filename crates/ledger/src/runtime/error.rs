@@ -25,11 +25,12 @@ pub enum Error {
     /// That is no name for a ledger. Nothing has changed.
     #[error("{0:?} is no name for a ledger: 1 to 64 letters, digits, `-` and `_`")]
     BadNamespace(String),
-    /// A later release wrote the store. Nothing has changed.
+    /// Another release wrote the store. Nothing has changed.
     #[error(
-        "the ledger's store has format {found}, and this release reads up to {known}: use a later release"
+        "the ledger's store has format {found}, and this release reads {known}: use the release that wrote it, or let the \
+         node join anew with an empty directory"
     )]
-    Later {
+    Format {
         /// The format it has.
         found: u64,
         /// The latest that is known here.

@@ -78,7 +78,7 @@ impl Store {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         Self::take_up(FORM.open(path).map_err(|error| match error {
             OpenError::InUse => Error::InUse(path.to_owned()),
-            OpenError::Format(found) => Error::Later { found, known: FORMAT },
+            OpenError::Format(found) => Error::Format { found, known: FORMAT },
             OpenError::Disk(why) => Error::Disk(why),
         })?)
     }
