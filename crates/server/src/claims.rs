@@ -1,7 +1,8 @@
 //! Who has the task for which signal, of daemons with a store each: it stands in the ledger that they share.
 //!
 //! ```text
-//! row.rs    what stands there, and how it changes     tend.rs  saying that this daemon lives; letting go of what is over
+//! row.rs     what stands there, and how it changes    tend.rs  saying that this daemon lives; letting go of what is over
+//! pauses.rs  waiting for what somebody else does
 //! ```
 //!
 //! # Invariants
@@ -11,6 +12,7 @@
 //!   nobody's may take the claim over.
 //! - Whatever changes a claim expects to find it as it was read, and no two are alike.
 
+mod pauses;
 mod row;
 mod tend;
 
@@ -26,11 +28,12 @@ use holdoff_work::{Fingerprint, Signalled, Task, Work};
 use crate::ledgers::{Ledgers, Node, status};
 use crate::problem::Problem;
 
+use pauses::Pauses;
 pub(crate) use row::Elsewhere;
 use row::{Claim, Row, Said};
 
-/// How long to wait before looking again, for what somebody else is just doing.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The longest wait before looking again, for what somebody else is just doing.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long the ledger may take to count a signal, and to take a claim. Whoever sends a signal waits no longer than these and
 /// the lock take together.
 const COUNTING: Duration = Duration::from_secs(1);
@@ -204,7 +207,7 @@ impl Inner {
 
     /// Takes the claim for this daemon, unless another has it.
     async fn claim(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Result<Claimed, Problem> {
-        let node = self.node()?;
+        let (node, mut pauses) = (self.node()?, Pauses::up_to(PAUSE));
         loop {
             let before = row.newest(&node).await?;
             if let Some((value, claim)) = &before {
@@ -212,14 +215,14 @@ impl Inner {
                     return Ok(Claimed::Elsewhere(found));
                 }
                 if self.stands_elsewhere(&node, claim).await? {
-                    tokio::time::sleep(PAUSE).await;
+                    pauses.wait().await;
                     continue;
                 }
             }
             let claim = Claim::new(&node, namespace, fingerprint)?;
             // Others would take over what somebody claims who does not say that it lives.
             if !self.lives(&claim).await? {
-                tokio::time::sleep(PAUSE).await;
+                pauses.wait().await;
                 continue;
             }
             if row.take(&node, before.map(|(value, _)| value), &claim).await? != Said::Differs {

@@ -8,6 +8,7 @@ use holdoff_work::{Fingerprint, TaskId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::pauses::Pauses;
 use crate::ledgers::Node;
 use crate::problem::{Kind, Problem};
 
@@ -213,7 +214,7 @@ fn read(value: Option<Value>) -> Option<(Value, Claim)> {
 
 /// Has it done, and finds out whether it was.
 async fn submit(node: &Node, commands: Commands) -> Result<Said, Problem> {
-    let tx_id = Node::new_tx_id()?;
+    let (tx_id, mut pauses) = (Node::new_tx_id()?, Pauses::up_to(PATIENCE));
     loop {
         match node.submit(tx_id, Either::Second(commands.clone()), PATIENCE).await? {
             Outcome::Committed { result: Either::Second(values), .. } => return Ok(Said::Done(values)),
@@ -223,7 +224,7 @@ async fn submit(node: &Node, commands: Commands) -> Result<Said, Problem> {
                 return Err(Problem::unavailable("the ledger that signals are counted in has no leader now"));
             }
             // The same name again is the same transaction.
-            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            _ => pauses.wait().await,
         }
     }
 }

@@ -6,6 +6,7 @@ use holdoff_lock::{Error, Key, Lease};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::pauses::Pauses;
 use super::row::{self, Row, Said};
 use super::{Claims, Inner, NAMESPACE, Own};
 use crate::clock;
@@ -18,8 +19,6 @@ const LOOK: Duration = Duration::from_millis(250);
 const SHARE: u32 = 10;
 /// How many looks there are between two at the whole ledger, for claims of a life before.
 const LOOKS: u32 = 20;
-/// How long after it was not known yet which ledger it is, that is looked at again.
-const SOON: Duration = Duration::from_millis(200);
 /// How long after something failed it is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -34,10 +33,11 @@ impl Claims {
     /// they were.
     async fn live(self, stopping: CancellationToken) {
         let living = async {
+            let mut pauses = Pauses::up_to(super::PAUSE);
             loop {
                 match self.0.begin_to_live().await {
                     Ok(lease) => self.0.go_on(&lease).await,
-                    Err(_) => tokio::time::sleep(SOON).await,
+                    Err(_) => pauses.wait().await,
                 }
             }
         };
@@ -80,13 +80,16 @@ impl Inner {
     /// Renews it until it is lost.
     async fn go_on(&self, lease: &Lease) {
         let lasts = self.locks.settings().lease();
+        let mut pauses = Pauses::up_to(lasts / 20);
         loop {
-            let pause = match self.locks.renew(lease, lasts).await {
-                Ok(_) => lasts / 3,
+            match self.locks.renew(lease, lasts).await {
+                Ok(_) => {
+                    pauses.end();
+                    tokio::time::sleep(lasts / 3).await;
+                }
                 Err(Error::Lost { .. }) => return,
-                Err(_) => lasts / 20,
-            };
-            tokio::time::sleep(pause).await;
+                Err(_) => pauses.wait().await,
+            }
         }
     }
 
