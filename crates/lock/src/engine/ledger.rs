@@ -44,6 +44,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use holdoff_ledger::TxId;
 use holdoff_ledger::machine::{self, Command, Commands, Value};
+use holdoff_policy::{Failure, Growth, Jitter, Policy, SoFar};
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
@@ -67,8 +68,8 @@ const MOST_WAITERS: usize = 64;
 /// How long a refusal waits for the note that somebody waits. It goes on by itself then, and is settled with the nonce's
 /// next bid: who is told no need not be told late.
 const NOTING: Duration = Duration::from_millis(50);
-/// How long a transaction whose outcome is not known is left alone before it is submitted again.
-const BREATH: Duration = Duration::from_millis(10);
+/// By so much the longest pause grows each time that a call begins again, or asks again what came of it.
+const STEP: Duration = Duration::from_millis(2);
 
 /// A ledger that keeps locks.
 #[derive(Debug)]
@@ -184,12 +185,13 @@ impl Inner {
     }
 
     async fn insist(&self, tx_id: TxId, commands: Commands) -> Result<Said> {
-        loop {
+        for tried in 1.. {
             match self.table.submit(tx_id, commands.clone()).await? {
-                Said::Unknown => tokio::time::sleep(BREATH).await,
+                Said::Unknown => pause(tried).await,
                 said => return Ok(said),
             }
         }
+        Ok(Said::Unknown)
     }
 
     /// Finds out what became of a bid of this nonce whose outcome is not known: it cannot happen later any more.
@@ -246,10 +248,17 @@ fn digest_of(name: &machine::Key) -> Option<[u8; 32]> {
 
 /// So that those who want the same do not stay in step. The first time only what was at hand was old.
 async fn pause(tried: u32) {
-    let widest_us = 2_000 * u64::from(tried);
-    if widest_us > 0 {
-        tokio::time::sleep(Duration::from_micros(u64::from(clock::roll()) % widest_us)).await;
+    if tried > 0 {
+        let policy = policy();
+        let decision = policy.decide(&SoFar::after(tried), &Failure::transient(), clock::roll());
+        tokio::time::sleep(decision.delay().unwrap_or(policy.cap())).await;
     }
+}
+
+fn policy() -> Policy {
+    let builder = Policy::builder(Growth::linear(STEP, STEP)).jitter(Jitter::Full).cap(STEP * TRIES);
+    // These numbers are valid, which a test sees to.
+    builder.attempts(Policy::UNLIMITED).build().unwrap_or_else(|_| Policy::standard())
 }
 
 fn contended() -> Error {

@@ -7,6 +7,7 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
+use holdoff_policy::Policy;
 use uuid::Uuid;
 
 use crate::store::{Answer, Bid, Held, LeaseStore};
@@ -43,4 +44,12 @@ async fn held(store: &impl LeaseStore, bid: &Bid) -> Held {
         Answer::Granted(token) => panic!("granted with {token}"),
         Answer::Held(held) => held,
     }
+}
+
+#[test]
+fn the_policy_is_valid() {
+    assert_eq!(
+        (super::policy().cap(), super::policy().attempts()),
+        (super::STEP * super::TRIES, Policy::UNLIMITED)
+    );
 }
