@@ -1,0 +1,71 @@
+//! Daemons as they run in earnest: separate processes on one real Postgres, under load, killed and restarted.
+//!
+//! The tests take turns: each has the machine, and its figures, to itself.
+
+mod backup;
+mod earlier;
+mod load;
+mod node;
+mod policies;
+mod restart;
+mod storm;
+mod survival;
+mod target;
+
+use std::time::{Duration, Instant};
+
+use holdoff_policy::PolicySet;
+use holdoff_work::{Settings, TaskState, Work};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One at a time.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Leases and polls that do not keep tests waiting, and a policy that goes on until it works.
+const FILE: &str = r#"
+[work]
+lease = "2s"
+poll = "100ms"
+[policies.quick]
+extends = "standard"
+base = "50ms"
+cap = "1s"
+attempts = "unlimited"
+[operations]
+"*" = "quick"
+"#;
+
+/// Looks until it is so.
+async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until every one of these tasks has succeeded.
+async fn all_succeed(store: &str, tasks: &[String]) {
+    let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
+    for task in tasks {
+        let id = task.parse().unwrap();
+        until(&format!("task {task} succeeds"), async || {
+            work.task_outline(id).await.unwrap().expect("what was accepted is there").state
+                == TaskState::Succeeded
+        })
+        .await;
+    }
+}
+
+/// Nobody came for a step more often than it was granted: once, and once more for every attempt that is written down as one
+/// that did not succeed.
+async fn no_more_calls_than_grants(store: &str, target: &target::Target, tasks: &[String]) {
+    let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
+    for task in tasks {
+        let record = work.task_outline(task.parse().unwrap()).await.unwrap().expect("it is there");
+        let (calls, grants) = (target.calls_for(task), 1 + record.attempts.len());
+        assert!(calls <= grants, "{task}: {calls} calls, {grants} grants: {:?}", record.attempts);
+    }
+}

@@ -1,0 +1,48 @@
+//! One of three is killed under load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use holdoff_testbed::Postgres;
+
+use crate::cluster::node::Node;
+use crate::cluster::target::Target;
+use crate::cluster::{FILE, TURN, all_succeed, load, no_more_calls_than_grants};
+
+const REQUESTS: usize = 3000;
+const PER_SECOND: u32 = 500;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
+    let _turn = TURN.lock().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("holdoff.toml");
+    std::fs::write(&config, FILE).unwrap();
+    let store = Postgres::shared().create_database("survival");
+    let target = Target::start().await;
+    let mut nodes = Node::three(&store, &config);
+    let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
+
+    // The balancer sends a third to the dead one until it notices: those get no answer, and are not accepted.
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let whereto = move |number: usize| {
+        counted.store(number, Ordering::Relaxed);
+        let living = usize::from(number >= REQUESTS / 2);
+        urls[living + number % (urls.len() - living)].clone()
+    };
+    let loading = load::send(REQUESTS, PER_SECOND, &target.url, whereto);
+    let killing = async {
+        while sent.load(Ordering::Relaxed) < REQUESTS / 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        nodes[0].kill();
+    };
+    let (load, ()) = tokio::join!(loading, killing);
+    all_succeed(&store, &load.accepted).await;
+    println!("killed under load: {}; {}", load.said(), target.assert_once(&load.accepted));
+    no_more_calls_than_grants(&store, &target, &load.accepted).await;
+    assert_eq!(load.refused, Vec::<String>::new());
+    assert!(load.unanswered > 0, "the kill struck");
+    assert!(load.accepted.len() > REQUESTS / 2, "{}", load.said());
+}

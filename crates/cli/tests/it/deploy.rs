@@ -1,0 +1,196 @@
+//! What `deploy/` says, as far as it can be held against something without the tools it is for.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The daemons of each cluster.
+const THREE: [&str; 3] = ["holdoff-1", "holdoff-2", "holdoff-3"];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn text(file: &str) -> String {
+    std::fs::read_to_string(folder().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn yaml(file: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&text(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn kubernetes(kind: &str) -> Value {
+    yaml("kubernetes/holdoff.yaml").into_iter().find(|object| object["kind"] == kind).expect(kind)
+}
+
+/// One of the daemons that have a ledger among them.
+fn with_a_ledger(name: &str) -> Value {
+    yaml("compose-ledger.yaml").remove(0)["services"][name].take()
+}
+
+fn words(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+/// The command line of everybody who runs the daemon.
+fn command_lines() -> Vec<(&'static str, Vec<String>)> {
+    let unit = text("systemd/holdoff.service");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/holdoff ")).unwrap();
+    let docker = text("Dockerfile");
+    let image = docker.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
+    let compose = yaml("compose.yaml").remove(0);
+    let container = kubernetes("Deployment")["spec"]["template"]["spec"]["containers"][0].clone();
+    vec![
+        ("systemd/holdoff.service", start.split_whitespace().map(str::to_owned).collect()),
+        ("Dockerfile", serde_json::from_str(image).unwrap()),
+        ("compose.yaml", words(&compose["services"]["holdoff-1"]["command"])),
+        ("compose-ledger.yaml", words(&with_a_ledger("holdoff-1")["command"])),
+        ("kubernetes/holdoff.yaml", words(&container["args"])),
+    ]
+}
+
+fn lint(file: &Path) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_holdoff")).args(["policy", "lint"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn every_manifest_can_be_read() {
+    assert!(yaml("kubernetes/holdoff.yaml").iter().all(|object| object["metadata"]["name"] == "holdoff"));
+    assert!(!yaml("kubernetes/lock-rbac.yaml").is_empty());
+    assert_eq!((yaml("compose.yaml").len(), yaml("compose-ledger.yaml").len()), (1, 1));
+    let unit = text("systemd/holdoff.service");
+    for setting in
+        ["DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict", "StateDirectory=holdoff"]
+    {
+        assert!(unit.lines().any(|line| line == setting), "{setting}");
+    }
+}
+
+#[test]
+fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
+    let deployment = kubernetes("Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["ports"][0]["containerPort"], 7070);
+    for (probe, path) in
+        [("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")]
+    {
+        assert_eq!(container[probe]["httpGet"]["path"], path);
+        assert_eq!(container[probe]["httpGet"]["port"], container["ports"][0]["name"]);
+    }
+    assert_eq!(kubernetes("Service")["spec"]["ports"][0]["targetPort"], container["ports"][0]["name"]);
+    assert_eq!(
+        kubernetes("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        deployment["spec"]["template"]["metadata"]["labels"]
+    );
+    for (file, line) in command_lines() {
+        let listen = line.iter().position(|word| word == "--listen").map(|at| line[at + 1].as_str());
+        assert!(listen.is_none_or(|address| address.ends_with(":7070")), "{file}: {listen:?}");
+    }
+    assert!(text("Dockerfile").contains("EXPOSE 7070"));
+    for file in ["compose.yaml", "compose-ledger.yaml"] {
+        let compose = yaml(file).remove(0);
+        let port = |name: &&str| compose["services"][name]["ports"][0].as_str().unwrap().to_owned();
+        let ports: BTreeSet<String> = THREE.iter().map(port).collect();
+        let is_hidden = |port: &String| port.starts_with("127.0.0.1:") && port.ends_with(":7070");
+        assert!(ports.len() == 3 && ports.iter().all(is_hidden), "{file}: {ports:?}");
+    }
+}
+
+/// What each is told by its environment is what a daemon reads: it finds its directory and says where others reach it.
+#[test]
+fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
+    let home = tempfile::tempdir().unwrap();
+    let mut keys = Vec::new();
+    for name in THREE {
+        let daemon = with_a_ledger(name);
+        let told = |variable: &str| daemon["environment"][variable].as_str().unwrap().to_owned();
+        assert_eq!(told("HOLDOFF_LISTEN"), "0.0.0.0:7070");
+        assert_eq!(told("HOLDOFF_LEDGER_ADVERTISE"), format!("{name}:4848"));
+        assert_eq!(daemon["volumes"][0], format!("{name}:{}", told("HOLDOFF_DATA")));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+        for (variable, value) in daemon["environment"].as_object().unwrap() {
+            command.env(variable, value.as_str().unwrap());
+        }
+        // Where the volume is, as far as this machine goes.
+        let data = home.path().join(name);
+        command.env("HOLDOFF_DATA", &data).current_dir(home.path()).args(["--json", "ledger"]);
+        match keys.first() {
+            None => command.arg("init"),
+            Some(first) => command.args(["join", "--member", &format!("{first}@holdoff-1:4848")]),
+        };
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["data"], data.join("ledger").to_str().unwrap());
+        if !keys.is_empty() {
+            assert_eq!(answer["address"], format!("{name}:4848"));
+        }
+        keys.push(answer["key"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 3);
+}
+
+/// Help is given only if everything before it was understood.
+#[test]
+fn every_flag_is_known() {
+    for (file, line) in command_lines() {
+        let asked = Command::new(env!("CARGO_BIN_EXE_holdoff")).args(&line).arg("--help").output().unwrap();
+        assert!(asked.status.success(), "{file}: {}", String::from_utf8_lossy(&asked.stderr));
+    }
+}
+
+#[test]
+fn what_is_referred_to_is_there() {
+    let compose = yaml("compose.yaml").remove(0);
+    let daemon = &compose["services"]["holdoff-1"];
+    assert!(folder().join("..").join(daemon["build"]["dockerfile"].as_str().unwrap()).exists());
+    let mounted = daemon["volumes"][0].as_str().unwrap().split(':').next().unwrap();
+    lint(&folder().join(mounted));
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), kubernetes("ConfigMap")["data"]["holdoff.toml"].as_str().unwrap()).unwrap();
+    lint(file.path());
+    let deployment = kubernetes("Deployment");
+    let pod = &deployment["spec"]["template"]["spec"];
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    for word in words(&pod["containers"][0]["args"]).iter().filter(|word| word.starts_with("/etc/")) {
+        let is_mounted =
+            |mount: &Value| word.starts_with(&format!("{}/", mount["mountPath"].as_str().unwrap()));
+        assert!(mounts.iter().any(is_mounted), "{word} is not mounted");
+    }
+}
+
+#[test]
+fn the_dashboard_is_one() {
+    let dashboard: Value = serde_json::from_str(&text("grafana/holdoff.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "ids are unique");
+    let rows = panels.iter().filter(|panel| panel["type"] == "row").count();
+    assert!(rows >= 6, "{rows} rows");
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(
+            !targets.is_empty() && targets.iter().all(|target| !target["expr"].as_str().unwrap().is_empty())
+        );
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{}", panel["title"]);
+    }
+}
+
+/// Debian has it in the package `prometheus`; `cargo xtask test` installs it.
+#[test]
+fn promtool_finds_no_fault_with_the_alerts() {
+    for arguments in
+        [["check", "rules", "prometheus/alerts.yml"], ["test", "rules", "prometheus/alerts.test.yml"]]
+    {
+        let output = Command::new("promtool").args(arguments).current_dir(folder()).output();
+        let output = output.unwrap_or_else(|error| panic!("promtool is needed: {error}"));
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    }
+}

@@ -1,0 +1,203 @@
+//! What a new user does with the daemon, by the real binary: serve, submit, kill it, start it again.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process::Process;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A daemon that does not outlive its test.
+struct Daemon {
+    process: Process,
+    /// Host and port.
+    address: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "warn"]);
+        let mut process = Process::start(command.current_dir(folder).env_remove("RUST_LOG"));
+        let [greeting, place, file] = process.greeting();
+        assert_eq!(place, "work is kept in data/holdoff.db (SQLite)");
+        assert_eq!(file, "policies are those of holdoff.toml");
+        let address = greeting.split("http://").nth(1).expect(&greeting).to_owned();
+        Self { process, address }
+    }
+
+    /// Asks by HTTP; answers with the body.
+    fn ask(&self, head: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let (host, length) = (&self.address, body.len());
+        let rest = format!(
+            "Host: {host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}"
+        );
+        write!(stream, "{head} HTTP/1.1\r\n{rest}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn kill(mut self) {
+        self.process.kill();
+    }
+
+    fn terminate(self) -> Option<i32> {
+        self.process.terminate()
+    }
+}
+
+/// A server that answers 503, then not at all, then 200. It says when it is called.
+fn flaky() -> (String, Receiver<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/orders/17", listener.local_addr().unwrap());
+    let (called, calls) = channel();
+    std::thread::spawn(move || {
+        let mut unanswered = Vec::new();
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let answer = if number == 0 { "503 Service Unavailable" } else { "200 OK" };
+            if number == 1 {
+                unanswered.push(stream);
+            } else {
+                write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+            }
+            if called.send(number).is_err() {
+                return;
+            }
+        }
+    });
+    (url, calls)
+}
+
+fn holdoff(folder: &Path, arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_holdoff"))
+        .args(arguments)
+        .args(["--data", "data"])
+        .current_dir(folder)
+        .output();
+    output.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const FILE: &str = r#"
+[work]
+lease = "1s"
+poll = "50ms"
+[policies.quick]
+extends = "standard"
+base = "10ms"
+cap = "50ms"
+[operations]
+"order.*" = "quick"
+"#;
+
+#[test]
+fn a_call_survives_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("holdoff.toml"), FILE).unwrap();
+    let (url, calls) = flaky();
+
+    let daemon = Daemon::start(folder.path());
+    let task =
+        serde_json::json!({ "operation": "order.confirm", "http": { "url": url, "body": { "paid": true } } });
+    let taken: Value = serde_json::from_str(&daemon.ask("POST /v1/tasks", &task.to_string())).unwrap();
+    let id = taken["id"].as_str().unwrap().to_owned();
+    assert_eq!(calls.recv_timeout(PATIENCE), Ok(0), "it is refused");
+    assert_eq!(calls.recv_timeout(PATIENCE), Ok(1), "it is tried again, and not answered");
+    daemon.kill();
+
+    let shown = holdoff(folder.path(), &["work", "show", &id]);
+    assert!(text(&shown.stdout).contains("is running"), "{}", text(&shown.stdout));
+    let daemon = Daemon::start(folder.path());
+    assert_eq!(calls.recv_timeout(PATIENCE), Ok(2), "it is rescued");
+    let task = loop {
+        let task: Value = serde_json::from_str(&daemon.ask(&format!("GET /v1/tasks/{id}"), "")).unwrap();
+        if task["state"] != "running" {
+            break task;
+        }
+    };
+    assert_eq!(task["state"], "succeeded", "{task:#}");
+    let outcomes: Vec<_> =
+        task["attempts"].as_array().unwrap().iter().map(|a| a["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["retried", "rescued"]);
+    assert_eq!(task["steps"][0]["failures"], 1, "the daemon's death is not the call's failure");
+
+    let shown = holdoff(folder.path(), &["work", "show", &id]);
+    assert!(text(&shown.stdout).contains("is succeeded"), "{}", text(&shown.stdout));
+    assert_eq!(daemon.terminate(), Some(0));
+}
+
+#[test]
+fn work_is_looked_after_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = holdoff(folder.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout).trim_end().to_owned()
+    };
+    let first = run(&[
+        "work",
+        "submit",
+        "mail.send",
+        "--json-payload",
+        "{\"to\": 1.50}",
+        "--dedup",
+        "a",
+        "--queue",
+        "mail",
+    ]);
+    let again = run(&["work", "submit", "mail.send", "--dedup", "a", "--json"]);
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!((again["id"].as_str(), &again["duplicate"]), (Some(first.as_str()), &Value::Bool(true)));
+    run(&[
+        "work",
+        "submit",
+        "order.confirm",
+        "--http",
+        "put",
+        "http://localhost:1/",
+        "--body",
+        "[1]",
+        "--delay",
+        "1h",
+    ]);
+
+    let listed: Value =
+        serde_json::from_str(&run(&["work", "list", "--operation", "mail.*", "--json"])).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(listed[0]["queue"], "mail");
+    let shown = run(&["work", "show", &first, "--payloads"]);
+    assert!(shown.contains("payload of step 0: {\"to\": 1.50}") && shown.contains("due"), "{shown}");
+    assert!(run(&["work", "list", "--state", "ready", "--queue", "default"]).contains("order.confirm"));
+
+    assert!(run(&["work", "pause", "--queue", "mail"]).starts_with("queue mail is paused"));
+    let stats: Value = serde_json::from_str(&run(&["work", "stats", "--json"])).unwrap();
+    assert_eq!((&stats[1]["operation"], &stats[1]["paused"]), (&"mail.send".into(), &true.into()));
+    assert!(run(&["work", "stats"]).contains("mail.send (paused)"));
+    assert_eq!(run(&["work", "resume", "--queue", "mail"]), "queue mail goes on");
+
+    let refused = holdoff(folder.path(), &["work", "cancel", "--queue", "mail"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("this would cancel all tasks of 1 step; say --yes"),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert_eq!(run(&["work", "cancel", "--queue", "mail", "--yes"]), "1 step cancelled");
+    assert!(run(&["work", "show", &first]).contains("is cancelled"));
+}

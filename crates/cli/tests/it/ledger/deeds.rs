@@ -1,0 +1,141 @@
+//! What was submitted, and what was acknowledged of it: none of that is lost, and nothing happens twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use fastrand::Rng;
+use serde_json::Value;
+
+use crate::ledger::place::{PATIENCE, Told, Way};
+
+/// Deeds of one ledger. Each leaves a fact, and fails if it is there already.
+#[derive(Default)]
+pub(crate) struct Deeds {
+    next: AtomicU64,
+    acknowledged: Mutex<BTreeMap<String, Deed>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Deed {
+    number: u64,
+    index: u64,
+}
+
+/// Something to do, under its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) tx_id: String,
+    number: u64,
+    goal: String,
+}
+
+impl Wish {
+    /// The words of the command that submits it.
+    pub(crate) fn words(&self) -> [&str; 6] {
+        ["submit", &self.goal, "--tx-id", &self.tx_id, "--timeout", "25s"]
+    }
+}
+
+impl Deeds {
+    pub(crate) fn wish(&self) -> Wish {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let goal = format!("not done({number}) => +done({number})");
+        Wish { tx_id: format!("{:032x}", Rng::new().u128(..)), number, goal }
+    }
+
+    /// Does something by these ways, one after the other, under one name, until it is known what came of it.
+    pub(crate) fn submit(&self, ways: &[Way]) -> u64 {
+        self.insist(&self.wish(), ways)
+    }
+
+    /// The same with something that may have been submitted before.
+    pub(crate) fn insist(&self, wish: &Wish, ways: &[Way]) -> u64 {
+        let end = Instant::now() + PATIENCE;
+        for way in ways.iter().cycle() {
+            let told = way.ask(&wish.words());
+            if let Some(index) = self.note(wish, &told) {
+                return index;
+            }
+            assert!(Instant::now() < end, "it is never known what comes of {wish:?}: {told:?}");
+        }
+        panic!("there is no way");
+    }
+
+    /// Notes what was said of it. Returns its place, if it has one.
+    pub(crate) fn note(&self, wish: &Wish, told: &Told) -> Option<u64> {
+        match told.code {
+            0 => {}
+            // Nobody is there, no majority is, or it is not known.
+            1 if told.json.is_null() => return None,
+            75 | 124 => {
+                assert_eq!(told.json["tx_id"], *wish.tx_id, "{told:?}");
+                return None;
+            }
+            _ => panic!("{wish:?} has come to {told:?}"),
+        }
+        assert_eq!(told.json["outcome"], "committed", "{told:?}");
+        let deed = Deed { number: wish.number, index: told.json["index"].as_u64().unwrap() };
+        let mut acknowledged = self.acknowledged.lock().unwrap();
+        let before = acknowledged.entry(wish.tx_id.clone()).or_insert_with(|| deed.clone());
+        assert_eq!(*before, deed, "one name, two places");
+        Some(deed.index)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.acknowledged.lock().unwrap().len()
+    }
+
+    /// Goes on submitting by random ways until it is enough.
+    pub(crate) fn go_on(&self, ways: &[Way], enough: &AtomicBool) {
+        let mut ways = ways.to_vec();
+        let mut rng = Rng::new();
+        while !enough.load(Ordering::Relaxed) {
+            rng.shuffle(&mut ways);
+            self.submit(&ways);
+        }
+    }
+
+    /// All that was acknowledged is in everybody's history, where it was said to be, and everything is there once.
+    pub(crate) fn check(&self, ways: &[Way]) {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        for way in ways {
+            let told = way.must(&["get", "--how", "local", "--goal", "all: done(?n)"]);
+            let facts = numbers(&told);
+            for deed in acknowledged.values() {
+                assert!(facts.contains(&deed.number), "{deed:?} is lost: {told}");
+            }
+        }
+        let mut places: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for entry in history(&ways[0]) {
+            let Some(tx_id) = entry["tx_id"].as_str() else { continue };
+            places.entry(tx_id.to_owned()).or_default().push(entry["index"].as_u64().unwrap());
+        }
+        for (tx_id, places) in &places {
+            assert_eq!(places.len(), 1, "{tx_id} has happened at {places:?}");
+        }
+        for (tx_id, deed) in acknowledged.iter() {
+            assert_eq!(places.get(tx_id), Some(&vec![deed.index]), "{tx_id} is not where it was said to be");
+        }
+    }
+}
+
+/// All entries that a daemon keeps.
+pub(crate) fn history(way: &Way) -> Vec<Value> {
+    let (mut entries, mut after) = (Vec::new(), 0);
+    loop {
+        let page = way.must(&["history", "--limit", "1000", "--after", &after.to_string()]);
+        let page = page["entries"].as_array().unwrap();
+        let Some(last) = page.last() else { return entries };
+        after = last["index"].as_u64().unwrap();
+        entries.extend(page.iter().cloned());
+    }
+}
+
+/// The integers of an answer.
+fn numbers(told: &Value) -> BTreeSet<u64> {
+    let text = told["result"].to_string();
+    let digits = text.split(|sign: char| !sign.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    digits.map(|digits| digits.parse().unwrap()).collect()
+}

@@ -1,0 +1,189 @@
+//! What everybody was told fits one order of events, whatever happens to leaders meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use fastrand::Rng;
+use porcupine_rs::{CheckResult, Model, Operation};
+
+use crate::ledger::cluster::Cluster;
+use crate::ledger::namespaces::Namespaces;
+use crate::ledger::place::{Loopback, PATIENCE, Told, Way, until};
+
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 30;
+const KEYS: u8 = 2;
+const SEED: u64 = 1;
+
+/// Something done with a key, and what was told about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Deed {
+    /// This is there.
+    Get(u8, i64),
+    /// This was put there, and that was there before.
+    Put(u8, i64, i64),
+    /// If this is there, that is put there; whether it was.
+    Swap(u8, i64, i64, bool),
+}
+
+#[derive(Clone, Debug)]
+struct Keys;
+
+impl Model for Keys {
+    type State = BTreeMap<u8, i64>;
+    type Op = Deed;
+    type Metadata = ();
+
+    fn init() -> Self::State {
+        (0..KEYS).map(|key| (key, 0)).collect()
+    }
+
+    fn step(state: &Self::State, deed: &Deed) -> (bool, Self::State) {
+        let mut next = state.clone();
+        let fits = match *deed {
+            Deed::Get(key, seen) => state[&key] == seen,
+            Deed::Put(key, new, before) => next.insert(key, new) == Some(before),
+            Deed::Swap(key, expected, new, true) => next.insert(key, new) == Some(expected),
+            Deed::Swap(key, expected, _, false) => state[&key] != expected,
+        };
+        (fits, next)
+    }
+}
+
+/// One who asks, now here and now there.
+struct Client<'a> {
+    ways: &'a [Way],
+    rng: Rng,
+}
+
+impl Client<'_> {
+    /// Asks until somebody knows.
+    fn ask(&mut self, words: &[&str], is_known: impl Fn(&Told) -> bool) -> Told {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let told = self.ways[self.rng.usize(..self.ways.len())].ask(words);
+            if is_known(&told) {
+                return told;
+            }
+            assert!(Instant::now() < end, "nobody knows: {words:?}, {told:?}");
+        }
+    }
+
+    /// Under one name, so that asking again is no second deed.
+    fn submit(&mut self, commands: &serde_json::Value) -> Told {
+        let (commands, tx_id) = (commands.to_string(), format!("{:032x}", self.rng.u128(..)));
+        let words = ["submit", "--timeout", "5s", "--tx-id", &tx_id, "--commands", &commands];
+        self.ask(&words, |told| matches!(told.json["outcome"].as_str(), Some("committed" | "failed")))
+    }
+
+    fn act(&mut self) -> Deed {
+        let (key, new) = (self.rng.u8(..KEYS), self.rng.i64(1..1_000_000));
+        let name = format!("key-{key}");
+        match self.rng.u8(..4) {
+            0 => {
+                let told = self.submit(&serde_json::json!([{ "put": name, "value": new }]));
+                Deed::Put(key, new, told.json["result"][0].as_i64().unwrap())
+            }
+            1 => {
+                let Deed::Get(_, expected) = self.get(key, &name, "local") else { unreachable!() };
+                let swap = serde_json::json!({ "compare_and_set": name, "expected": expected, "new": new });
+                let told = self.submit(&serde_json::json!([swap]));
+                Deed::Swap(key, expected, new, told.json["outcome"] == "committed")
+            }
+            2 => self.get(key, &name, "lease"),
+            _ => self.get(key, &name, "quorum"),
+        }
+    }
+
+    fn get(&mut self, key: u8, name: &str, how: &str) -> Deed {
+        let told = self.ask(&["get", name, "--how", how, "--timeout", "3s"], |told| told.code == 0);
+        Deed::Get(key, told.json["value"].as_i64().unwrap())
+    }
+}
+
+/// Lets everybody act at once while things happen, and checks what they were told.
+fn tell(cluster: &mut Cluster, happen: impl FnOnce(&mut Cluster, &dyn Fn(usize))) {
+    let ways = cluster.ways();
+    for key in 0..KEYS {
+        let zero = serde_json::json!([{ "put": format!("key-{key}"), "value": 0 }]);
+        ways[0].must(&["submit", "--commands", &zero.to_string()]);
+    }
+    cluster.until_equal();
+    let (done, operations, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    let now = || i64::try_from(began.elapsed().as_nanos()).unwrap();
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let mut client = Client { ways: &ways, rng: Rng::with_seed(SEED * 100 + number as u64) };
+            let (operations, done) = (&operations, &done);
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let call_time = now();
+                    let op = client.act();
+                    let client_id = Some(u32::try_from(number).unwrap());
+                    let operation =
+                        Operation::<Keys> { client_id, call_time, return_time: now(), op, metadata: None };
+                    operations.lock().unwrap().push(operation);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        happen(cluster, &|share| {
+            until("they act", || {
+                let (done, goal) = (done.load(Ordering::Relaxed), CLIENTS * ROUNDS * share / 10);
+                if done >= goal { Ok(()) } else { Err(format!("{done} of {goal}")) }
+            });
+        });
+    });
+    let operations = operations.into_inner().unwrap();
+    let checked = porcupine_rs::check_operations_timeout(&operations, PATIENCE);
+    let deeds: Vec<_> = operations.iter().map(|it| (it.call_time, it.return_time, &it.op)).collect();
+    assert_eq!(checked, CheckResult::Ok, "{deeds:#?}");
+    cluster.until_equal();
+    eprintln!("{} deeds: one order of events", operations.len());
+}
+
+#[test]
+fn one_order_of_events_with_leaders_that_are_killed_and_paused() {
+    let mut cluster = Cluster::start(&Loopback::new(3), 3);
+    tell(&mut cluster, |cluster, wait_for| {
+        wait_for(2);
+        let killed = cluster.leader();
+        cluster.daemons[killed].kill();
+        wait_for(4);
+        cluster.daemons[killed].start();
+        wait_for(6);
+        let paused = cluster.leader();
+        cluster.daemons[paused].pause();
+        let others = cluster.others(paused);
+        cluster.leader_among(&others);
+        cluster.daemons[paused].go_on();
+    });
+}
+
+#[test]
+fn one_order_of_events_with_a_leader_that_is_cut_off() {
+    let place = match Namespaces::make(3) {
+        Ok(place) => place,
+        Err(why) => {
+            eprintln!("skipped: network namespaces cannot be made here ({why})");
+            return;
+        }
+    };
+    let mut cluster = Cluster::start(&place, 3);
+    tell(&mut cluster, |cluster, wait_for| {
+        wait_for(2);
+        let alone = cluster.leader();
+        place.part(&[alone]);
+        cluster.leader_among(&cluster.others(alone));
+        wait_for(5);
+        place.heal();
+        wait_for(7);
+        let killed = cluster.leader();
+        cluster.daemons[killed].kill();
+        cluster.leader_among(&cluster.others(killed));
+        cluster.daemons[killed].start();
+    });
+}

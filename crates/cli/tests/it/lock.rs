@@ -1,0 +1,176 @@
+//! `holdoff lock run` by real processes: killed, interrupted, and robbed of the lock.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn holdoff(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+    command.args(["lock", "--data", "data"]).args(arguments).current_dir(folder);
+    command.stdin(Stdio::null()).env("NO_COLOR", "1").env_remove("HOLDOFF_STORE");
+    command
+}
+
+fn output(folder: &Path, arguments: &[&str]) -> Output {
+    holdoff(folder, arguments).output().unwrap()
+}
+
+fn code(folder: &Path, arguments: &[&str]) -> i32 {
+    output(folder, arguments).status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn shown(folder: &Path, key: &str) -> Value {
+    serde_json::from_slice(&output(folder, &["show", key, "--json"]).stdout).unwrap()
+}
+
+/// A holder, which says so by a line that its command prints.
+struct Holder {
+    process: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Holder {
+    fn start(folder: &Path, options: &[&str], script: &str) -> Self {
+        let mut command = holdoff(folder, &["run", "job"]);
+        command.args(options).args(["--", "sh", "-c", script]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(process.stdout.take().unwrap());
+        Self { process, said }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        signal(name, &self.process.id().to_string());
+    }
+
+    fn end(self) -> (Option<i32>, String) {
+        let output = self.process.wait_with_output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([name, process]).status().unwrap().success());
+}
+
+fn is_alive(process: &str) -> bool {
+    Command::new("kill").args(["-0", process]).stderr(Stdio::null()).status().unwrap().success()
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it does not become so");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_commands_code_is_passed_through_and_its_token_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = || {
+        let script = "echo $HOLDOFF_KEY $HOLDOFF_NAMESPACE $HOLDOFF_TOKEN";
+        let said = text(&output(folder.path(), &["run", "a", "--", "sh", "-c", script]).stdout);
+        let number = said.strip_prefix("a default ").unwrap_or_else(|| panic!("{said}"));
+        number.trim().parse::<u64>().unwrap()
+    };
+    let (first, second) = (token(), token());
+    assert!(second > first, "{first}, then {second}");
+    assert_eq!(code(folder.path(), &["run", "a", "--", "sh", "-c", "exit 7"]), 7);
+    assert_eq!(code(folder.path(), &["run", "a", "--", "sh", "-c", "kill -9 $$"]), 137);
+    assert_eq!(code(folder.path(), &["run", "a", "--", "/no/such/command"]), 127);
+    assert_eq!(code(folder.path(), &["run", "a", "--", "/"]), 126);
+    assert_eq!(shown(folder.path(), "a")["held"], false, "it is let go at once, whatever the command did");
+}
+
+#[test]
+fn whoever_does_not_get_it_in_time_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut holder = Holder::start(folder.path(), &[], "echo held; sleep 60");
+    assert_eq!(holder.line(), "held");
+    for wait in ["0s", "200ms"] {
+        let refused = output(folder.path(), &["run", "job", "--wait", wait, "--", "true"]);
+        assert_eq!(refused.status.code(), Some(75), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("held by holdoff-"), "{}", text(&refused.stderr));
+    }
+    assert_eq!(shown(folder.path(), "job")["waiting"], 0, "nothing of them waits");
+    let listed = text(&output(folder.path(), &["list", "--held"]).stdout);
+    assert!(listed.contains("job") && listed.contains("holdoff-"), "{listed}");
+    holder.signal("-TERM");
+    assert_eq!(holder.end().0, Some(128 + 15), "the signal was passed on to the command");
+    assert_eq!(shown(folder.path(), "job")["held"], false);
+}
+
+#[test]
+fn a_killed_holder_keeps_others_out_for_its_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut holder = Holder::start(folder.path(), &["--lease", "2s"], "echo $$; exec sleep 60");
+    let orphan = holder.line();
+    holder.signal("-KILL");
+    holder.process.wait().unwrap();
+    let began = Instant::now();
+    assert_eq!(code(folder.path(), &["run", "job", "--wait", "20s", "--", "true"]), 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    signal("-KILL", &orphan);
+}
+
+#[test]
+fn a_waiter_that_goes_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut holder = Holder::start(folder.path(), &[], "echo held; sleep 60");
+    holder.line();
+    let waiting = || shown(folder.path(), "job")["waiting"].as_u64().unwrap();
+    let polite = Holder::start(folder.path(), &["--wait", "30s", "--lease", "1s"], "echo never");
+    until(|| waiting() == 1);
+    polite.signal("-INT");
+    assert_eq!(polite.end().0, Some(130));
+    assert_eq!(waiting(), 0);
+
+    let killed = Holder::start(folder.path(), &["--wait", "30s", "--lease", "1s"], "echo never");
+    until(|| waiting() == 1);
+    killed.signal("-KILL");
+    killed.end();
+    // What it noted counts only until it would have asked again.
+    until(|| waiting() == 0);
+    holder.signal("-INT");
+    holder.end();
+    assert_eq!(code(folder.path(), &["run", "job", "--wait", "10s", "--", "true"]), 0);
+}
+
+#[test]
+fn a_lost_lock_ends_the_command_and_what_it_has_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--lease", "900ms", "--wait", "2s", "--grace", "500ms"];
+    // The command does not end when it is asked to, and nor does what it has started.
+    let script = "trap 'echo asked' TERM; sh -c 'trap \"\" TERM; while :; do sleep 1; done' & echo $!; \
+                  while :; do sleep 0.1; done";
+    let mut holder = Holder::start(folder.path(), &options, script);
+    let inner = holder.line();
+    assert!(is_alive(&inner));
+    let unasked = output(folder.path(), &["release", "job"]);
+    assert_eq!(unasked.status.code(), Some(2));
+    assert!(text(&unasked.stderr).contains("--force"), "{}", text(&unasked.stderr));
+    let forced = text(&output(folder.path(), &["release", "job", "--force"]).stdout);
+    assert!(forced.contains("whose token 1 is stale now"), "{forced}");
+    assert_eq!(holder.line(), "asked", "first it is asked to end");
+    let (code, said) = holder.end();
+    assert_eq!(code, Some(76), "{said}");
+    assert!(said.contains("the lock on job with token 1 was lost"), "{said}");
+    until(|| !is_alive(&inner));
+    assert_eq!(text(&output(folder.path(), &["release", "job", "--force"]).stdout), "nobody held job\n");
+}

@@ -1,0 +1,125 @@
+//! What an operator does by the real binary: applies policies, and reads the log.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::process::Process;
+
+const FILE: &str = "[policies.mine]\nextends = \"standard\"\nattempts = 3\n[operations]\n\"*\" = \"mine\"\n";
+
+fn holdoff(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+    command.args(arguments).args(["--data", "data"]).current_dir(folder).env("NO_COLOR", "1");
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn policies_are_applied_when_it_is_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| std::fs::write(folder.path().join("holdoff.toml"), text).unwrap();
+    write(FILE);
+    assert!(
+        holdoff(folder.path(), &["work", "submit", "order.confirm"]).status.success(),
+        "it makes the store"
+    );
+
+    let dry = holdoff(folder.path(), &["policy", "apply", "--dry-run"]);
+    let shown = text(&dry.stdout);
+    assert!(shown.contains("policy mine\n") && shown.contains("  + attempts = 3\n"), "{shown}");
+    assert!(shown.contains("operation *\n  + mine\n") && shown.contains("nothing was changed"), "{shown}");
+    let unasked = holdoff(folder.path(), &["policy", "apply"]);
+    assert_eq!(unasked.status.code(), Some(2));
+    assert!(text(&unasked.stderr).contains("say --yes to do it"), "{}", text(&unasked.stderr));
+    assert!(holdoff(folder.path(), &["policy", "apply", "--yes"]).status.success());
+
+    write(&FILE.replace('3', "4"));
+    let applied = holdoff(folder.path(), &["policy", "apply", "--yes"]);
+    assert!(text(&applied.stdout).starts_with("policy mine\n  - attempts = 3\n  + attempts = 4\n\nversion "));
+    write("default = \"slow\"\n[policies.slow]\nbase = \"2d\"\ncap = \"2d\"");
+    let refused = holdoff(folder.path(), &["policy", "apply", "--yes"]);
+    assert!(text(&refused.stderr).contains("counts as stale"), "{}", text(&refused.stderr));
+    let listed = text(&holdoff(folder.path(), &["policy", "versions"]).stdout);
+    assert_eq!(listed.lines().count(), 4, "a heading, a line, and two versions: {listed}");
+}
+
+/// A daemon in this folder that logs into a file, and where it serves.
+fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--log", "info", "--grace", "0s"])
+        .env("HOLDOFF_LOG_FORMAT", format)
+        .current_dir(folder)
+        .stderr(File::create(log).unwrap());
+    let mut daemon = Process::start(&mut command);
+    let [greeting] = daemon.greeting();
+    let address = greeting.trim().split("http://").nth(1).expect("it says where it serves").to_owned();
+    (daemon, address)
+}
+
+/// Runs a daemon, publishes policies by a request with an id, and answers with what it logged.
+fn logged(folder: &Path, format: &str) -> String {
+    let log = folder.join(format!("{format}.log"));
+    let (daemon, address) = serve(folder, format, &log);
+    let policies = format!("[policies.{format}]\nextends = \"standard\"");
+    let body = serde_json::json!({ "file": policies }).to_string();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let (id, length) = ("X-Request-Id: mine-17", body.len());
+    let head = format!("Host: {address}\r\n{id}\r\nConnection: close\r\nContent-Type: application/json");
+    write!(stream, "POST /v1/policies HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("x-request-id: mine-17"), "{answer}");
+    assert_eq!(daemon.terminate(), Some(0));
+    std::fs::read_to_string(log).unwrap()
+}
+
+#[test]
+fn the_log_is_for_programs_unless_it_is_for_people_and_has_no_colours_in_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("holdoff.toml"), FILE).unwrap();
+    for format in ["auto", "json"] {
+        let log = logged(folder.path(), format);
+        let lines: Vec<serde_json::Value> =
+            log.lines().map(|line| serde_json::from_str(line).expect("JSON on every line")).collect();
+        let told = lines.iter().find(|line| line["fields"]["message"].to_string().contains("replace others"));
+        assert_eq!(told.expect(&log)["span"]["id"], "mine-17", "the request's id stands in the log");
+    }
+    let log = logged(folder.path(), "pretty");
+    assert!(log.contains("request{id=mine-17") && log.contains("replace others"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log}");
+}
+
+#[test]
+fn a_hangup_says_what_it_does_not_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("holdoff.toml");
+    std::fs::write(&file, FILE).unwrap();
+    let log = folder.path().join("log");
+    let (daemon, _) = serve(folder.path(), "json", &log);
+    let after_hangup = |text: &str, expected: &str| {
+        std::fs::write(&file, text).unwrap();
+        daemon.signal("-HUP");
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let said = std::fs::read_to_string(&log).unwrap();
+            if said.contains(expected) {
+                return said;
+            }
+            assert!(Instant::now() < end, "{said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let said = after_hangup(&FILE.replace('3', "4"), "was read again and is in force");
+    assert!(!said.contains("from the next start on"), "policies need none: {said}");
+    let changed = format!("{FILE}[work]\nlease = \"2m\"\n[lock]\nlease = \"10s\"\n");
+    after_hangup(&changed, "holdoff.toml has changed in [work], [lock] too");
+    assert_eq!(daemon.terminate(), Some(0));
+}

@@ -1,0 +1,39 @@
+//! The pages as a person meets them: the real daemon, a target that misbehaves, and a real Chromium.
+
+mod daemon;
+mod device;
+mod proxy;
+mod target;
+mod visitor;
+
+mod bulk;
+mod conflict;
+mod councils;
+mod every;
+mod filters;
+mod foreign;
+mod keyboard;
+mod ledger;
+mod live;
+mod locks;
+mod login;
+mod planted;
+mod policy;
+mod prefix;
+mod queues;
+mod settings;
+mod work;
+
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks until it is so.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}

@@ -1,0 +1,216 @@
+//! Whatever a client writes is shown as what it is: text.
+
+use serde_json::{Value, json};
+
+use crate::pages::daemon::{ACCEPTOR, Daemon, TOKENS};
+use crate::pages::target::Target;
+use crate::pages::until;
+use crate::pages::visitor::Visitor;
+
+/// Does its mischief in text, in attributes of either quotes, in scripts and in styles.
+const PLANTED: &str =
+    "<script>planted=1</script><img src=x onerror=planted=1>\"'><svg/onload=planted=1>{{7*7}}";
+
+/// What must not be there, wherever it might have come from.
+const INJECTED: &str = "return [typeof planted !== 'undefined', Array.from(document.querySelectorAll( \
+    'script:not([src]), [onerror], [onload], img[src=\"x\"], main img, svg:not([class],[width]), base, iframe')) \
+    .map((e) => e.outerHTML)]";
+
+/// Once for each field, so that one can tell which is meant.
+fn planted(field: &str) -> String {
+    format!("{field} {PLANTED}")
+}
+
+/// As it stands in an address.
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+#[tokio::test]
+async fn what_clients_write_is_shown_as_text() {
+    let (daemon, target) = (Daemon::with_ledgers(&["default"], ACCEPTOR), Target::start().await);
+    let (task, pulled) = plant(&daemon, &target).await;
+    let visitor = Visitor::to(&daemon.url).await;
+    let p = encoded(PLANTED);
+    let policy = encoded(&planted("policy")).replace('+', "%20");
+    let [step, other] = [format!("/steps/{task}/0"), format!("/steps/{pulled}/0")];
+    // Each page, and what of it must be there to be read.
+    let pages: Vec<(String, Vec<&str>)> = vec![
+        ("/".into(), vec!["operation <script>", "operation"]),
+        ("/tasks".into(), vec!["operation", "namespace"]),
+        (format!("/tasks?text={p}&operation={p}&queue={p}"), vec![]),
+        ("/steps".into(), vec!["operation", "step", "queue", "namespace", "message"]),
+        (format!("/steps?operation={p}&queue={p}&destination={p}&text={p}"), vec!["text: ", "destination: "]),
+        (format!("/steps?state={p}"), vec![]),
+        (format!("/steps?class={p}&namespace={p}&older_than={p}&after={p}"), vec![]),
+        (format!("/failed?text={p}&min_failures={p}"), vec![]),
+        ("/failed".into(), vec!["operation", "message"]),
+        ("/conflicts".into(), vec!["operation", "message"]),
+        (format!("/tasks/{task}"), vec!["step", "operation", "message"]),
+        (format!("{step}?payload=shown"), vec!["\"x-planted\"", "step", "queue", "namespace", "message"]),
+        (format!("{other}?payload=shown"), vec!["payload", "worker", "report"]),
+        (format!("/conflicts/{task}/0"), vec!["operation", "message"]),
+        (format!("/steps/act?action=retry&text={p}&operation={p}"), vec![]),
+        (format!("/steps/act?action={p}&step={p}"), vec![]),
+        (format!("/steps/act?action=retry&step={p}"), vec![]),
+        ("/queues".into(), vec!["operation", "queue", "namespace"]),
+        ("/signals".into(), vec!["signal"]),
+        ("/locks".into(), vec!["lock", "owner"]),
+        (format!("/locks?prefix={p}"), vec![]),
+        ("/councils".into(), vec!["The acceptor in this daemon"]),
+        (format!("/councils?sort={p}"), vec!["sort: expected one of"]),
+        (format!("/councils?sort=bytes&after={p}&done={p}"), vec!["after: expected a place"]),
+        ("/ledger".into(), vec!["goal <script>", "value <script>", "member <script>", "cause <script>"]),
+        (format!("/ledger?namespace={p}"), vec![]),
+        (format!("/ledger?before={p}&done={p}"), vec!["before: expected an index"]),
+        ("/policies".into(), vec!["policy", "everything else"]),
+        (format!("/policies/{policy}"), vec!["policy"]),
+        (format!("/policies/{policy}?set.base={p}&scenario={p}&clients={p}"), vec!["policy", "is"]),
+        (format!("/policies/{p}"), vec![]),
+        (format!("/policies/versions/{p}"), vec![]),
+        ("/nodes".into(), vec![]),
+        ("/audit".into(), vec!["<script>"]),
+        (format!("/audit?before={p}"), vec![]),
+        ("/settings".into(), vec!["token"]),
+        (format!("/?window={p}"), vec![]),
+        (format!("/?done={p}&count={p}&what={p}"), vec![]),
+        (format!("/queues?done=pause&what={p}"), vec!["operation"]),
+        (format!("/tasks/{p}"), vec![]),
+        (format!("/assets/{p}"), vec![]),
+        (format!("/{p}"), vec![]),
+    ];
+    for (page, seen) in &pages {
+        visitor.open(page).await;
+        unharmed(&visitor, page).await;
+        for field in seen {
+            visitor.sees("body", field).await;
+        }
+        let text = visitor.text("body").await;
+        if seen.contains(&"operation") {
+            assert!(
+                text.contains("<script>planted=1</script><img src=x"),
+                "{page}: it is shown whole: {text}"
+            );
+        }
+    }
+    // What is drawn anew is as harmless; so is what a page says back.
+    visitor.open("/steps").await;
+    visitor.sees("#live-word", "live").await;
+    daemon.submit(json!({ "operation": planted("later"), "payload": 1 })).await;
+    visitor.sees("#live tbody th", "later <script>").await;
+    unharmed(&visitor, "/steps, drawn anew").await;
+    visitor.write("#text", PLANTED).await;
+    until("it is looked for", async || visitor.place().await.contains("text=")).await;
+    unharmed(&visitor, "/steps, looked through").await;
+    visitor.open("/settings").await;
+    visitor.write("input[name=name]", &planted("token two")).await;
+    visitor.write("input[name=expires]", PLANTED).await;
+    visitor.click("form.inline button").await;
+    visitor.sees(".wrong", "expected a time").await;
+    unharmed(&visitor, "/settings, refused").await;
+    visitor.write("input[name=expires]", "1d").await;
+    visitor.click("form.inline button").await;
+    visitor.sees(".made", "token two <script>").await;
+    unharmed(&visitor, "/settings, made").await;
+    visitor.open(&format!("/conflicts/{task}/0")).await;
+    visitor.write("#edit", PLANTED).await;
+    visitor.click("#confirm").await;
+    visitor.sees(".wrong", "this is not JSON").await;
+    assert_eq!(visitor.value("#edit").await, PLANTED);
+    unharmed(&visitor, "a conflict, refused").await;
+    visitor.leave().await;
+}
+
+/// Where somebody logs in, and what they are called then.
+#[tokio::test]
+async fn a_login_is_as_harmless() {
+    let daemon = Daemon::start_with(TOKENS);
+    let token = daemon.token(&["--name", &planted("token"), "--scope", "admin"]);
+    let visitor = Visitor::to(&daemon.url).await;
+    for next in [PLANTED, "javascript:planted=1", "/\"><script>planted=1</script>", "//example.com/"] {
+        visitor.browser.client.delete_all_cookies().await.unwrap();
+        visitor.open(&format!("/login?next={}", encoded(next))).await;
+        unharmed(&visitor, "/login").await;
+        visitor.log_in(PLANTED).await;
+        visitor.sees(".wrong", "This token opens nothing here").await;
+        unharmed(&visitor, "/login, refused").await;
+        visitor.log_in(&token).await;
+        visitor.sees(".brand", "holdoff").await;
+        unharmed(&visitor, "what comes after a login").await;
+        let place = visitor.place().await;
+        assert!(place.starts_with('/') && !place.starts_with("/login"), "{next}: {place}");
+    }
+    visitor.open("/").await;
+    visitor.sees(".name", "token <script>planted=1</script>").await;
+    unharmed(&visitor, "/, by name").await;
+    visitor.leave().await;
+}
+
+/// Writes it wherever a client can; a task in conflict, and one that a worker gave up.
+async fn plant(daemon: &Daemon, target: &Target) -> (String, String) {
+    let names = (planted("namespace"), planted("queue"), planted("operation"), planted("step"));
+    let (namespace, queue, operation, step) = &names;
+    let http = |path: &str| json!({ "url": target.at(path), "body_text": planted("message"), "headers": { "x-planted": PLANTED } });
+    let file = format!(
+        "default = {0:?}\n[policies.{0:?}]\nextends = \"standard\"\nbase = \"10ms\"\nattempts = 2\n\
+         [operations]\n{1:?} = {0:?}\n[namespaces.{2:?}]\ndefault = {0:?}\n",
+        planted("policy"),
+        operation,
+        namespace
+    );
+    daemon.post("/v1/policies", json!({ "file": file })).await;
+    let steps = json!([
+        { "name": step, "operation": operation, "queue": queue, "http": http("/echo/409") },
+        { "name": "after", "operation": planted("after"), "after": [step], "payload": PLANTED },
+    ]);
+    let task = daemon.submit(json!({ "namespace": namespace, "dedup": PLANTED, "steps": steps })).await;
+    let given_up =
+        json!({ "namespace": namespace, "operation": operation, "queue": queue, "http": http("/echo/400") });
+    let given_up = daemon.submit(given_up).await;
+    daemon.settle(std::slice::from_ref(&task), "conflicted").await;
+    daemon.settle(&[given_up], "failed").await;
+
+    let pulled = planted("pulled");
+    let payload = json!({ planted("payload"): [PLANTED] });
+    let pulled_task = daemon.submit(json!({ "operation": pulled, "payload": payload })).await;
+    let claim = json!({ "worker": planted("worker"), "operations": [pulled], "wait": "20s", "lease": "1m" });
+    let claimed = daemon.post("/v1/workers/claim", claim).await;
+    let (of, token) = (&claimed["items"][0]["step"], &claimed["items"][0]["token"]);
+    let report = json!({ "step": of, "token": token, "class": "permanent", "message": planted("report") });
+    daemon.post("/v1/workers/fail", report).await;
+    daemon.settle(std::slice::from_ref(&pulled_task), "failed").await;
+
+    let data: Value = json!({ "host": PLANTED, PLANTED: PLANTED });
+    let signal = json!({ "fields": ["host", PLANTED], "data": data, "task": { "operation": planted("signal"), "payload": PLANTED } });
+    daemon.post("/v1/signals", signal).await;
+    daemon
+        .post(
+            "/v1/locks/acquire",
+            json!({ "key": planted("lock"), "name": planted("owner"), "lease": "10m" }),
+        )
+        .await;
+    let goal = json!({ "goal": format!("=> +planted({:?})", planted("goal")) });
+    let put = json!({ "commands": [{ "put": planted("key"), "value": planted("value") }] });
+    let failed = json!({ "commands": [{ "compare_and_set": planted("cause"), "expected": PLANTED }] });
+    for transaction in [goal, put, failed] {
+        daemon.post("/v1/ledger/transactions", transaction).await;
+    }
+    let key = holdoff_net::Key::from_secret(&[7; 32]).public().to_string();
+    let name: String = planted("member").chars().take(60).collect();
+    let member = json!({ "key": key, "address": "<b>.example:1", "name": name, "votes": false });
+    daemon.post("/v1/ledger/members", member).await;
+    daemon.token(&["--name", &planted("token"), "--scope", "read"]);
+    // What stands in the audit log: a filter, a key, a request's id.
+    let pause = json!({ "operation": operation, "namespace": namespace });
+    let id = PLANTED.replace(' ', "/");
+    daemon.post_as(&id, "/v1/operations/pause", pause).await;
+    daemon.post("/v1/steps/retry", json!({ "filter": { "text": planted("filter") } })).await;
+    (task, pulled_task)
+}
+
+async fn unharmed(visitor: &Visitor, page: &str) {
+    let found = visitor.script(INJECTED, vec![]).await;
+    assert_eq!(found, json!([false, []]), "{page}");
+    let forbidden = visitor.script("return window.forbidden", vec![]).await;
+    assert_eq!(forbidden, json!([]), "{page}: forbidden by the page's policy");
+}

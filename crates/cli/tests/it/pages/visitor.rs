@@ -1,0 +1,203 @@
+//! Somebody with a browser: what they do, and what they see.
+
+use std::time::{Duration, Instant};
+
+use fantoccini::Locator;
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
+use fantoccini::key::Key;
+use fantoccini::wd::WebDriverCompatibleCommand;
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::pages::{PATIENCE, until};
+
+/// Keeps what the page's own policy forbade, from the first line of every page on.
+const WATCH: &str = "window.forbidden = []; \
+    addEventListener('securitypolicyviolation', (e) => forbidden.push(`${e.violatedDirective}: ${e.blockedURI} ${e.sample}`));";
+
+/// Somebody with a browser.
+pub(crate) struct Visitor {
+    pub(crate) browser: Browser,
+    /// The daemon they visit, as they know it.
+    base: String,
+}
+
+impl Visitor {
+    pub(crate) async fn to(base: &str) -> Self {
+        let visitor = Self { browser: Browser::open().await, base: base.to_owned() };
+        visitor.cdp("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH })).await;
+        visitor
+    }
+
+    pub(crate) async fn open(&self, path: &str) {
+        self.browser.client.goto(&format!("{}{path}", self.base)).await.unwrap();
+    }
+
+    /// Runs a script in the page, as no page could.
+    pub(crate) async fn script(&self, script: &str, arguments: Vec<Value>) -> Value {
+        self.browser.client.execute(script, arguments).await.unwrap()
+    }
+
+    /// Waits for what the script hands to its last argument.
+    pub(crate) async fn script_to_end(&self, script: &str, arguments: Vec<Value>) -> Value {
+        self.browser.client.execute_async(script, arguments).await.unwrap()
+    }
+
+    /// The texts of everything that matches, as they are seen.
+    pub(crate) async fn texts(&self, css: &str) -> Vec<String> {
+        let script = "return Array.from(document.querySelectorAll(arguments[0]), (e) => (e.innerText ?? e.textContent).trim())";
+        serde_json::from_value(self.script(script, vec![css.into()]).await).unwrap()
+    }
+
+    /// The text of the first that matches; nothing if nothing does.
+    pub(crate) async fn text(&self, css: &str) -> String {
+        self.texts(css).await.into_iter().next().unwrap_or_default()
+    }
+
+    pub(crate) async fn count(&self, css: &str) -> usize {
+        self.texts(css).await.len()
+    }
+
+    /// Waits until the first that matches says this.
+    pub(crate) async fn sees(&self, css: &str, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.text(css).await;
+            if seen.contains(words) {
+                return;
+            }
+            let place = self.place().await;
+            assert!(Instant::now() < end, "{css} at {place} does not say {words:?}, but {seen:?}");
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+
+    /// What stands in a field.
+    pub(crate) async fn value(&self, css: &str) -> String {
+        let script = "return document.querySelector(arguments[0]).value";
+        self.script(script, vec![css.into()]).await.as_str().unwrap().to_owned()
+    }
+
+    /// Clicks on the first that matches. It may be redrawn under the hand.
+    pub(crate) async fn click(&self, css: &str) {
+        until(&format!("{css} is clicked"), async || {
+            let Ok(element) = self.browser.client.find(Locator::Css(css)).await else { return false };
+            element.click().await.is_ok()
+        })
+        .await;
+    }
+
+    /// Clicks where the words stand.
+    pub(crate) async fn follow(&self, words: &str) {
+        until(&format!("{words} is clicked"), async || {
+            let Ok(element) = self.browser.client.find(Locator::LinkText(words)).await else { return false };
+            element.click().await.is_ok()
+        })
+        .await;
+    }
+
+    /// Clicks on what asks before it is done, and says yes; what it asked.
+    pub(crate) async fn click_and_agree(&self, css: &str) -> String {
+        self.click(css).await;
+        let asked = self.browser.client.get_alert_text().await.unwrap();
+        self.browser.client.accept_alert().await.unwrap();
+        asked
+    }
+
+    /// Writes into a field, in place of what is there.
+    pub(crate) async fn write(&self, css: &str, text: &str) {
+        let unfold =
+            "document.querySelector(arguments[0])?.closest('details:not([open])')?.firstElementChild.click()";
+        self.script(unfold, vec![css.into()]).await;
+        let field = self.browser.client.find(Locator::Css(css)).await.unwrap();
+        // Marked and written over, as people do; to be emptied first would be a change of its own.
+        field.send_keys(&format!("{}a{}{text}", Key::Control, Key::Null)).await.unwrap();
+    }
+
+    /// Chooses from a list.
+    pub(crate) async fn choose(&self, css: &str, label: &str) {
+        let list = self.browser.client.find(Locator::Css(css)).await.unwrap();
+        list.select_by_label(label).await.unwrap();
+    }
+
+    /// Presses a key and lets it go.
+    pub(crate) async fn press(&self, key: char) {
+        let keys = KeyActions::new("keys".to_owned());
+        let keys = keys.then(KeyAction::Down { value: key }).then(KeyAction::Up { value: key });
+        self.browser.client.perform_actions(keys).await.unwrap();
+    }
+
+    /// The address: path and query, as they stand behind the daemon's own.
+    pub(crate) async fn place(&self) -> String {
+        let url = self.browser.client.current_url().await.unwrap().to_string();
+        url.strip_prefix(&self.base).unwrap_or(&url).to_owned()
+    }
+
+    /// The session's cookie, if there is one: value, path, and whether scripts and other sites are kept from it.
+    pub(crate) async fn cookie(&self) -> Option<(String, String, bool, String)> {
+        let all = self.browser.client.get_all_cookies().await.unwrap();
+        let cookie = all.into_iter().find(|cookie| cookie.name() == "holdoff_session")?;
+        let same_site = cookie.same_site().map(|same| same.to_string()).unwrap_or_default();
+        let is_hidden = cookie.http_only().unwrap_or_default();
+        Some((cookie.value().to_owned(), cookie.path().unwrap_or_default().to_owned(), is_hidden, same_site))
+    }
+
+    pub(crate) async fn log_in(&self, token: &str) {
+        self.write("#token", token).await;
+        self.click("form.center button").await;
+    }
+
+    /// The page must have been silent, and have tried nothing that is forbidden to it.
+    pub(crate) async fn assert_silent(&self, page: &str) {
+        let forbidden = self.script("return window.forbidden", vec![]).await;
+        assert_eq!(forbidden, json!([]), "{page}: forbidden by the page's policy");
+        assert_eq!(self.console().await, Vec::<Value>::new(), "{page}: the console is not silent");
+    }
+
+    /// What the browser has complained of since it was last asked. What it would recommend is no complaint.
+    pub(crate) async fn console(&self) -> Vec<Value> {
+        let mut said = self.browser.console().await;
+        said.retain(|line| line["source"] != "recommendation");
+        said
+    }
+
+    /// The page was refused, as it should be, and the browser has said so once.
+    pub(crate) async fn assert_refused(&self, status: u16) {
+        let said = self.console().await;
+        let is_it = |line: &Value| line["message"].as_str().unwrap().contains(&format!("status of {status}"));
+        assert!(said.len() == 1 && said.iter().all(is_it), "{said:?}");
+    }
+
+    /// As a screen of this size shows it, in light or dark.
+    pub(crate) async fn look_by(&self, scheme: &str, width: u32) {
+        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+        self.cdp("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+        let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.cdp("Emulation.setDeviceMetricsOverride", size).await;
+    }
+
+    /// A command of Chromium's own.
+    pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
+        self.browser.client.issue_cmd(Cdp { command: command.to_owned(), parameters }).await.unwrap()
+    }
+
+    pub(crate) async fn leave(self) {
+        self.browser.close().await;
+    }
+}
+
+#[derive(Debug)]
+struct Cdp {
+    command: String,
+    parameters: Value,
+}
+
+impl WebDriverCompatibleCommand for Cdp {
+    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(json!({ "cmd": self.command, "params": self.parameters }).to_string()))
+    }
+}

@@ -1,0 +1,60 @@
+//! A process that does not outlive its test, whatever panics meanwhile.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than any daemon takes to end, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts it. From here on it is ended when this is dropped.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// The first lines that it says.
+    pub(crate) fn greeting<const N: usize>(&mut self) -> [String; N] {
+        let said = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        let said: Vec<String> = said.take(N).map(Result::unwrap).collect();
+        said.try_into().expect("it says where it serves")
+    }
+
+    /// Every line that it says, as it comes.
+    pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> + Send + use<> {
+        BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok)
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// SIGKILL: it has no chance to say goodbye.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Told to end, and waited for: how it ended.
+    pub(crate) fn terminate(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "it does not end within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,121 @@
+//! `holdoff serve` with a node of ledgers in it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use holdoff_ledger::runtime::{Contact, found};
+use serde_json::{Value, json};
+
+use crate::process::Process;
+
+/// Longer than anything here takes, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon, in a folder of its own.
+struct Daemon {
+    process: Process,
+    url: String,
+    greeting: Value,
+}
+
+impl Daemon {
+    /// Runs it as a shell does that says this first.
+    fn start(folder: &Path, file: &str, first: &str) -> Self {
+        std::fs::write(folder.join("holdoff.toml"), file).unwrap();
+        let serve = "exec \"$HOLDOFF\" serve --json --listen 127.0.0.1:0 --data data --log off";
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{first}\n{serve}")]).current_dir(folder);
+        command.env("HOLDOFF", env!("CARGO_BIN_EXE_holdoff")).env_remove("RUST_LOG");
+        command.env("HOLDOFF_LEDGER_LISTEN", "127.0.0.1:0");
+        let mut process = Process::start(&mut command);
+        let [greeting] = process.greeting();
+        let greeting: Value = serde_json::from_str(&greeting).unwrap();
+        Self { process, url: greeting["url"].as_str().unwrap().to_owned(), greeting }
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let answer = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    async fn submit(&self, body: Value) -> (u16, Value) {
+        let request = reqwest::Client::new().post(format!("{}/v1/ledger/transactions", self.url)).json(&body);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_beside_the_work_is_served_and_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("data/ledger");
+    let (key, _) = found(&place, "default").unwrap();
+    let daemon = Daemon::start(folder.path(), "", "");
+    let contact: Contact = daemon.greeting["ledger"].as_str().unwrap().parse().unwrap();
+    assert_eq!(contact.key, key);
+    let (status, done) = daemon.submit(json!({ "commands": [{ "put": "a", "value": 7 }] })).await;
+    assert_eq!((status, &done["outcome"]), (200, &json!("committed")), "{done}");
+    assert_eq!(daemon.get("/readyz").await.0, 200);
+    assert_eq!(daemon.process.terminate(), Some(0));
+
+    let daemon = Daemon::start(folder.path(), "[ledger]\nname = \"one\"\n", "");
+    let (status, value) = daemon.get("/v1/ledger/values/a").await;
+    assert_eq!(status, 200, "{value}");
+    let value: Value = serde_json::from_str(&value).unwrap();
+    assert_eq!(value["value"], 7);
+    assert_eq!(daemon.process.terminate(), Some(0));
+}
+
+#[tokio::test]
+async fn who_has_no_ledger_runs_none_unless_the_file_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), "", "");
+    assert_eq!(daemon.greeting.get("ledger"), None);
+    assert!(!folder.path().join("data/ledger").exists());
+    assert_eq!(daemon.process.terminate(), Some(0));
+    let daemon = Daemon::start(folder.path(), "[ledger]\ndata = \"elsewhere\"\n", "");
+    assert!(daemon.greeting["ledger"].is_string(), "{}", daemon.greeting);
+    assert!(folder.path().join("elsewhere").is_dir());
+    assert_eq!(daemon.get("/v1/ledgers").await.1, "{\"items\":[]}");
+    assert_eq!(daemon.process.terminate(), Some(0));
+}
+
+/// No file of it may grow beyond 8 MiB: the system refuses what is written there, as a full disk does.
+#[tokio::test]
+async fn a_daemon_whose_ledger_has_no_room_on_disk_is_not_ready_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    found(&folder.path().join("data/ledger"), "default").unwrap();
+    let daemon = Daemon::start(folder.path(), "", "trap '' XFSZ\nulimit -f 16384");
+    let put = |key: usize| json!({ "put": format!("{key}"), "value": "x".repeat(16_000) });
+    for round in 0..100 {
+        let commands: Vec<Value> = (0..60).map(|at| put(round * 60 + at)).collect();
+        if daemon.submit(json!({ "commands": commands })).await.0 != 200 {
+            break;
+        }
+    }
+    let end = Instant::now() + PATIENCE;
+    let said = loop {
+        let (status, said) = daemon.get("/readyz").await;
+        if status == 503 {
+            break said;
+        }
+        assert!(Instant::now() < end, "{status} {said}");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    };
+    assert!(said.contains("a ledger's node has stopped `default`: the ledger's disk has failed"), "{said}");
+    assert!(said.contains("File too large"), "the reason is the system's own: {said}");
+    let (status, problem) = daemon.submit(json!({ "goal": "=> +a(1)" })).await;
+    assert_eq!((status, &problem["type"]), (503, &json!("/problems/ledger-stopped")), "{problem}");
+    let (status, text) = daemon.get("/v1/ledger").await;
+    assert!(status == 503 && text.contains("File too large"), "{status} {text}");
+    let (_, metrics) = daemon.get("/metrics").await;
+    let stopped = "holdoff_ledger_stopped{namespace=\"default\"} 1";
+    assert!(metrics.lines().any(|line| line == stopped), "{metrics}");
+
+    // It is alive, and goes on with the rest: whoever starts it anew decides when.
+    let task = reqwest::Client::new().post(format!("{}/v1/tasks", daemon.url));
+    let taken = task.json(&json!({ "operation": "mail.send" })).send().await.unwrap();
+    assert_eq!(taken.status(), 201);
+    assert_eq!(daemon.process.terminate(), Some(0));
+}
