@@ -1,8 +1,12 @@
 //! Planted secrets, looked for wherever they have no place: in the log at its most talkative, in answers, in metrics, in
 //! errors, and in all that the store has.
+//!
+//! A binary of its own: it reads the log of the whole process, all threads of it, at its most talkative.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "it/bed/mod.rs"]
+#[allow(dead_code, unused_imports, unused_macros, reason = "the other tests stand on the rest of it")]
 mod bed;
 
 use std::io::Write;

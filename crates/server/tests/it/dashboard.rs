@@ -1,15 +1,12 @@
 //! The pages as programs see them: who gets which, what is sent along, and what is refused.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
-use bed::{Daemon, Stores, Target, call, on_both_stores, options};
 use holdoff_server::{NewToken, Options, Scope};
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::json;
+
+use crate::bed::{Daemon, Stores, Target, call, on_both_stores, options};
 
 /// A browser that goes nowhere by itself.
 fn client() -> Client {

@@ -1,17 +1,14 @@
 //! Signals over HTTP.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, options};
 use holdoff_lock::Locks;
 use holdoff_server::Place;
 use holdoff_work::Fingerprint;
 use reqwest::Response;
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, options};
 
 async fn send(daemon: &Daemon, body: &Value) -> Response {
     daemon.client.post(format!("{}/v1/signals", daemon.url)).json(body).send().await.unwrap()

@@ -3,7 +3,7 @@
 use holdoff_testbed::{Options, Postgres};
 
 /// A server that logs every statement with the millisecond it came in.
-pub fn logging_postgres() -> Postgres {
+pub(crate) fn logging_postgres() -> Postgres {
     let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let settings = vec![
         setting("log_statement", "all"),
@@ -16,11 +16,11 @@ pub fn logging_postgres() -> Postgres {
 
 /// The statements of those who take signals in, by the millisecond they came in.
 #[derive(Debug, Default)]
-pub struct Statements(Vec<u64>);
+pub(crate) struct Statements(Vec<u64>);
 
 impl Statements {
     /// Those in a part of the log.
-    pub fn of(log: &str) -> Self {
+    pub(crate) fn of(log: &str) -> Self {
         let mut entries: Vec<(u64, String)> = Vec::new();
         for line in log.lines() {
             match line.split_once('|').and_then(|(stamp, rest)| Some((millis(stamp)?, rest))) {
@@ -39,12 +39,12 @@ impl Statements {
         Self(entries.into_iter().filter(|(_, text)| is_theirs(text)).map(|(at, _)| at).collect())
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
     /// The most in any 10 ms.
-    pub fn peak(&self) -> usize {
+    pub(crate) fn peak(&self) -> usize {
         let within = |from: u64| self.0.iter().filter(|at| (from..from + 10).contains(*at)).count();
         self.0.iter().map(|at| within(*at)).max().unwrap_or(0)
     }

@@ -1,11 +1,8 @@
 //! Queues, namespaces, policies, simulations, and the document itself.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
-use bed::{Daemon, Stores, answer, on_both_stores};
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
 async fn queues_are_counted_paused_and_resumed(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;

@@ -1,17 +1,14 @@
 //! Tokens at the door of real daemons, on both stores.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, options};
 use holdoff_server::{Error, NewToken, Options, Place, Scope, Server};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
+
+use crate::bed::{Daemon, options};
 
 fn places() -> (tempfile::TempDir, [Place; 2]) {
     let folder = tempfile::tempdir().unwrap();

@@ -1,16 +1,13 @@
 //! A daemon whose locks are in its ledger.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, answer, options};
 use holdoff_ledger::runtime::{Contact, Settings, found, join};
 use holdoff_server::{Options, Place, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::bed::{Daemon, answer, options};
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,5 @@
 //! Tokens and the audit log, on every engine.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use holdoff_server::{AuditPage, Deed, Error, Keep, NewToken, Scope};

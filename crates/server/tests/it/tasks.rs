@@ -1,12 +1,9 @@
 //! Tasks over the API: listed, cancelled, and sent again under the same key.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
-use bed::{Daemon, Stores, answer, on_both_stores};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
 /// The ids of every task that matches, by pages of this size.
 async fn all(daemon: &Daemon, query: &str, limit: usize) -> Vec<String> {

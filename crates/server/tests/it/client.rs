@@ -1,21 +1,10 @@
 //! The Rust client of the facade, against a real daemon.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod bed;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bed::{Daemon, Target};
 use holdoff::client::{
     Client, Error, NewStep, NewTask, PulledStep, Request, Signal, StepFault, StepState, TaskState,
 };
@@ -26,6 +15,8 @@ use holdoff_work::{Filter, Page, Settings, Work};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::bed::{Daemon, Target};
 
 /// A policy that does not keep tests waiting.
 fn client(url: &str) -> Client {

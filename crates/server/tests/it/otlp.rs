@@ -1,28 +1,18 @@
 //! Traces reach a collector: a tiny one.
 
-#![cfg(feature = "otlp")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod bed;
-
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
-use bed::{Daemon, Target, call};
 use holdoff_server::Place;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::bed::{Daemon, Target, call};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -70,11 +60,12 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a str {
     found.and_then(|attribute| attribute["value"]["stringValue"].as_str()).unwrap_or_default()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_request_and_its_step_go_on_with_the_callers_trace() {
     let (url, mut spans) = collector().await;
     let (traces, sending) = holdoff_server::otlp::traces(&url).unwrap();
-    tracing_subscriber::registry().with(traces).init();
+    // The daemon's tasks run on this thread.
+    let _tracing = tracing_subscriber::registry().with(traces).set_default();
     let stopping = CancellationToken::new();
     let sent = tokio::spawn(sending.run(stopping.clone()));
 

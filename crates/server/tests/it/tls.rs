@@ -1,18 +1,15 @@
 //! TLS: served, renewed, and kept when what is new is broken.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bed::options;
 use holdoff_server::{Error, Options, Place, Server, TlsFiles};
 use reqwest::{Certificate, Client};
 use tokio::time::Instant;
+
+use crate::bed::options;
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);

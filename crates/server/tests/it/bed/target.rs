@@ -1,7 +1,5 @@
 //! A little server that is called, and answers as it was told.
 
-#![allow(unreachable_pub, reason = "seen by the test files only")]
-
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -10,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::Notify;
 
 /// A little server that is called.
-pub struct Target {
-    pub url: String,
+pub(crate) struct Target {
+    pub(crate) url: String,
     seen: Arc<Seen>,
 }
 
@@ -25,7 +23,7 @@ struct Seen {
 
 impl Target {
     /// Answers with these, then always with 200. At `/slow` it never answers.
-    pub async fn start(answers: &[u16]) -> Self {
+    pub(crate) async fn start(answers: &[u16]) -> Self {
         let seen = Arc::new(Seen::default());
         seen.answers.lock().unwrap().extend(answers.iter().rev());
         let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
@@ -35,12 +33,12 @@ impl Target {
         Self { url, seen }
     }
 
-    pub fn slow_url(&self) -> String {
+    pub(crate) fn slow_url(&self) -> String {
         self.url.replace("/orders", "/slow")
     }
 
     /// Waits until it was called so often.
-    pub async fn called(&self, times: usize) {
+    pub(crate) async fn called(&self, times: usize) {
         loop {
             let next = self.seen.called.notified();
             if self.calls().len() >= times {
@@ -50,7 +48,7 @@ impl Target {
         }
     }
 
-    pub fn calls(&self) -> Vec<(HeaderMap, String)> {
+    pub(crate) fn calls(&self) -> Vec<(HeaderMap, String)> {
         self.seen.calls.lock().unwrap().clone()
     }
 }

@@ -1,16 +1,13 @@
 //! What changes, as it changes.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, Stores, answer, on_both_stores};
 use holdoff_server::Place;
 use reqwest::Response;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
+
+use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(30);

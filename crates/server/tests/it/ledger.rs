@@ -1,16 +1,13 @@
 //! Ledgers in a daemon, as programs see them.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, answer, options};
 use holdoff_ledger::runtime::{Contact, Settings, found, join};
 use holdoff_server::{NewToken, Options, Place, Scope};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::bed::{Daemon, answer, options};
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,14 +1,11 @@
 //! The API against a real daemon that calls a real server.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, Target, call, options};
 use holdoff_server::{Error, Place, Server};
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, Target, call, options};
 
 fn in_folder() -> (tempfile::TempDir, Place) {
     let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,10 @@
 //! What the daemon says when something cannot be done, and what it shows to those who watch.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
-use bed::{Daemon, Target, call, options};
 use holdoff_server::Place;
 use reqwest::Response;
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, Target, call, options};
 
 async fn daemon() -> (tempfile::TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();

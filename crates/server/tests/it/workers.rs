@@ -1,16 +1,13 @@
 //! Workers that pull over the API, from whichever daemon.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, Stores, answer, on_both_stores};
 use holdoff_server::Place;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;
+
+use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
 async fn claim(daemon: &Daemon, more: &Value) -> Vec<Value> {
     let mut form = json!({ "worker": "tester", "operations": ["a", "b"], "wait": "20s" });

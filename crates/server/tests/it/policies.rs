@@ -1,19 +1,11 @@
 //! Policies as versions, over HTTP; and how a daemon that is on its way out says so.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::{Daemon, options};
 use holdoff_server::{Place, Reload};
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, options};
 
 const FILE: &str = "[policies.quick]\nextends = \"standard\"\nbase = \"10ms\"\ncap = \"20ms\"\n[operations]\n\"*\" = \"quick\"";
 
@@ -51,7 +43,8 @@ async fn policies_are_published_by_the_api() {
     assert_eq!(ready.status(), 200, "it serves all the same");
     assert!(ready.text().await.unwrap().contains("policy drift: this node's policy file is version"));
     let metrics = other.get("/metrics").await.text().await.unwrap();
-    assert!(metrics.contains("holdoff_work_policy_drift 1"), "{metrics}");
+    // Every daemon of this process sets it: the cluster of real processes in `holdoff-cli` looks at its value.
+    assert!(metrics.contains("\nholdoff_work_policy_drift "), "{metrics}");
 
     let wrong = [
         (json!({ "file": "[policies.x]\nbase = 3" }), "/problems/invalid-policies"),

@@ -1,14 +1,6 @@
 //! What the tests stand on: a daemon, somebody to talk to it, and a server for it to call.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    unreachable_pub,
-    reason = "not every test file stands on all of it"
-)]
-
-pub mod statements;
+pub(crate) mod statements;
 mod target;
 
 use std::time::Duration;
@@ -17,20 +9,20 @@ use holdoff_server::{Options, Place, Server};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-pub use target::Target;
+pub(crate) use target::Target;
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon on a port of its own.
-pub struct Daemon {
-    pub server: Server,
-    pub url: String,
-    pub client: Client,
+pub(crate) struct Daemon {
+    pub(crate) server: Server,
+    pub(crate) url: String,
+    pub(crate) client: Client,
 }
 
 /// Policies that do not keep tests waiting.
-pub fn options(place: Place) -> Options {
+pub(crate) fn options(place: Place) -> Options {
     let mut options = Options::new(place);
     options.listen.set_port(0);
     let file = "[policies.quick]\nextends = \"standard\"\nbase = \"10ms\"\ncap = \"20ms\"\n[operations]\n\"*\" = \"quick\"";
@@ -38,35 +30,39 @@ pub fn options(place: Place) -> Options {
     options
 }
 
+/// Shows what the daemons of this process log when a test fails.
+pub(crate) fn show_logs() {
+    let logs = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::INFO);
+    let _ = logs.try_init();
+}
+
 impl Daemon {
-    pub async fn start(place: Place) -> Self {
+    pub(crate) async fn start(place: Place) -> Self {
         Self::start_with(options(place)).await
     }
 
-    pub async fn start_with(options: Options) -> Self {
-        // What the daemon logs is shown when a test fails.
-        let logs = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::INFO);
-        let _ = logs.try_init();
+    pub(crate) async fn start_with(options: Options) -> Self {
+        show_logs();
         let server = Server::start(options).await.unwrap();
         let url = server.url();
         Self { server, url, client: Client::new() }
     }
 
-    pub async fn get(&self, path: &str) -> Response {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.client.get(format!("{}{path}", self.url)).send().await.unwrap()
     }
 
-    pub async fn post(&self, body: &Value) -> Response {
+    pub(crate) async fn post(&self, body: &Value) -> Response {
         self.client.post(format!("{}/v1/tasks", self.url)).json(body).send().await.unwrap()
     }
 
     /// Posts this there.
-    pub async fn send(&self, path: &str, body: &Value) -> Response {
+    pub(crate) async fn send(&self, path: &str, body: &Value) -> Response {
         self.client.post(format!("{}{path}", self.url)).json(body).send().await.unwrap()
     }
 
     /// Takes a task in; answers with its id.
-    pub async fn submit(&self, body: &Value) -> String {
+    pub(crate) async fn submit(&self, body: &Value) -> String {
         let response = self.post(body).await;
         let status = response.status();
         let answer: Value = response.json().await.unwrap();
@@ -74,12 +70,12 @@ impl Daemon {
         answer["id"].as_str().unwrap().to_owned()
     }
 
-    pub async fn task(&self, id: &str) -> Value {
+    pub(crate) async fn task(&self, id: &str) -> Value {
         self.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap()
     }
 
     /// Looks at the task until it is as it should be.
-    pub async fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let mut seen = Value::Null;
         let look = async {
             loop {
@@ -95,18 +91,18 @@ impl Daemon {
         seen
     }
 
-    pub async fn until_over(&self, id: &str) -> Value {
+    pub(crate) async fn until_over(&self, id: &str) -> Value {
         self.until(id, |task| task["state"] != "running").await
     }
 }
 
 /// A task of one request.
-pub fn call(operation: &str, url: &str) -> Value {
+pub(crate) fn call(operation: &str, url: &str) -> Value {
     json!({ "operation": operation, "http": { "url": url, "body": { "n": 1.50 } } })
 }
 
 /// What was answered, which must have this status.
-pub async fn answer(response: Response, status: u16) -> Value {
+pub(crate) async fn answer(response: Response, status: u16) -> Value {
     let (found, url) = (response.status(), response.url().clone());
     let text = response.text().await.unwrap();
     assert_eq!(found, status, "{url}: {text}");
@@ -114,13 +110,13 @@ pub async fn answer(response: Response, status: u16) -> Value {
 }
 
 /// A store of its own for each test.
-pub enum Stores {
+pub(crate) enum Stores {
     Sqlite(tempfile::TempDir),
     Postgres,
 }
 
 impl Stores {
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         match self {
             Self::Sqlite(folder) => Place::directory(folder.path().join("data")),
             Self::Postgres => Place::store(holdoff_testbed::Postgres::shared().create_database("server")),

@@ -1,21 +1,25 @@
 //! Those who mean no good: each gets a clear answer or a closed connection, and others are served meanwhile.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::Daemon;
 use holdoff_server::Place;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::bed::Daemon;
+
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// As many open files as the system lets one process have, a hundred thousand at most.
+fn most_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(100_000).min(100_000);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).unwrap();
+    most
+}
 
 async fn daemon() -> (tempfile::TempDir, Daemon) {
     let folder = tempfile::tempdir().unwrap();
@@ -185,6 +189,7 @@ async fn what_is_no_http_is_turned_away() {
 
 #[tokio::test]
 async fn those_who_dawdle_keep_nobody_waiting() {
+    most_files();
     let (_folder, daemon) = daemon().await;
     let mut dawdlers = Vec::new();
     for number in 0..500 {
@@ -222,10 +227,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
 /// As many idle connections as the system lets one process have, ten thousand at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_keep_nobody_out() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(100_000).min(100_000);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum }).unwrap();
-    let count = usize::try_from(most.saturating_sub(6000).min(10_000)).unwrap();
+    let count = usize::try_from(most_files().saturating_sub(6000).min(10_000)).unwrap();
     let (_folder, daemon) = daemon().await;
     let mut idle = Vec::new();
     let mut longest_idle = connect(&daemon).await;

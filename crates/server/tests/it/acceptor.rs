@@ -1,20 +1,17 @@
 //! The acceptor in a daemon, as programs see it: who it is, what it keeps, what it counts.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bed::{Daemon, answer, options};
 use holdoff_council::acceptor::{ROLE, Reply, Request};
 use holdoff_council::{Ask, CouncilId, OperationId};
 use holdoff_net::{Key, Link, LinkOptions, Remote};
 use holdoff_server::Place;
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, answer, options};
 
 /// Longer than anything here takes, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(30);

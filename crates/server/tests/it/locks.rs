@@ -1,15 +1,12 @@
 //! Locks over HTTP: the client keeps them, the daemon lends them.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::Daemon;
 use holdoff_lock::Locks;
 use holdoff_server::Place;
 use serde_json::{Value, json};
+
+use crate::bed::Daemon;
 
 async fn daemon() -> (tempfile::TempDir, Place, Daemon) {
     let folder = tempfile::tempdir().unwrap();

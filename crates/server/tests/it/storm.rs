@@ -1,19 +1,7 @@
 //! A hundred signals of the same thing over three daemons: one task, a true count, and a store that is left in peace.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking, and prints its figures"
-)]
-
-mod bed;
-
 use std::time::Duration;
 
-use bed::statements::{Statements, logging_postgres};
-use bed::{Daemon, options};
 use holdoff_lock::Locks;
 use holdoff_policy::PolicySet;
 use holdoff_server::Place;
@@ -21,6 +9,9 @@ use holdoff_testbed::kubernetes::{Kubernetes, Verb};
 use holdoff_work::{Fingerprint, Settings, Step, Task, Work};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+use crate::bed::statements::{Statements, logging_postgres};
+use crate::bed::{Daemon, options};
 
 const SIGNALS: usize = 100;
 /// How long somebody else keeps everybody waiting.

@@ -1,15 +1,12 @@
 //! Every route of the router against `docs/security.md`, and every row of that against a running daemon.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
 use std::collections::BTreeSet;
 
-use bed::{Daemon, options};
 use holdoff_server::{NewToken, Place, Scope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
+
+use crate::bed::{Daemon, options};
 
 /// A row of the table.
 #[derive(Debug)]

@@ -1,11 +1,8 @@
 //! Steps over the API: found, looked at, and what operators do to them.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-mod bed;
-
-use bed::{Daemon, Stores, answer, on_both_stores};
 use serde_json::{Value, json};
+
+use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
 /// Has a step of this operation claimed and reported as failed in this way; answers with its id.
 async fn failed(daemon: &Daemon, operation: &str, class: &str) -> String {

@@ -1,0 +1,38 @@
+//! The daemon in this process, over real HTTP, on both stores. `secrets.rs` beside has a binary of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+mod bed;
+
+mod acceptor;
+mod api;
+mod client;
+mod dashboard;
+mod events;
+#[cfg(unix)]
+mod hostile;
+mod keep;
+mod ledger;
+mod lock_ledger;
+mod locks;
+mod looks;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod policies;
+mod problems;
+mod quiet;
+mod routes;
+mod signals;
+mod steps;
+mod storm;
+mod tasks;
+mod tls;
+mod tokens;
+mod workers;
