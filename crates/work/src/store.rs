@@ -2,7 +2,7 @@
 //!
 //! An engine keeps steps and changes them; it decides nothing about when to try again. Every change is one
 //! transaction. Every exit from `running` names the lease it was claimed under, and changes nothing if that lease
-//! is over. The clock is the store's own. One suite, `tests/conformance`, runs against every engine.
+//! is over. The clock is the store's own. One suite, `tests/it/conformance`, runs against every engine.
 
 use std::time::Duration;
 

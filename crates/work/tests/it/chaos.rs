@@ -1,0 +1,58 @@
+//! Real worker processes on real stores, under every fault at once.
+//!
+//! Workers are killed, stopped for longer than their leases, shut down and started again, with clocks an hour wrong;
+//! Postgres loses connections and crashes beside. When the faults are over, everything must have been done: nothing
+//! lost, nothing by a stale worker, and every number in the store must add up.
+//!
+//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same steps and the same faults again. What the operating
+//! system makes of them differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_STEPS` and
+//! `HOLDOFF_CHAOS_SECONDS` make a longer haul of it; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
+
+mod check;
+mod counts;
+mod effects;
+mod faults;
+mod fleet;
+mod inbox;
+mod plan;
+mod records;
+mod run;
+mod server;
+mod worker;
+
+use std::sync::Mutex;
+
+use holdoff_testbed::{Options, Postgres};
+
+/// One engine at a time: two at once would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn on_postgres() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let settings = [("timezone", "Asia/Kathmandu"), ("autovacuum_naptime", "1s")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let server = Postgres::start_with(&Options { settings, ..Options::default() });
+    let store = server.create_database("chaos");
+    run::run(run::Ground { effects: store.clone(), store, server: Some(server) });
+}
+
+#[test]
+fn on_sqlite() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    run::run(run::Ground { store: url("store.db"), effects: url("effects.db"), server: None });
+}
+
+#[test]
+#[ignore = "the others run it, as a process of its own"]
+fn worker_process() {
+    worker::run_if_asked();
+}
+
+/// The name by which this binary runs `worker_process`.
+fn worker_name() -> String {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    format!("{module}::worker_process")
+}

@@ -1,0 +1,275 @@
+//! Who gets a step, for how long, and what a report under an old lease does: nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use holdoff_work::{Action, Error, Fault, Filter, Outcome, Payload, Receipt, Step, StepState, Task};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::conformance::place::{
+    MINUTE, Place, attempts, claim, claim_many, claimer, eventually, filter, ids, nothing_is_due,
+    on_every_store, on_shared_stores, step, submit, submit_many,
+};
+
+async fn a_claimer_gets_what_it_can_handle(place: Place) {
+    let work = place.open().await;
+    submit(&work, Task::new("mail").queue("a")).await;
+    submit(&work, Task::new("mail").queue("b")).await;
+    submit(&work, Task::new("print").queue("a")).await;
+    let of = async |operations: &[&str], queues: &[&str]| {
+        let claimer = work.claimer("tester", operations, queues).await.unwrap();
+        let mut count = 0;
+        while let Some(claimed) = claimer.claim(1, MINUTE).await.unwrap().pop() {
+            assert!(operations.contains(&claimed.operation()));
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(of(&["other"], &[]).await, 0);
+    assert_eq!(of(&[], &[]).await, 0, "no operation named is none");
+    assert_eq!(of(&["mail", "print"], &["c"]).await, 0);
+    assert_eq!(of(&["mail", "print"], &["b"]).await, 1);
+    assert_eq!(of(&["print"], &["a", "b"]).await, 1);
+    assert_eq!(of(&["print", "mail"], &[]).await, 1);
+}
+
+async fn no_two_claimers_get_the_same_step(place: Place) {
+    let work = place.open().await;
+    submit_many(&work, 2000, || Task::new("mail")).await;
+    let mut claiming = Vec::new();
+    for _ in 0..8 {
+        let claimer = claimer(&work, &["mail"]).await;
+        claiming.push(tokio::spawn(async move {
+            let mut mine = Vec::new();
+            // Others may have locked what is due just now: nothing twice in a row is the end.
+            let mut empty = 0;
+            while empty < 3 {
+                let more = claimer.claim(17, MINUTE).await.unwrap();
+                empty = if more.is_empty() { empty + 1 } else { 0 };
+                mine.extend(more.iter().map(|claimed| (claimed.step(), claimed.token())));
+            }
+            mine
+        }));
+    }
+    let mut all = Vec::new();
+    for claimer in claiming {
+        all.extend(claimer.await.unwrap());
+    }
+    assert_eq!(all.len(), 2000);
+    assert!(all.iter().all(|(_, token)| *token == 1));
+    assert_eq!(all.iter().map(|(step, _)| *step).collect::<BTreeSet<_>>().len(), 2000);
+}
+
+async fn nodes_share_what_is_due(place: Place) {
+    let nodes = [place.open().await, place.open().await, place.open().await, place.open().await];
+    submit_many(&nodes[0], 2000, || Task::new("mail")).await;
+    let mut claiming = Vec::new();
+    for node in nodes {
+        let claimer = claimer(&node, &["mail"]).await;
+        claiming.push(tokio::spawn(async move {
+            let (mut mine, mut empty) = (Vec::new(), 0);
+            while empty < 3 {
+                let more = claimer.claim(50, MINUTE).await.unwrap();
+                empty = if more.is_empty() { empty + 1 } else { 0 };
+                for claimed in more.iter().take(5) {
+                    let receipt = claimer.complete(claimed, Payload::empty()).await.unwrap();
+                    assert_eq!(receipt, Receipt::Accepted);
+                }
+                mine.extend(more.iter().map(holdoff_work::Claim::step));
+            }
+            mine
+        }));
+    }
+    let mut all = Vec::new();
+    for claimer in claiming {
+        all.extend(claimer.await.unwrap());
+    }
+    assert_eq!(all.len(), 2000);
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>().len(), 2000);
+}
+
+async fn a_report_under_an_old_lease_changes_nothing(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let zombie = claim(&claimer).await;
+    claimer.fail(&zombie, Fault::conflict("who is right?")).await.unwrap();
+    work.act(&Filter::task(task), &Action::Resolve(None)).await.unwrap();
+    let owner = claim(&claimer).await;
+    let before = step(&work, task.step(0)).await;
+    // What was recorded under the old lease is what is answered, whatever is reported now.
+    let recorded = Receipt::Recorded(Outcome::Conflicted);
+    assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), recorded);
+    assert_eq!(claimer.fail(&zombie, Fault::permanent("late")).await.unwrap(), recorded);
+    assert_eq!(claimer.snooze(&zombie, MINUTE, "late").await.unwrap(), recorded);
+    assert!(matches!(claimer.heartbeat(&zombie, MINUTE).await, Err(Error::Fenced { .. })));
+    let after = step(&work, task.step(0)).await;
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+    assert_eq!(claimer.complete(&owner, Payload::empty()).await.unwrap(), Receipt::Accepted);
+    assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), recorded);
+}
+
+async fn a_report_after_cancellation_is_fenced(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let claimed = claim(&claimer).await;
+    assert_eq!(work.act(&Filter::task(task), &Action::Cancel).await.unwrap(), 1);
+    assert_eq!(claimer.complete(&claimed, Payload::empty()).await.unwrap(), Receipt::Fenced);
+    assert_eq!(claimer.fail(&claimed, Fault::transient("x")).await.unwrap(), Receipt::Fenced);
+    assert!(matches!(claimer.heartbeat(&claimed, MINUTE).await, Err(Error::Fenced { .. })));
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Cancelled);
+    assert!(attempts(&work, task.step(0)).await.is_empty());
+}
+
+async fn a_repeated_report_is_answered_with_what_was_recorded(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let first = claim(&claimer).await;
+    assert_eq!(claimer.snooze(&first, Duration::ZERO, "not yet").await.unwrap(), Receipt::Accepted);
+    assert_eq!(
+        claimer.snooze(&first, Duration::ZERO, "not yet").await.unwrap(),
+        Receipt::Recorded(Outcome::Snoozed)
+    );
+    let second = claim(&claimer).await;
+    assert_eq!(claimer.fail(&second, Fault::transient("x")).await.unwrap(), Receipt::Accepted);
+    assert_eq!(
+        claimer.fail(&second, Fault::transient("x")).await.unwrap(),
+        Receipt::Recorded(Outcome::Retried)
+    );
+    let third = claim(&claimer).await;
+    let output = Payload::json(&1).unwrap();
+    assert_eq!(claimer.complete(&third, output.clone()).await.unwrap(), Receipt::Accepted);
+    for late in [output.clone(), Payload::json(&2).unwrap()] {
+        let receipt = claimer.complete(&third, late).await.unwrap();
+        assert_eq!(receipt, Receipt::Recorded(Outcome::Succeeded));
+    }
+    let late = claimer.fail(&third, Fault::permanent("late")).await.unwrap();
+    assert_eq!(late, Receipt::Recorded(Outcome::Succeeded));
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.failures, record.snoozes), (StepState::Succeeded, 1, 1));
+    assert_eq!(record.output, Some(output));
+    assert_eq!(attempts(&work, task.step(0)).await.len(), 2);
+}
+
+async fn the_token_grows_with_every_claim_and_every_exit(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let mut tokens = Vec::new();
+    for round in 0..6 {
+        let claimed = claim(&claimer).await;
+        tokens.push(claimed.token());
+        match round {
+            0 | 1 => drop(claimer.fail(&claimed, Fault::transient("x")).await.unwrap()),
+            2 => drop(claimer.snooze(&claimed, Duration::ZERO, "x").await.unwrap()),
+            3 => {
+                claimer.fail(&claimed, Fault::permanent("x")).await.unwrap();
+                work.act(&Filter::task(task), &Action::Retry).await.unwrap();
+            }
+            4 => {
+                claimer.fail(&claimed, Fault::conflict("x")).await.unwrap();
+                work.act(&Filter::task(task), &Action::Resolve(None)).await.unwrap();
+            }
+            _ => drop(claimer.complete(&claimed, Payload::empty()).await.unwrap()),
+        }
+    }
+    // Two at least from one claim to the next: one for the exit, one for the claim.
+    assert!(tokens.windows(2).all(|pair| pair[1] >= pair[0] + 2), "{tokens:?}");
+}
+
+async fn a_heartbeat_makes_the_lease_last(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let claimed = claim(&claimer).await;
+    let until = step(&work, task.step(0)).await.due_at.unwrap();
+    claimer.heartbeat(&claimed, 10 * MINUTE).await.unwrap();
+    let later = step(&work, task.step(0)).await.due_at.unwrap();
+    let longer = later.since(until);
+    assert!(longer > 8 * MINUTE && longer < 11 * MINUTE, "{longer:?}");
+    claimer.complete(&claimed, Payload::empty()).await.unwrap();
+    assert!(matches!(claimer.heartbeat(&claimed, MINUTE).await, Err(Error::Fenced { .. })));
+}
+
+async fn an_output_beyond_the_limit_is_refused(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let claimed = claim(&claimer).await;
+    let large = Payload::bytes(vec![0; work.settings().max_output + 1]);
+    assert!(matches!(claimer.complete(&claimed, large).await, Err(Error::NotPossible(_))));
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
+}
+
+async fn a_busy_lane_does_not_starve_others_of_its_priority(place: Place) {
+    let work = place.open().await;
+    submit_many(&work, 50, || Task::new("mail")).await;
+    let print = submit(&work, Task::new("print")).await;
+    submit_many(&work, 50, || Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail", "print"]).await;
+    let mut order = Vec::new();
+    for _ in 0..60 {
+        order.push(claim(&claimer).await.step().task);
+    }
+    assert!(order.contains(&print), "the oldest due step decides which lane is next");
+    nothing_is_due(&crate::conformance::place::claimer(&work, &["print"]).await).await;
+    assert_eq!(ids(&work, &filter(|filter| filter.states = vec![StepState::Running])).await.len(), 60);
+}
+
+async fn inputs_come_with_the_claim(place: Place) {
+    let work = place.open().await;
+    let graph = Task::graph().step("a", Step::new("one")).step("b", Step::new("two").after("a"));
+    submit(&work, graph).await;
+    let (one, two) = (claimer(&work, &["one"]).await, claimer(&work, &["two"]).await);
+    nothing_is_due(&two).await;
+    one.complete(&claim(&one).await, Payload::json(&41).unwrap()).await.unwrap();
+    let child = eventually("the child", || async { two.claim(1, MINUTE).await.unwrap().pop() }).await;
+    assert_eq!(child.inputs().len(), 1);
+    assert_eq!((child.inputs()[0].0.as_str(), child.inputs()[0].1.read::<i32>().unwrap()), ("a", 41));
+}
+
+async fn many_claims_come_at_once(place: Place) {
+    let work = place.open().await;
+    submit_many(&work, 1500, || Task::new("mail")).await;
+    claim_many(&claimer(&work, &["mail"]).await, 1500, MINUTE).await;
+}
+
+/// Whatever indexes there are besides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_changes_no_index_of_postgres() {
+    let place = Place::postgres();
+    let work = place.open().await;
+    submit_many(&work, 500, || Task::new("mail")).await;
+    claim_many(&claimer(&work, &["mail"]).await, 500, MINUTE).await;
+    // Statistics come late.
+    let look = async || {
+        let query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'steps'";
+        let mut server = PgConnection::connect(&place.url).await.unwrap();
+        let counted: (i64, i64) = sqlx::query_as(query).fetch_one(&mut server).await.unwrap();
+        Some(counted).filter(|counted| counted.0 >= 500)
+    };
+    let counted = eventually("the server's statistics", look).await;
+    assert_eq!(counted, (500, 500), "updates, and those that wrote no index entry");
+}
+
+on_every_store!(
+    a_claimer_gets_what_it_can_handle,
+    no_two_claimers_get_the_same_step,
+    a_report_under_an_old_lease_changes_nothing,
+    a_report_after_cancellation_is_fenced,
+    a_repeated_report_is_answered_with_what_was_recorded,
+    the_token_grows_with_every_claim_and_every_exit,
+    a_heartbeat_makes_the_lease_last,
+    an_output_beyond_the_limit_is_refused,
+    a_busy_lane_does_not_starve_others_of_its_priority,
+    inputs_come_with_the_claim,
+    many_claims_come_at_once,
+);
+
+mod shared {
+    use super::{nodes_share_what_is_due, on_shared_stores};
+
+    on_shared_stores!(nodes_share_what_is_due);
+}

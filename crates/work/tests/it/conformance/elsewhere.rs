@@ -1,0 +1,81 @@
+//! Steps that are claimed through one node and reported through another.
+
+use holdoff_work::{Fault, Outcome, Payload, Receipt, Step, StepState, Task};
+
+use crate::conformance::place::{MINUTE, Place, attempts, claim, claimer, on_shared_stores, step, submit};
+
+async fn a_step_is_reported_through_another_node(place: Place) {
+    let (here, there) = (place.open().await, place.open().await);
+    let task = submit(&here, Task::new("mail")).await;
+    let mine = claimer(&here, &["mail"]).await;
+    let others = claimer(&there, &[]).await;
+
+    let claimed = claim(&mine).await;
+    let held = others.held(claimed.step(), claimed.token()).await.unwrap();
+    assert_eq!((held.operation(), held.attempt()), ("mail", 1));
+    others.heartbeat(&held, MINUTE).await.unwrap();
+    assert_eq!(others.fail(&held, Fault::permanent("no")).await.unwrap(), Receipt::Accepted);
+    assert_eq!(step(&here, task.step(0)).await.state, StepState::Failed);
+
+    // Whoever says it again is told what was recorded; whoever never had it is told so.
+    let late = mine.held(claimed.step(), claimed.token()).await.unwrap();
+    let recorded = Receipt::Recorded(Outcome::Failed);
+    assert_eq!(mine.complete(&late, Payload::empty()).await.unwrap(), recorded);
+    assert_eq!(mine.fail(&late, Fault::transient("x")).await.unwrap(), recorded);
+    let never = mine.held(claimed.step(), 77).await.unwrap();
+    assert_eq!(mine.complete(&never, Payload::empty()).await.unwrap(), Receipt::Fenced);
+    assert!(mine.heartbeat(&never, MINUTE).await.is_err());
+    assert_eq!(attempts(&here, task.step(0)).await.len(), 1);
+}
+
+/// A lease's number is easy to guess, and a step that nobody has claimed has one too.
+async fn nobody_reports_on_a_step_that_nobody_holds(place: Place) {
+    let work = place.open().await;
+    let first = Step::new("first").delay(MINUTE);
+    let task = submit(&work, Task::graph().step("a", first).step("b", Step::new("second").after("a"))).await;
+    let anybody = claimer(&work, &["first", "second"]).await;
+    for (number, state) in [(0, StepState::Ready), (1, StepState::Blocked)] {
+        let id = task.step(number);
+        for token in 0..2 {
+            let guess = anybody.held(id, token).await.unwrap();
+            assert!(anybody.heartbeat(&guess, MINUTE).await.is_err());
+            assert_eq!(anybody.complete(&guess, Payload::empty()).await.unwrap(), Receipt::Fenced);
+            assert_eq!(anybody.fail(&guess, Fault::permanent("x")).await.unwrap(), Receipt::Fenced);
+            assert_eq!(anybody.snooze(&guess, MINUTE, "x").await.unwrap(), Receipt::Fenced);
+        }
+        assert_eq!(step(&work, id).await.state, state);
+        assert!(attempts(&work, id).await.is_empty());
+    }
+
+    let failing = submit(&work, Task::new("first")).await;
+    let claimed = claim(&anybody).await;
+    anybody.fail(&claimed, Fault::permanent("no")).await.unwrap();
+    let next = anybody.held(claimed.step(), claimed.token() + 1).await.unwrap();
+    assert_eq!(anybody.snooze(&next, MINUTE, "x").await.unwrap(), Receipt::Fenced);
+    assert_eq!(step(&work, failing.step(0)).await.state, StepState::Failed);
+    assert_eq!(attempts(&work, failing.step(0)).await.len(), 1);
+}
+
+async fn what_was_before_the_claim_counts_wherever_it_is_reported(place: Place) {
+    let (here, there) = (place.open().await, place.open().await);
+    let task = submit(&here, Task::new("mail").policy("lock-aggressive")).await;
+    let mine = claimer(&here, &["mail"]).await;
+    let others = claimer(&there, &[]).await;
+    let mut failures = 0;
+    while let [claimed, ..] = &*mine.claim_within(1, MINUTE, MINUTE).await.unwrap() {
+        let held = others.held(claimed.step(), claimed.token()).await.unwrap();
+        failures += 1;
+        assert_eq!(held.attempt(), failures);
+        others.fail(&held, Fault::transient("busy")).await.unwrap();
+        if step(&there, task.step(0)).await.state == StepState::Failed {
+            break;
+        }
+    }
+    assert!(failures > 1, "the policy grants more than one try");
+}
+
+on_shared_stores!(
+    a_step_is_reported_through_another_node,
+    nobody_reports_on_a_step_that_nobody_holds,
+    what_was_before_the_claim_counts_wherever_it_is_reported,
+);

@@ -1,0 +1,108 @@
+//! What is not taken in, and that nothing of it is kept.
+
+use std::time::Duration;
+
+use holdoff_work::{Error, InvalidTask, Payload, Settings, Step, Task, Work};
+
+use crate::conformance::place::{
+    Place, claim, claimer, filter, list, on_every_store, settings, submit, submit_many,
+};
+
+async fn refused(work: &Work, task: Task) -> InvalidTask {
+    // A good task beside it goes neither.
+    match work.submit_all(vec![Task::new("mail").dedup("good"), task]).await {
+        Err(Error::Invalid(invalid)) => invalid,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn one_invalid_task_keeps_all_of_them_out(place: Place) {
+    let mut settings = settings();
+    (settings.max_payload, settings.max_steps) = (10, 2);
+    let work = place.open_with(settings).await;
+    let long = "x".repeat(201);
+    assert_eq!(refused(&work, Task::graph()).await, InvalidTask::NoSteps);
+    let three =
+        ["a", "b", "c"].into_iter().fold(Task::graph(), |task, name| task.step(name, Step::new("mail")));
+    assert!(matches!(refused(&work, three).await, InvalidTask::TooManySteps { count: 3, limit: 2 }));
+    let large = refused(&work, Task::new("mail").bytes(vec![0; 11])).await;
+    assert!(matches!(large, InvalidTask::PayloadTooLarge { size: 11, limit: 10, .. }));
+    for task in [
+        Task::new(""),
+        Task::new(&long),
+        Task::new("a\nb"),
+        Task::new("mail").queue(""),
+        Task::new("mail").namespace(&long),
+        Task::new("mail").dedup(""),
+        Task::new("mail").trace("a\0b"),
+        Task::graph().step(&long, Step::new("mail")),
+    ] {
+        assert!(matches!(refused(&work, task).await, InvalidTask::BadName { .. }));
+    }
+    assert!(matches!(refused(&work, Task::new("mail").priority(10)).await, InvalidTask::Priority { .. }));
+    let unknown = refused(&work, Task::new("mail").policy("none")).await;
+    assert!(matches!(unknown, InvalidTask::NoSuchPolicy { .. }));
+    let year = Duration::from_secs(366 * 24 * 3600);
+    assert!(matches!(refused(&work, Task::new("mail").delay(year)).await, InvalidTask::TooLong { .. }));
+    let kept = refused(&work, Task::new("mail").dedup("x").dedup_retention(year)).await;
+    assert!(matches!(kept, InvalidTask::TooLong { .. }));
+    assert!(list(&work, &filter(|_| ())).await.is_empty());
+    submit(&work, Task::new("mail").dedup("good")).await;
+}
+
+async fn a_circle_is_refused_by_its_path(place: Place) {
+    let work = place.open().await;
+    let circle = Task::graph()
+        .step("a", Step::new("mail").after("c"))
+        .step("b", Step::new("mail").after("a"))
+        .step("c", Step::new("mail").after("b"));
+    assert_eq!(refused(&work, circle).await, InvalidTask::Cycle { path: "a → b → c → a".to_owned() });
+    let nowhere = Task::graph().step("a", Step::new("mail").after("z"));
+    assert!(matches!(refused(&work, nowhere).await, InvalidTask::NoSuchParent { .. }));
+    let twice = Task::graph().step("a", Step::new("mail")).step("a", Step::new("mail"));
+    assert!(matches!(refused(&work, twice).await, InvalidTask::SameName { .. }));
+    assert!(list(&work, &filter(|_| ())).await.is_empty());
+}
+
+fn ten_at_most() -> Settings {
+    let mut settings = settings();
+    settings.max_depth = 10;
+    settings
+}
+
+async fn a_full_queue_turns_tasks_away_and_says_when_to_come_back(place: Place) {
+    let work = place.open_with(ten_at_most()).await;
+    submit_many(&work, 10, || Task::new("mail")).await;
+    let Err(error) = work.submit(Task::new("mail")).await else { panic!("it was full") };
+    assert!(error.is_transient());
+    let Error::QueueFull { queue, depth, limit, retry_after } = error else { panic!("{error}") };
+    assert_eq!((queue.as_str(), depth, limit), ("default", 10, 10));
+    assert!(retry_after >= Duration::from_secs(1) && retry_after <= Duration::from_secs(60));
+    submit(&work, Task::new("mail").queue("other")).await;
+    submit(&work, Task::new("mail").namespace("eu")).await;
+    assert_eq!(list(&work, &filter(|filter| filter.queue = Some("default".to_owned()))).await.len(), 11);
+}
+
+async fn finished_steps_make_room(place: Place) {
+    let work = place.open_with(ten_at_most()).await;
+    submit_many(&work, 10, || Task::new("mail")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    for _ in 0..10 {
+        claimer.complete(&claim(&claimer).await, Payload::empty()).await.unwrap();
+    }
+    submit_many(&work, 10, || Task::new("mail")).await;
+}
+
+async fn queues_of_one_batch_are_counted_each_for_itself(place: Place) {
+    let work = place.open_with(ten_at_most()).await;
+    let batch = (0..12).map(|number| Task::new("mail").queue(format!("{}", number % 2)));
+    work.submit_all(batch.collect()).await.unwrap();
+}
+
+on_every_store!(
+    one_invalid_task_keeps_all_of_them_out,
+    a_circle_is_refused_by_its_path,
+    a_full_queue_turns_tasks_away_and_says_when_to_come_back,
+    finished_steps_make_room,
+    queues_of_one_batch_are_counted_each_for_itself,
+);

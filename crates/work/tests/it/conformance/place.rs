@@ -1,0 +1,234 @@
+//! The stores, and what all subjects need.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use holdoff_policy::{Growth, Jitter, Policy, PolicySet, RetryAfter};
+use holdoff_testbed::Postgres;
+use holdoff_work::{
+    AttemptRecord, Claim, Claimer, Filter, Page, Settings, StepId, StepRecord, Submitted, Task, TaskId,
+    TaskState, Work,
+};
+use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// How long anything may take that must happen. Machines that run tests are slow and busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store of its own for one test.
+pub(crate) struct Place {
+    pub(crate) url: String,
+    directory: Option<TempDir>,
+}
+
+impl Place {
+    pub(crate) fn sqlite_file() -> Self {
+        let directory = TempDir::new().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("work.db").display());
+        Self { url, directory: Some(directory) }
+    }
+
+    pub(crate) fn sqlite_memory() -> Self {
+        Self { url: "sqlite::memory:".to_owned(), directory: None }
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self { url: Postgres::shared().create_database("work"), directory: None }
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.url.starts_with("postgres")
+    }
+
+    /// Bytes on disk, if the store is a file.
+    pub(crate) fn size(&self) -> u64 {
+        let file = self.directory.as_ref().unwrap().path().join("work.db");
+        std::fs::metadata(file).unwrap().len()
+    }
+
+    /// A node with connections of its own. A store in memory belongs to one node.
+    pub(crate) async fn open(&self) -> Work {
+        self.open_with(settings()).await
+    }
+
+    pub(crate) async fn open_with(&self, settings: Settings) -> Work {
+        Work::open_with(&self.url, policies(), settings).await.unwrap()
+    }
+}
+
+/// Says something to the store behind everybody's back.
+pub(crate) async fn execute(place: &Place, statement: &'static str) {
+    if place.is_postgres() {
+        PgConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
+    } else {
+        SqliteConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
+    }
+}
+
+/// What the store says when it is asked behind everybody's back.
+pub(crate) async fn count(place: &Place, query: &'static str) -> i64 {
+    if place.is_postgres() {
+        let mut store = PgConnection::connect(&place.url).await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut store).await.unwrap()
+    } else {
+        let mut store = SqliteConnection::connect(&place.url).await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut store).await.unwrap()
+    }
+}
+
+/// Instantiates tests for every store.
+macro_rules! on_every_store {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite_memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(crate::conformance::place::Place::sqlite_memory()).await;
+            })*
+        }
+        $crate::conformance::place::on_shared_stores!($($test),*);
+    };
+}
+
+/// Instantiates tests for the stores that several nodes can share.
+macro_rules! on_shared_stores {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite_file {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(crate::conformance::place::Place::sqlite_file()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(crate::conformance::place::Place::postgres()).await;
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_every_store, on_shared_stores};
+
+/// `quick` is everybody's policy: three tries, 20 ms apart.
+pub(crate) fn policies() -> PolicySet {
+    let fixed = |wait| Policy::builder(Growth::constant(wait)).cap(wait).jitter(Jitter::None);
+    let exactly = RetryAfter { spread: Duration::ZERO, ..RetryAfter::default() };
+    let mut set = PolicySet::default();
+    let quick = fixed(Duration::from_millis(20)).attempts(3).retry_after(exactly).build().unwrap();
+    set.define("quick", quick.clone());
+    set.define("twin", quick);
+    set.define("hourly", fixed(HOUR).attempts(3).retry_after(exactly).build().unwrap());
+    let short = fixed(SECOND / 2).attempts(100).deadline(2 * SECOND);
+    set.define("short", short.build().unwrap());
+    let spread = Policy::builder(Growth::constant(MINUTE)).cap(MINUTE).jitter(Jitter::Full).attempts(9);
+    set.define("spread", spread.build().unwrap());
+    set.define("notification", fixed(Duration::from_millis(30)).attempts(4).build().unwrap());
+    set.root_mut().default = Some("quick".to_owned());
+    set
+}
+
+/// Like the defaults, but nobody waits long to look again.
+pub(crate) fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.poll = Duration::from_millis(20);
+    settings
+}
+
+/// Looks until there is something; what cannot be awaited is asked for.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < end, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Takes a task in that is new.
+pub(crate) async fn submit(work: &Work, task: Task) -> TaskId {
+    match work.submit(task).await.unwrap() {
+        Submitted::Created(task) => task,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Takes many tasks of one step in.
+pub(crate) async fn submit_many(work: &Work, count: usize, task: impl Fn() -> Task) -> Vec<TaskId> {
+    let tasks = (0..count).map(|_| task()).collect();
+    work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect()
+}
+
+pub(crate) async fn claimer(work: &Work, operations: &[&str]) -> Claimer {
+    work.claimer("tester", operations, &[]).await.unwrap()
+}
+
+/// The next step, as soon as it is due.
+pub(crate) async fn claim(claimer: &Claimer) -> Claim {
+    let look = || async { claimer.claim(1, MINUTE).await.unwrap().pop() };
+    eventually("a step to claim", look).await
+}
+
+/// So many steps that are due.
+pub(crate) async fn claim_many(claimer: &Claimer, count: usize, lease: Duration) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    while claims.len() < count {
+        let more = claimer.claim(1000, lease).await.unwrap();
+        assert!(!more.is_empty(), "only {} of {count} steps are due", claims.len());
+        claims.extend(more);
+    }
+    assert_eq!(claims.len(), count);
+    claims
+}
+
+pub(crate) async fn nothing_is_due(claimer: &Claimer) {
+    let claims = claimer.claim(10, MINUTE).await.unwrap();
+    assert!(claims.is_empty(), "{claims:?}");
+}
+
+/// The record of one step, payload and output included.
+pub(crate) async fn step(work: &Work, id: StepId) -> StepRecord {
+    work.list(&Filter::step(id), &Page::first(1).with_payloads()).await.unwrap().pop().unwrap()
+}
+
+/// Attempts of one step that did not succeed, oldest first.
+pub(crate) async fn attempts(work: &Work, id: StepId) -> Vec<AttemptRecord> {
+    let task = work.task(id.task).await.unwrap().unwrap();
+    task.attempts.into_iter().filter(|attempt| attempt.step == id).collect()
+}
+
+/// Every step that matches, over all pages.
+pub(crate) async fn list(work: &Work, filter: &Filter) -> Vec<StepRecord> {
+    let mut page = Page::first(Page::MOST);
+    let mut all = Vec::new();
+    loop {
+        let more = work.list(filter, &page).await.unwrap();
+        let Some(last) = more.last() else { return all };
+        page = page.after(last.id);
+        all.extend(more);
+    }
+}
+
+pub(crate) async fn ids(work: &Work, filter: &Filter) -> BTreeSet<StepId> {
+    list(work, filter).await.into_iter().map(|step| step.id).collect()
+}
+
+/// A filter with this said about it.
+pub(crate) fn filter(say: impl FnOnce(&mut Filter)) -> Filter {
+    let mut filter = Filter::default();
+    say(&mut filter);
+    filter
+}
+
+/// Waits until the task has come to this end.
+pub(crate) async fn ends(work: &Work, task: TaskId, state: TaskState) {
+    let ended = tokio::time::timeout(PATIENCE, work.wait(task)).await;
+    let ended = ended.unwrap_or_else(|_| panic!("task {task} does not end")).unwrap();
+    assert_eq!(ended.state, state, "{ended:?}");
+}

@@ -1,0 +1,134 @@
+//! Known ways to get a retry's time wrong when several write and read it, and that none of them is possible here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use holdoff_work::{Claim, Fault, Receipt, StepId, StepState, Task};
+
+use crate::conformance::crowds::nodes;
+use crate::conformance::place::{
+    HOUR, MINUTE, Place, SECOND, attempts, claim, claim_many, claimer, filter, list, on_every_store,
+    on_shared_stores, step, submit, submit_many,
+};
+
+/// Several nodes judge the same failure differently. One is heard, and what it decided stays.
+async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
+    let nodes = nodes(&place, 5).await;
+    let work = nodes[0].0.clone();
+    submit_many(&work, 60, || Task::new("mail")).await;
+    let claims = Arc::new(claim_many(&nodes[0].1, 60, HOUR).await);
+    let mut reporting = Vec::new();
+    for (number, (_, claimer)) in (1..).zip(nodes) {
+        let claims = Arc::clone(&claims);
+        reporting.push(tokio::spawn(async move {
+            let mut heard: Vec<(StepId, Duration)> = Vec::new();
+            for claimed in claims.iter() {
+                let wait = HOUR * number;
+                let fault = Fault::transient(format!("{number}")).retry_after(wait);
+                if claimer.fail(claimed, fault).await.unwrap() == Receipt::Accepted {
+                    heard.push((claimed.step(), wait));
+                }
+            }
+            heard
+        }));
+    }
+    let mut decided = BTreeMap::new();
+    for node in reporting {
+        for (step, wait) in node.await.unwrap() {
+            assert_eq!(decided.insert(step, wait), None, "two were heard about {step}");
+        }
+    }
+    assert!(!decided.is_empty());
+    let records = list(&work, &filter(|_| ())).await;
+    assert_eq!(records.len(), claims.len());
+    for record in records {
+        let kept = attempts(&work, record.id).await;
+        let wait = HOUR * kept[0].message.as_deref().unwrap().parse::<u32>().unwrap();
+        assert_eq!((kept.len(), kept[0].delay, record.failures), (1, Some(wait), 1));
+        // Whose answer was lost on the way was heard all the same, and knows only that it was recorded.
+        assert!(decided.get(&record.id).is_none_or(|heard| *heard == wait), "{}", record.id);
+        let until = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
+        assert!(until >= wait && until < wait + 10 * MINUTE, "{until:?} is not {wait:?}");
+        assert_eq!(record.message, kept[0].message);
+    }
+}
+
+/// Whoever looks meanwhile sees a running step, or one that waits for as long as it was told; and can claim neither.
+async fn readiness_never_sees_a_half_written_failure(place: Place) {
+    let work = place.open().await;
+    submit_many(&work, 300, || Task::new("mail").policy("hourly")).await;
+    let claimer = Arc::new(claimer(&work, &["mail"]).await);
+    let claims: Vec<Claim> = claim_many(&claimer, 300, HOUR).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reader = tokio::spawn({
+        let (work, is_over) = (work.clone(), Arc::clone(&is_over));
+        async move {
+            let mut seen = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                for record in list(&work, &filter(|filter| filter.states = vec![StepState::Ready])).await {
+                    assert_eq!(record.failures, 1);
+                    assert!(record.due_at.unwrap().since(record.created_at) > HOUR, "{record:?}");
+                    assert!(record.message.is_some());
+                    seen += 1;
+                }
+            }
+            seen
+        }
+    });
+    let thief = tokio::spawn({
+        let (claimer, is_over) = (Arc::clone(&claimer), Arc::clone(&is_over));
+        async move {
+            while !is_over.load(Ordering::Relaxed) {
+                let stolen = claimer.claim(10, MINUTE).await.unwrap();
+                assert!(stolen.is_empty(), "claimed before it was due: {stolen:?}");
+            }
+        }
+    });
+    for claimed in &claims {
+        claimer.fail(claimed, Fault::transient("busy")).await.unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    thief.await.unwrap();
+    let seen: usize = reader.await.unwrap();
+    assert!(seen > 0, "the reader has looked");
+}
+
+/// The log, the last attempt and the next are written together: nobody's later writing moves one of them.
+async fn the_time_of_the_attempt_and_the_wait_are_written_together(place: Place) {
+    let work = place.open().await;
+    let task = submit(&work, Task::new("mail").policy("hourly")).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let claimed = claim(&claimer).await;
+    let begun = step(&work, task.step(0)).await.last_attempted_at.unwrap();
+    claimer.fail(&claimed, Fault::transient("busy")).await.unwrap();
+    let record = step(&work, task.step(0)).await;
+    let kept = attempts(&work, task.step(0)).await.pop().unwrap();
+    assert_eq!((record.last_attempted_at, kept.started_at), (Some(begun), begun));
+    // It was due an hour after it ended, and it ended when it had taken what it took; what is between is the way
+    // of the report.
+    let due = record.due_at.unwrap().as_micros();
+    let ended = begun.as_micros() + i64::try_from(kept.took.as_micros()).unwrap();
+    let wait = i64::try_from(kept.delay.unwrap().as_micros()).unwrap();
+    let way = due - wait - ended;
+    assert!((0..i64::try_from((10 * SECOND).as_micros()).unwrap()).contains(&way), "{way} µs");
+    // Whatever comes later under the same lease moves nothing.
+    for late in [Fault::transient("late").retry_after(2 * HOUR), Fault::permanent("late")] {
+        claimer.fail(&claimed, late).await.unwrap();
+    }
+    let _ = claimer.heartbeat(&claimed, MINUTE).await;
+    let again = step(&work, task.step(0)).await;
+    assert_eq!(format!("{record:?}"), format!("{again:?}"));
+}
+
+on_every_store!(
+    readiness_never_sees_a_half_written_failure,
+    the_time_of_the_attempt_and_the_wait_are_written_together,
+);
+
+mod shared {
+    use super::{concurrent_backoff_updates_do_not_overwrite_each_other, on_shared_stores};
+
+    on_shared_stores!(concurrent_backoff_updates_do_not_overwrite_each_other);
+}

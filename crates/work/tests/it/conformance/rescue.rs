@@ -1,0 +1,182 @@
+//! Workers that vanish, and what becomes of their steps.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use holdoff_work::{
+    Context, Error, Fault, Outcome, Payload, Receipt, Settings, StepRecord, StepState, Task, TaskId,
+    TaskState, Work, Worker,
+};
+
+use crate::conformance::place::{
+    MINUTE, Place, SECOND, attempts, claim, claim_many, claimer, ends, eventually, filter, list,
+    on_every_store, on_shared_stores, settings, step, submit, submit_many,
+};
+
+/// So short that nobody waits long for a rescue.
+const LEASE: Duration = Duration::from_millis(300);
+
+fn hasty() -> Settings {
+    let mut settings = settings();
+    settings.lease = LEASE;
+    settings.requeue.rescue = Duration::from_millis(50);
+    settings.max_rescues = 2;
+    settings
+}
+
+/// A worker that does nothing but look after the store.
+async fn janitor(work: &Work) -> Worker {
+    work.worker().name("janitor").start().await.unwrap()
+}
+
+async fn rescued(work: &Work, task: TaskId, times: u32) -> StepRecord {
+    let look = || async {
+        let record = step(work, task.step(0)).await;
+        (record.rescues >= times).then_some(record)
+    };
+    eventually("a rescue", look).await
+}
+
+async fn a_step_whose_worker_vanished_comes_back(place: Place) {
+    let work = place.open_with(hasty()).await;
+    let claimer = work.claimer("the lost one", &["mail"], &[]).await.unwrap();
+    let task = submit(&work, Task::new("mail").policy("hourly")).await;
+    claimer.claim(1, LEASE).await.unwrap();
+    let janitor = janitor(&work).await;
+    let record = rescued(&work, task, 1).await;
+    assert_eq!((record.state, record.failures, record.snoozes, record.rescues), (StepState::Ready, 0, 0, 1));
+    // Its own policy says how long it waits.
+    let wait = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
+    assert!(wait >= 60 * MINUTE && wait < 62 * MINUTE, "{wait:?}");
+    let kept = attempts(&work, task.step(0)).await;
+    assert_eq!((kept.len(), kept[0].outcome, kept[0].token), (1, Outcome::Rescued, 1));
+    assert_eq!((kept[0].worker.as_str(), kept[0].class.as_deref()), ("the lost one", Some("timeout")));
+    assert!(kept[0].took >= LEASE);
+    let delay = kept[0].delay.expect("the wait is on record");
+    assert!(delay <= 60 * MINUTE && delay > 59 * MINUTE, "{delay:?}");
+    janitor.shutdown().await;
+}
+
+async fn a_rescued_step_waits_at_least_as_long_as_the_file_says(place: Place) {
+    let mut settings = hasty();
+    settings.requeue.rescue = MINUTE;
+    let work = place.open_with(settings).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let task = submit(&work, Task::new("mail").policy("quick")).await;
+    claimer.claim(1, LEASE).await.unwrap();
+    let janitor = janitor(&work).await;
+    let record = rescued(&work, task, 1).await;
+    let wait = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
+    assert!(wait >= MINUTE && wait < 2 * MINUTE, "{wait:?}");
+    janitor.shutdown().await;
+}
+
+async fn the_late_report_of_a_zombie_changes_nothing(place: Place) {
+    let work = place.open_with(hasty()).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let task = submit(&work, Task::new("mail")).await;
+    let zombie = claimer.claim(1, LEASE).await.unwrap().pop().unwrap();
+    let janitor = janitor(&work).await;
+    rescued(&work, task, 1).await;
+    let owner = claim(&claimer).await;
+    assert!(owner.token() >= zombie.token() + 2);
+    assert_eq!(owner.attempt(), 1, "a rescue is no failure");
+    assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), Receipt::Fenced);
+    assert_eq!(claimer.fail(&zombie, Fault::permanent("late")).await.unwrap(), Receipt::Fenced);
+    assert!(matches!(claimer.heartbeat(&zombie, MINUTE).await, Err(Error::Fenced { .. })));
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.failures), (StepState::Running, 0));
+    assert_eq!(claimer.complete(&owner, Payload::empty()).await.unwrap(), Receipt::Accepted);
+    janitor.shutdown().await;
+}
+
+async fn a_step_that_kills_its_workers_fails(place: Place) {
+    let work = place.open_with(hasty()).await;
+    let claimer = claimer(&work, &["mail"]).await;
+    let task = submit(&work, Task::new("mail")).await;
+    let janitor = janitor(&work).await;
+    for round in 1..=3 {
+        eventually("a step to claim", || async { claimer.claim(1, LEASE).await.unwrap().pop() }).await;
+        let record = rescued(&work, task, round).await;
+        let expected = if round <= 2 { StepState::Ready } else { StepState::Failed };
+        assert_eq!((record.state, record.failures), (expected, 0), "rescue {round}");
+    }
+    let record = step(&work, task.step(0)).await;
+    assert!(record.message.unwrap().contains("its worker vanished, too often"));
+    assert!(record.ended_at.is_some());
+    let outcomes: Vec<_> =
+        attempts(&work, task.step(0)).await.iter().map(|attempt| attempt.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Rescued, Outcome::Rescued, Outcome::Rescued]);
+    janitor.shutdown().await;
+}
+
+async fn many_come_back_at_once_and_spread_out(place: Place) {
+    let work = place.open_with(hasty()).await;
+    let c = claimer(&work, &["mail"]).await;
+    submit_many(&work, 3000, || Task::new("mail").policy("spread")).await;
+    claim_many(&c, 3000, LEASE).await;
+    let janitor = janitor(&work).await;
+    let ready = filter(|filter| filter.states = vec![StepState::Ready]);
+    let back = eventually("all of them back", || async {
+        let back = list(&work, &ready).await;
+        (back.len() == 3000).then_some(back)
+    })
+    .await;
+    assert!(back.iter().all(|record| record.rescues == 1 && record.failures == 0));
+    let due: BTreeSet<i64> = back.iter().map(|record| record.due_at.unwrap().as_micros()).collect();
+    assert!(due.len() > 2900, "{} moments", due.len());
+    let width = Duration::from_micros(due.last().unwrap().abs_diff(*due.first().unwrap()));
+    assert!(width > 50 * SECOND, "{width:?}");
+    janitor.shutdown().await;
+}
+
+async fn whoever_says_that_it_lives_is_left_alone(place: Place) {
+    let work = place.open_with(hasty()).await;
+    let slow = |_: Context, (): ()| async {
+        tokio::time::sleep(5 * LEASE).await;
+        Ok::<_, Fault>(())
+    };
+    let worker = work.worker().handle("slow", slow).start().await.unwrap();
+    let task = submit(&work, Task::new("slow")).await;
+    ends(&work, task, TaskState::Succeeded).await;
+    let record = work.task(task).await.unwrap().unwrap();
+    assert_eq!((record.steps[0].rescues, record.attempts.len()), (0, 0));
+    worker.shutdown().await;
+}
+
+async fn several_nodes_rescue_each_step_once(place: Place) {
+    let nodes =
+        [place.open_with(hasty()).await, place.open_with(hasty()).await, place.open_with(hasty()).await];
+    let c = claimer(&nodes[0], &["mail"]).await;
+    submit_many(&nodes[0], 1500, || Task::new("mail").policy("hourly")).await;
+    claim_many(&c, 1500, LEASE).await;
+    let janitors = [janitor(&nodes[0]).await, janitor(&nodes[1]).await, janitor(&nodes[2]).await];
+    let ready = filter(|filter| filter.states = vec![StepState::Ready]);
+    let back = eventually("all of them back", || async {
+        let back = list(&nodes[0], &ready).await;
+        (back.len() == 1500).then_some(back)
+    })
+    .await;
+    assert!(back.iter().all(|record| record.rescues == 1));
+    for record in back.iter().step_by(100) {
+        assert_eq!(attempts(&nodes[0], record.id).await.len(), 1);
+    }
+    for janitor in janitors {
+        janitor.shutdown().await;
+    }
+}
+
+on_every_store!(
+    a_step_whose_worker_vanished_comes_back,
+    a_rescued_step_waits_at_least_as_long_as_the_file_says,
+    the_late_report_of_a_zombie_changes_nothing,
+    a_step_that_kills_its_workers_fails,
+    many_come_back_at_once_and_spread_out,
+    whoever_says_that_it_lives_is_left_alone,
+);
+
+mod shared {
+    use super::{on_shared_stores, several_nodes_rescue_each_step_once};
+
+    on_shared_stores!(several_nodes_rescue_each_step_once);
+}

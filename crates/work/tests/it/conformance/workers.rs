@@ -1,0 +1,257 @@
+//! Workers that run handlers: how they stop, and what they never do.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdoff_work::{
+    Action, Context, Fault, Filter, Outcome, Payload, StepState, Task, TaskState, Work, WorkerBuilder,
+};
+use tokio::sync::mpsc;
+
+use crate::conformance::place::{
+    Place, SECOND, attempts, ends, eventually, filter, ids, on_every_store, settings, step, submit,
+    submit_many,
+};
+
+/// What a handler that never ends says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Said {
+    Begun,
+    /// Its context was cancelled.
+    Cancelled,
+    /// It was dropped.
+    Stopped,
+}
+
+/// Says that it was stopped when it is dropped.
+struct Dropped(mpsc::UnboundedSender<Said>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(Said::Stopped);
+    }
+}
+
+/// A worker whose one handler never ends by itself; something it has started watches the context.
+fn endless(work: &Work) -> (WorkerBuilder, mpsc::UnboundedReceiver<Said>) {
+    let (said, heard) = mpsc::unbounded_channel();
+    let builder = work.worker().handle("endless", move |context: Context, (): ()| {
+        let said = said.clone();
+        async move {
+            let (told, dropped) = (said.clone(), Dropped(said.clone()));
+            tokio::spawn(async move {
+                context.cancelled().await;
+                let _ = told.send(Said::Cancelled);
+            });
+            let _ = said.send(Said::Begun);
+            std::future::pending::<()>().await;
+            drop(dropped);
+            Ok::<_, Fault>(())
+        }
+    });
+    (builder, heard)
+}
+
+async fn heard(heard: &mut mpsc::UnboundedReceiver<Said>) -> Said {
+    tokio::time::timeout(20 * SECOND, heard.recv()).await.expect("something is said").unwrap()
+}
+
+/// Hears that the handler was stopped and its context cancelled, in whichever order.
+async fn hears_the_end(from: &mut mpsc::UnboundedReceiver<Said>) {
+    let both = [heard(from).await, heard(from).await];
+    assert!(both.contains(&Said::Cancelled) && both.contains(&Said::Stopped), "{both:?}");
+}
+
+async fn shutdown_puts_back_what_does_not_end(place: Place) {
+    let work = place.open().await;
+    let (builder, mut said) = endless(&work);
+    let worker = builder.start().await.unwrap();
+    let task = submit(&work, Task::new("endless")).await;
+    assert_eq!(heard(&mut said).await, Said::Begun);
+    assert_eq!(worker.held(), 1);
+    worker.shutdown_within(Duration::from_millis(50)).await;
+    // When it returns, the report is durable.
+    let record = step(&work, task.step(0)).await;
+    assert_eq!((record.state, record.failures, record.snoozes), (StepState::Ready, 0, 1));
+    let kept = attempts(&work, task.step(0)).await;
+    assert_eq!((kept.len(), kept[0].outcome, kept[0].delay), (1, Outcome::Shutdown, Some(Duration::ZERO)));
+    hears_the_end(&mut said).await;
+    let claimed =
+        crate::conformance::place::claim(&crate::conformance::place::claimer(&work, &["endless"]).await)
+            .await;
+    assert_eq!(claimed.attempt(), 1);
+}
+
+async fn shutdown_waits_for_what_ends(place: Place) {
+    let work = place.open().await;
+    let (begun, mut begins) = mpsc::unbounded_channel();
+    let worker = work.worker().handle("slow", move |_: Context, (): ()| {
+        let begun = begun.clone();
+        async move {
+            begun.send(()).unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Ok::<_, Fault>(())
+        }
+    });
+    let worker = worker.start().await.unwrap();
+    let task = submit(&work, Task::new("slow")).await;
+    begins.recv().await.unwrap();
+    worker.shutdown().await;
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Succeeded);
+    let late = submit(&work, Task::new("slow")).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(step(&work, late.step(0)).await.state, StepState::Ready, "it fetches no more");
+}
+
+async fn a_dropped_worker_stops_at_once(place: Place) {
+    let work = place.open().await;
+    let (builder, mut said) = endless(&work);
+    let worker = builder.start().await.unwrap();
+    let task = submit(&work, Task::new("endless")).await;
+    assert_eq!(heard(&mut said).await, Said::Begun);
+    drop(worker);
+    hears_the_end(&mut said).await;
+    // Nobody has said anything about it: it is rescued when its lease is over.
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
+}
+
+async fn a_lost_lease_stops_the_handler(place: Place) {
+    let mut settings = settings();
+    settings.lease = Duration::from_millis(400);
+    let work = place.open_with(settings).await;
+    let (builder, mut said) = endless(&work);
+    let worker = builder.start().await.unwrap();
+    let task = submit(&work, Task::new("endless")).await;
+    assert_eq!(heard(&mut said).await, Said::Begun);
+    work.act(&Filter::task(task), &Action::Cancel).await.unwrap();
+    hears_the_end(&mut said).await;
+    eventually("a free place", || async { (worker.held() == 0).then_some(()) }).await;
+    worker.shutdown().await;
+    assert_eq!(step(&work, task.step(0)).await.state, StepState::Cancelled);
+}
+
+async fn a_panic_is_a_failure_like_any_other(place: Place) {
+    let work = place.open().await;
+    // Both in making its future, which is not asynchronous yet, and in running it.
+    let worker = work.worker().handle("bad", |context: Context, (): ()| {
+        assert!(context.attempt() > 1, "this is the first try");
+        async move {
+            assert!(context.attempt() == 3, "this is no third try");
+            Ok::<_, Fault>(context.attempt())
+        }
+    });
+    let worker = worker.start().await.unwrap();
+    let task = submit(&work, Task::new("bad")).await;
+    ends(&work, task, TaskState::Succeeded).await;
+    let kept = attempts(&work, task.step(0)).await;
+    assert_eq!(kept.iter().map(|attempt| attempt.outcome).collect::<Vec<_>>(), [Outcome::Retried; 2]);
+    assert!(kept.iter().all(|attempt| attempt.message.as_deref() == Some("the handler panicked")));
+    worker.shutdown().await;
+}
+
+async fn what_a_handler_cannot_read_or_write_fails_at_once(place: Place) {
+    let mut settings = settings();
+    settings.max_output = 100;
+    let work = place.open_with(settings).await;
+    let worker = work
+        .worker()
+        .handle("number", |_: Context, number: u32| async move { Ok::<_, Fault>(number) })
+        .handle("large", |_: Context, (): ()| async { Ok::<_, Fault>(Payload::bytes(vec![0; 101])) });
+    let worker = worker.start().await.unwrap();
+    let unreadable = submit(&work, Task::new("number").json("seven")).await;
+    let large = submit(&work, Task::new("large")).await;
+    for (task, said) in [(unreadable, "does not fit the handler"), (large, "the output has 101 bytes")] {
+        ends(&work, task, TaskState::Failed).await;
+        let record = step(&work, task.step(0)).await;
+        assert_eq!(record.failures, 1);
+        assert!(record.message.as_deref().unwrap().contains(said), "{record:?}");
+    }
+    worker.shutdown().await;
+}
+
+async fn a_worker_runs_only_what_it_can_and_may(place: Place) {
+    let work = place.open().await;
+    let wanted = submit(&work, Task::new("mail").queue("a").namespace("eu")).await;
+    for other in [
+        Task::new("print").queue("a").namespace("eu"),
+        Task::new("mail").queue("b").namespace("eu"),
+        Task::new("mail").queue("a"),
+    ] {
+        submit(&work, other).await;
+    }
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let log = Arc::clone(&seen);
+    let worker = work.worker().queue("a").namespace("eu").handle("mail", move |context: Context, (): ()| {
+        log.lock().unwrap().insert(context.step());
+        async { Ok::<_, Fault>(()) }
+    });
+    let worker = worker.start().await.unwrap();
+    ends(&work, wanted, TaskState::Succeeded).await;
+    // It has looked again after that, and found nothing it wants.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    worker.shutdown().await;
+    assert_eq!(*seen.lock().unwrap(), BTreeSet::from([wanted.step(0)]));
+    let untouched = ids(&work, &filter(|filter| filter.states = vec![StepState::Ready])).await;
+    assert_eq!(untouched.len(), 3);
+}
+
+async fn no_more_run_at_once_than_there_are_places(place: Place) {
+    let work = place.open().await;
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let count = (Arc::clone(&now), Arc::clone(&most));
+    let worker = work.worker().concurrency(7).handle("mail", move |_: Context, (): ()| {
+        let (now, most) = (Arc::clone(&count.0), Arc::clone(&count.1));
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Fault>(())
+        }
+    });
+    submit_many(&work, 300, || Task::new("mail")).await;
+    let worker = worker.start().await.unwrap();
+    let done = filter(|filter| filter.states = vec![StepState::Succeeded]);
+    eventually("all of them", || async { (ids(&work, &done).await.len() == 300).then_some(()) }).await;
+    assert_eq!(most.load(Ordering::SeqCst), 7, "never more, and all of them used");
+    worker.shutdown().await;
+}
+
+async fn a_handler_snoozes_fails_and_succeeds(place: Place) {
+    let work = place.open().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let worker = work.worker().name("node nine").handle("moody", move |context: Context, (): ()| {
+        let run = runs.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match run {
+                0 => Err(Fault::snooze(Duration::from_millis(5), "not yet")),
+                1 => Err(Fault::transient("busy").retry_after(Duration::from_millis(100))),
+                _ => Ok((context.attempt(), context.token(), context.lane().queue.clone())),
+            }
+        }
+    });
+    let worker = worker.start().await.unwrap();
+    let task = submit(&work, Task::new("moody")).await;
+    ends(&work, task, TaskState::Succeeded).await;
+    let record = step(&work, task.step(0)).await;
+    let output: (u32, u64, String) = record.output.unwrap().read().unwrap();
+    assert_eq!(output, (2, 5, "default".to_owned()));
+    let kept = attempts(&work, task.step(0)).await;
+    assert_eq!((kept[0].outcome, kept[1].outcome), (Outcome::Snoozed, Outcome::Retried));
+    assert_eq!(kept[1].delay, Some(Duration::from_millis(100)));
+    assert!(kept.iter().all(|attempt| attempt.worker == "node nine"));
+    worker.shutdown().await;
+}
+
+on_every_store!(
+    shutdown_puts_back_what_does_not_end,
+    shutdown_waits_for_what_ends,
+    a_dropped_worker_stops_at_once,
+    a_lost_lease_stops_the_handler,
+    a_panic_is_a_failure_like_any_other,
+    what_a_handler_cannot_read_or_write_fails_at_once,
+    a_worker_runs_only_what_it_can_and_may,
+    no_more_run_at_once_than_there_are_places,
+    a_handler_snoozes_fails_and_succeeds,
+);
