@@ -2,7 +2,7 @@
 //!
 //! Every call is one compare-and-set, and one transaction. The clock that leases are measured with is the store's
 //! own; nothing here compares wall clocks. An engine decides nothing about when to ask again: one loop above does.
-//! `row.rs` says the same as a pure model; one suite, `tests/conformance`, runs against every engine.
+//! `row.rs` says the same as a pure model; one suite, `tests/it/conformance`, runs against every engine.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use crate::resource::{Event, Grant};
+use crate::chaos::resource::{Event, Grant};
 
 /// What the processes have noted.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdoff_lock::{Error, Guard};
 use holdoff_policy::{Growth, Jitter, Policy};
 
-use crate::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
+use crate::conformance::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
 
 type Waiting = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 

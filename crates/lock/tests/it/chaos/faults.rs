@@ -10,10 +10,10 @@ use rustix::process::Signal;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
-use crate::fleet::{Fleet, SIZE};
-use crate::ledger::Cluster;
-use crate::resource::Resource;
-use crate::worker::LEASE;
+use crate::chaos::fleet::{Fleet, SIZE};
+use crate::chaos::resource::Resource;
+use crate::chaos::worker::LEASE;
+use crate::node::ledger::Cluster;
 
 pub(crate) type Shared = Arc<Mutex<Fleet>>;
 

@@ -8,20 +8,9 @@
 //! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same faults again. What the operating system makes of them
 //! differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_SECONDS` makes a longer haul of it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
 mod check;
 mod faults;
 mod fleet;
-#[path = "../node/ledger.rs"]
-#[allow(dead_code, reason = "not all suites ask all of it")]
-mod ledger;
 mod resource;
 mod run;
 mod witness;
@@ -64,4 +53,10 @@ fn on_a_ledger() {
 #[ignore = "the others run it, as a process of its own"]
 fn worker_process() {
     worker::run_if_asked();
+}
+
+/// The name by which this binary runs `worker_process`.
+fn worker_name() -> String {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    format!("{module}::worker_process")
 }

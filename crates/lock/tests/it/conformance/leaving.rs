@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{
+use crate::conformance::place::{
     PATIENCE, Place, SECOND, acquire, held_with, inspect, on_every_store, on_shared_stores, until,
 };
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::DeleteParams;
 
-use crate::place::{Place, acquire, inspect, on_every_store, pass};
+use crate::conformance::place::{Place, acquire, inspect, on_every_store, pass};
 
 /// A holder that vanishes with its runtime, and tells nobody.
 fn vanish(place: &Place) -> Token {

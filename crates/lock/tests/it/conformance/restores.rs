@@ -6,7 +6,7 @@ use holdoff_lock::{Error, Locks, Token};
 use holdoff_testbed::Postgres;
 use sqlx::Connection as _;
 
-use crate::place::{Place, SECOND, in_time, pass};
+use crate::conformance::place::{Place, SECOND, in_time, pass};
 
 /// Grants that the backup knows nothing of.
 async fn grant_after_the_backup(locks: &Locks) -> Token {

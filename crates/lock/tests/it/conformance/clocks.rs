@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::place::{Place, SECOND, acquire, held_with, on_shared_stores};
+use crate::conformance::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 
 /// Long enough for a busy machine to renew in time.
 const LEASE_MS: u64 = 1500;

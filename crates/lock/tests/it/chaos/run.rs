@@ -8,12 +8,12 @@ use holdoff_lock::Locks;
 use holdoff_testbed::Postgres;
 use tokio::time::Instant;
 
-use crate::check::{self, Notes};
-use crate::faults;
-use crate::fleet::{Fleet, SIZE};
-use crate::ledger::Cluster;
-use crate::resource::{self, Resource};
-use crate::witness::Witness;
+use crate::chaos::check::{self, Notes};
+use crate::chaos::faults;
+use crate::chaos::fleet::{Fleet, SIZE};
+use crate::chaos::resource::{self, Resource};
+use crate::chaos::witness::Witness;
+use crate::node::ledger::Cluster;
 
 /// Where it all happens.
 pub(crate) struct Ground {
@@ -40,7 +40,7 @@ pub(crate) fn run(ground: Ground) {
     let engine = ground.engine;
     println!(
         "chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_SECONDS={} cargo test -p holdoff-lock \
-         --all-features --test chaos -- --nocapture on_{engine}",
+         --all-features --test it chaos::on_{engine} -- --nocapture",
         faulty.as_secs()
     );
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

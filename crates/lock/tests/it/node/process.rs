@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::{MARK, NAMESPACE, RESOURCE, STORE};
+use super::{MARK, NAMESPACE, RESOURCE, STORE, process_name};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -24,7 +24,7 @@ impl Process {
     /// Starts one, perhaps with a wrong clock, and waits until it has opened its store.
     pub(crate) async fn start(store: &str, namespace: &str, resource: &str, skew: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["node_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.args([&process_name(), "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
         command.env(STORE, store).env(NAMESPACE, namespace).env(RESOURCE, resource);
         if let Some(skew) = skew {
             let library = libfaketime().expect("libfaketime: run `cargo xtask test`, or install faketime");

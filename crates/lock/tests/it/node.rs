@@ -8,12 +8,8 @@
 //! ROUNDS key count hold-ms lease-ms   done LONGEST-WAIT-US     acquires, enters, holds, leaves, releases
 //! ```
 
-#[path = "ledger.rs"]
-#[allow(dead_code, reason = "not all suites ask all of it")]
-mod ledger;
-#[path = "process.rs"]
+pub(crate) mod ledger;
 mod process;
-#[path = "resource.rs"]
 mod resource;
 
 use std::time::Duration;
@@ -23,7 +19,6 @@ use holdoff_testbed::kubernetes::real_cluster;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::Instant;
 
-#[allow(unused_imports, reason = "not all suites have clusters")]
 pub(crate) use ledger::Cluster;
 pub(crate) use process::Process;
 pub(crate) use resource::{Resource, Write, one_at_a_time};
@@ -54,8 +49,20 @@ pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
     locks.with_settings(settings).unwrap()
 }
 
+#[test]
+#[ignore = "the others run it, as a process of its own"]
+fn node_process() {
+    run_if_asked();
+}
+
+/// The name by which this binary runs `node_process`.
+fn process_name() -> String {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    format!("{module}::node_process")
+}
+
 /// What a node's process does; returns at once in a process that is none.
-pub(crate) fn run_if_asked() {
+fn run_if_asked() {
     let [Ok(store), Ok(namespace), Ok(resource)] = [STORE, NAMESPACE, RESOURCE].map(std::env::var) else {
         return;
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use holdoff_lock::FencedCell;
 
+use crate::conformance::place::{Place, acquire, on_every_store, on_shared_stores};
 use crate::node::one_at_a_time;
-use crate::place::{Place, acquire, on_every_store, on_shared_stores};
 
 /// Nobody writes while another is between its two writes, and each comes with a higher token than those before.
 async fn holders_never_overlap_and_tokens_only_grow(place: Place) {

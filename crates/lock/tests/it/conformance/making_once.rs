@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdoff_lock::{Locks, Once};
 
-use crate::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
+use crate::conformance::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
 
 /// What is to be made: how often it was looked for, and how often made.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdoff_lock::Polled;
 
-use crate::place::{PATIENCE, Place, acquire, held_with, inspect, on_every_store, pass, until};
+use crate::conformance::place::{PATIENCE, Place, acquire, held_with, inspect, on_every_store, pass, until};
 
 async fn trying_takes_what_is_free_and_waits_for_nothing(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);

@@ -156,10 +156,10 @@ macro_rules! on_every_store {
         mod memory {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                $crate::place::in_time(super::$test($crate::place::Place::memory())).await;
+                $crate::conformance::place::in_time(super::$test($crate::conformance::place::Place::memory())).await;
             })*
         }
-        $crate::place::on_shared_stores!($($test),*);
+        $crate::conformance::place::on_shared_stores!($($test),*);
     };
 }
 
@@ -169,26 +169,26 @@ macro_rules! on_shared_stores {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                $crate::place::in_time(super::$test($crate::place::Place::sqlite())).await;
+                $crate::conformance::place::in_time(super::$test($crate::conformance::place::Place::sqlite())).await;
             })*
         }
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                $crate::place::in_time(super::$test($crate::place::Place::postgres().await)).await;
+                $crate::conformance::place::in_time(super::$test($crate::conformance::place::Place::postgres().await)).await;
             })*
         }
         mod kubernetes_stand_in {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                $crate::place::in_time(super::$test($crate::place::Place::stand_in().await)).await;
+                $crate::conformance::place::in_time(super::$test($crate::conformance::place::Place::stand_in().await)).await;
             })*
         }
         mod ledger {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                $crate::place::in_time(async {
-                    super::$test($crate::place::Place::ledger().await).await;
+                $crate::conformance::place::in_time(async {
+                    super::$test($crate::conformance::place::Place::ledger().await).await;
                 })
                 .await;
             })*
@@ -196,8 +196,8 @@ macro_rules! on_shared_stores {
         mod kubernetes_cluster {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                if let Some(place) = $crate::place::Place::cluster().await {
-                    $crate::place::in_time(super::$test(place)).await;
+                if let Some(place) = $crate::conformance::place::Place::cluster().await {
+                    $crate::conformance::place::in_time(super::$test(place)).await;
                 }
             })*
         }

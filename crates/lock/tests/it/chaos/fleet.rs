@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker;
+use crate::chaos::{worker, worker_name};
 
 /// How many run at once.
 pub(crate) const SIZE: usize = 5;
@@ -41,7 +41,7 @@ impl Fleet {
         self.started += 1;
         let log = self.logs.join(self.started.to_string());
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["worker_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.args([&worker_name(), "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.env(worker::STORE, &self.stores[slot]).env(worker::RESOURCE, &self.resource);
         command.env(worker::LOG, &log);

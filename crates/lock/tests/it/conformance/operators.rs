@@ -2,7 +2,7 @@
 
 use holdoff_lock::{Error, Filter};
 
-use crate::place::{Place, acquire, held_with, inspect, on_every_store, pass};
+use crate::conformance::place::{Place, acquire, held_with, inspect, on_every_store, pass};
 
 async fn looking_at_a_lock_says_who_has_it(place: Place) {
     let locks = place.node_with(|settings| settings.with_name("the night shift")).await;

@@ -11,9 +11,9 @@ use fastrand::Rng;
 use holdoff_lock::{Error, Guard, Locks, Settings};
 use tokio::time::Instant;
 
-use crate::fleet::SIZE;
-use crate::ledger;
-use crate::resource::{Fate, Resource};
+use crate::chaos::fleet::SIZE;
+use crate::chaos::resource::{Fate, Resource};
+use crate::node::ledger;
 
 /// The variables by which a process learns what to do.
 pub(crate) const STORE: &str = "HOLDOFF_CHAOS_STORE";

@@ -1,26 +1,16 @@
 //! Sixteen real processes want one lock of one Postgres: all get their turn, and soon.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../node/mod.rs"]
-mod node;
-
 use std::time::Duration;
 
 use holdoff_lock::Settings;
 use holdoff_testbed::Postgres;
-use node::{Process, Resource, one_at_a_time};
 use rustix::process::Signal;
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::node::{self, Process, Resource, one_at_a_time};
 
 const PROCESSES: u32 = 16;
 const ROUNDS: u32 = 20;
@@ -121,10 +111,4 @@ async fn a_killed_holder_is_succeeded_within_its_lease_and_a_second() {
     println!("a killed holder with a lease of {LEASE:?} was succeeded after {took:.1?}");
     assert!(guard.token().get() > token);
     assert!(took <= LEASE + Duration::from_secs(1), "{took:?}");
-}
-
-#[test]
-#[ignore = "the others run it, as a process of its own"]
-fn node_process() {
-    node::run_if_asked();
 }

@@ -7,8 +7,8 @@ use holdoff_testbed::Postgres;
 use sqlx::{Connection as _, Executor as _};
 use tokio::time::Instant;
 
-use crate::place::{PATIENCE, Place, SECOND, acquire, in_time, on_every_store};
-use crate::proxy::Proxy;
+use crate::conformance::place::{PATIENCE, Place, SECOND, acquire, in_time, on_every_store};
+use crate::conformance::proxy::Proxy;
 
 /// Short, so that it is soon over; long enough that a busy machine renews in time.
 const LEASE: Duration = Duration::from_millis(1500);

@@ -7,8 +7,8 @@ use holdoff_lock::Locks;
 use holdoff_testbed::Postgres;
 use holdoff_testbed::kubernetes::{Fault, Verb};
 
-use crate::place::{Place, acquire, held_with, in_time, inspect, pass};
-use crate::proxy::Proxy;
+use crate::conformance::place::{Place, acquire, held_with, in_time, inspect, pass};
+use crate::conformance::proxy::Proxy;
 
 /// One grant, one token, one holder; and then none.
 async fn it_is_done_once(locks: &Locks, watcher: &Locks, lose_next: impl Fn(), lost: impl Fn() -> usize) {

@@ -2,7 +2,7 @@
 
 use holdoff_lock::{Error, Filter, InvalidKey};
 
-use crate::place::{Place, SECOND, on_every_store};
+use crate::conformance::place::{Place, SECOND, on_every_store};
 
 async fn keys_are_any_bytes_and_each_is_its_own_lock(place: Place) {
     let locks = place.node().await;

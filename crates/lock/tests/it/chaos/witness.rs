@@ -7,7 +7,7 @@ use holdoff_ledger::Slot;
 use holdoff_ledger::machine::{Change, Either, Key, Value};
 use holdoff_ledger::runtime::{Books, Node};
 
-use crate::resource::Grant;
+use crate::chaos::resource::Grant;
 
 /// What the names of locks' rows begin with.
 const LOCKS: &str = "holdoff/lock/";

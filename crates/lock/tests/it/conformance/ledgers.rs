@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdoff_lock::{FencedCell, Locks};
 
+use crate::conformance::place::{PATIENCE, Place, acquire, in_time, inspect, until};
 use crate::node::one_at_a_time;
-use crate::place::{PATIENCE, Place, acquire, in_time, inspect, until};
 
 /// Those on the nodes that are left go on where they were: nobody overlaps, tokens grow, and everybody gets its turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use tokio::time::Instant;
 
+use crate::conformance::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 use crate::node::Write;
-use crate::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 
 async fn a_holder_paused_past_its_lease_is_refused_by_its_token(place: Place) {
     let (locks, resource, mut paused) = (place.node().await, place.resource().await, place.process().await);

@@ -2,18 +2,8 @@
 //! Kubernetes, a ledger of three nodes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
 //!
 //! Tests use the public API, so that they say what a user would notice. `place` knows the stores, `proxy` is a line
-//! that can be cut, `../node` a process of its own; every other file is one subject.
+//! that can be cut, `crate::node` a process of its own; every other file is one subject.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../node/mod.rs"]
-mod node;
 mod place;
 mod proxy;
 
@@ -31,9 +21,3 @@ mod operators;
 mod pauses;
 mod restores;
 mod tokens;
-
-#[test]
-#[ignore = "the others run it, as a process of its own"]
-fn node_process() {
-    node::run_if_asked();
-}

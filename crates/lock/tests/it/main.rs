@@ -1,0 +1,16 @@
+//! Locks by their public API, on every store: what they promise, in crowds, and under every fault at once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and prints its figures"
+)]
+
+mod node;
+
+mod chaos;
+mod conformance;
+mod crowd;
