@@ -1,7 +1,5 @@
 //! Two operations to be observed.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared by tests")]
-
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ fn quick(attempts: u32) -> Policy {
 const SECRET: &str = "password=hunter2";
 
 /// Fails twice with a secret in the error, the second time with a `Retry-After`, then succeeds.
-pub fn succeed_at_the_third() {
+pub(crate) fn succeed_at_the_third() {
     let (policy, calls) = (quick(5), Cell::new(0));
     let classify = |error: &(u32, &str)| {
         let failure = Failure::new(Class::RateLimited);
@@ -34,14 +32,14 @@ pub fn succeed_at_the_third() {
         .unwrap();
 }
 
-pub fn exhaust() {
+pub(crate) fn exhaust() {
     let policy = quick(2);
     let retry = Retry::new(&policy).operation("card.charge").classify(|_: &&str| Failure::transient());
     retry.run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
 }
 
 /// Opens a breaker by one failure, then is refused by it.
-pub fn meet_an_open_breaker() {
+pub(crate) fn meet_an_open_breaker() {
     let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
     let policy = quick(1);
     for _ in 0..2 {

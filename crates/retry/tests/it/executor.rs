@@ -1,7 +1,5 @@
 //! The async executor under paused time: every wait is exact, none is real.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,5 @@
 //! The tower layer and the reqwest middleware, against a real server on loopback.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![cfg(all(feature = "reqwest", feature = "tower"))]
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,12 +1,9 @@
 //! What the metrics say.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use holdoff_retry::metrics;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use support::{exhaust, meet_an_open_breaker, succeed_at_the_third};
+
+use crate::support::{exhaust, meet_an_open_breaker, succeed_at_the_third};
 
 #[test]
 fn every_metric_is_recorded_under_its_name() {

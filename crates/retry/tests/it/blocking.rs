@@ -1,8 +1,5 @@
 //! The blocking executor: the same course on a plain thread.
 
-#![cfg(feature = "tokio")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
