@@ -1,16 +1,13 @@
 //! The laws every policy keeps, whatever it says.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::time::Duration;
 
 use holdoff_policy::{
     Attempt, Beyond, Compiled, Decision, Failure, Growth, Jitter, MAX_DELAY, Policy, PolicySet, SoFar,
 };
 use proptest::prelude::*;
-use support::{attempt, failure, jitter, patient_policy, policy, so_far, time};
+
+use crate::support::{attempt, failure, jitter, patient_policy, policy, so_far, time};
 
 const CASES: u32 = 8192;
 

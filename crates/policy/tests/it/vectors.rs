@@ -4,8 +4,6 @@
 //! them twice: by the crate, and by the arithmetic of `docs/policy.md` written out here over the JSON
 //! alone. `UPDATE_VECTORS=1` writes the file anew.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::path::PathBuf;
 use std::time::Duration;
 

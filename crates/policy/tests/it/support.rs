@@ -1,7 +1,5 @@
 //! Any policy, any history, any failure.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
 use std::time::Duration;
 
 use holdoff_policy::{
@@ -11,7 +9,7 @@ use holdoff_policy::{
 use proptest::prelude::*;
 
 /// Mostly sensible times, sometimes very short or very long ones.
-pub fn time() -> impl Strategy<Value = Duration> {
+pub(crate) fn time() -> impl Strategy<Value = Duration> {
     let us = prop_oneof![
         4 => 1_000..120_000_000_u64,
         1 => 0..1_000_u64,
@@ -20,7 +18,7 @@ pub fn time() -> impl Strategy<Value = Duration> {
     us.prop_map(Duration::from_micros)
 }
 
-pub fn growth() -> impl Strategy<Value = Growth> {
+pub(crate) fn growth() -> impl Strategy<Value = Growth> {
     let exponent = proptest::option::of(0..40_u32);
     prop_oneof![
         3 => (time(), 1.0..10.0_f64, exponent)
@@ -32,7 +30,7 @@ pub fn growth() -> impl Strategy<Value = Growth> {
     ]
 }
 
-pub fn jitter() -> impl Strategy<Value = Jitter> {
+pub(crate) fn jitter() -> impl Strategy<Value = Jitter> {
     prop_oneof![
         Just(Jitter::None),
         Just(Jitter::Full),
@@ -44,7 +42,7 @@ pub fn jitter() -> impl Strategy<Value = Jitter> {
     ]
 }
 
-pub fn retry_after() -> impl Strategy<Value = RetryAfter> {
+pub(crate) fn retry_after() -> impl Strategy<Value = RetryAfter> {
     let beyond = prop_oneof![Just(Beyond::Wait), Just(Beyond::GiveUp), Just(Beyond::Clip)];
     (time(), time(), beyond).prop_map(|(spread, limit, beyond)| RetryAfter { spread, limit, beyond })
 }
@@ -54,7 +52,7 @@ fn crowd() -> impl Strategy<Value = Crowd> {
 }
 
 /// A builder that may or may not build.
-pub fn builder() -> impl Strategy<Value = PolicyBuilder> {
+pub(crate) fn builder() -> impl Strategy<Value = PolicyBuilder> {
     let attempts = prop_oneof![3 => 1..20_u32, 1 => 0..=u32::MAX];
     let limits = (proptest::option::of(time()), attempts, proptest::option::of(time()));
     let rules = (retry_after(), proptest::option::of(crowd()));
@@ -76,22 +74,22 @@ pub fn builder() -> impl Strategy<Value = PolicyBuilder> {
 }
 
 /// Any policy that validates.
-pub fn policy() -> impl Strategy<Value = Policy> {
+pub(crate) fn policy() -> impl Strategy<Value = Policy> {
     builder().prop_filter_map("must validate", |builder| builder.build().ok())
 }
 
 /// Any policy that validates, with every try granted.
-pub fn patient_policy() -> impl Strategy<Value = Policy> {
+pub(crate) fn patient_policy() -> impl Strategy<Value = Policy> {
     policy().prop_filter_map("must validate", |policy| {
         policy.to_builder().attempts(Policy::UNLIMITED).build().ok()
     })
 }
 
-pub fn attempt() -> impl Strategy<Value = u32> {
+pub(crate) fn attempt() -> impl Strategy<Value = u32> {
     prop_oneof![3 => 1..40_u32, 1 => 0..=u32::MAX, 1 => Just(u32::MAX)]
 }
 
-pub fn so_far() -> impl Strategy<Value = SoFar> {
+pub(crate) fn so_far() -> impl Strategy<Value = SoFar> {
     let elapsed = prop_oneof![2 => Just(Duration::ZERO), 1 => time(), 1 => Just(Duration::MAX)];
     let last = prop_oneof![1 => Just(Duration::ZERO), 3 => time(), 1 => Just(Duration::MAX)];
     let deadline = proptest::option::of(time());
@@ -106,7 +104,7 @@ pub fn so_far() -> impl Strategy<Value = SoFar> {
     )
 }
 
-pub fn failure() -> impl Strategy<Value = Failure> {
+pub(crate) fn failure() -> impl Strategy<Value = Failure> {
     let class = prop::sample::select(Class::ALL.to_vec());
     let wait = prop_oneof![4 => time(), 1 => Just(Duration::MAX), 1 => Just(MAX_DELAY)];
     let crowd = prop_oneof![2 => Just(0), 2 => 1..10_000_u32, 1 => Just(u32::MAX)];
