@@ -1,7 +1,5 @@
 //! Duelling proposers: who gets through, at what price, and whether somebody is favoured.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::duel::{self, LostSlot, Outcome, Params};
 use holdoff_sim::{Micros, Plan, Row, Strategy};

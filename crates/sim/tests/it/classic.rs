@@ -1,7 +1,5 @@
 //! The classic results come out, with room for chance.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use holdoff_policy::Crowd;

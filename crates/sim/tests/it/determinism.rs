@@ -1,7 +1,5 @@
 //! The same seed gives the same bytes, whatever the threads do.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdoff_sim::scenario::Scenario;

@@ -1,7 +1,5 @@
 //! What retries do to an outage, and what bounds them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::kernel::Latency;
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::outage::{BreakerRule, BudgetRule, Params, run};

@@ -1,7 +1,5 @@
 //! A hundred signals on three processes, and a fleet at a rate limit.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::kernel::Latency;
 use holdoff_sim::scenario::{limit, storm};
 use holdoff_sim::{Micros, Strategy};

@@ -1,7 +1,5 @@
 //! The laws of the simulated machines and links.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdoff_sim::kernel::{Around, Chance, Incident, Link, Node, NodeId, Skew, Step, World};

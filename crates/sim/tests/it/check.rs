@@ -1,7 +1,5 @@
 //! Parameters that make no sense are refused.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::scenario::Scenario;
 
 /// The parameter that is refused in this scenario, written as a file has it.

@@ -1,7 +1,5 @@
 //! Every scenario says how many got nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::scenario::Scenario;
 
 /// How many got nothing in one run of this scenario, written as a file has it.

@@ -1,7 +1,5 @@
 //! Elections: what holdoff's way is held to, and what the first system's did instead.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::election::{self, Fault, Outcome, Params, View, Way, bars};
 use holdoff_sim::{Micros, Plan, Row, Strategy};

@@ -1,0 +1,14 @@
+//! The lab: its kernel, and what its scenarios show.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod check;
+mod classic;
+mod determinism;
+mod duel;
+mod election;
+mod failed;
+mod outage;
+mod queue;
+mod storm;
+mod world;
