@@ -1,7 +1,5 @@
 //! The laws every state machine keeps, whatever is wanted of it.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

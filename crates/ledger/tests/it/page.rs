@@ -1,10 +1,8 @@
 //! `docs/ledger-goals.md` says what happens: every goal on the page is run, one after the other, on the same facts.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use holdoff_ledger::machine::{Facts, Goal, Machine, Overlay, limits};
 
-const PAGE: &str = include_str!("../../../docs/ledger-goals.md");
+const PAGE: &str = include_str!("../../../../docs/ledger-goals.md");
 
 /// What to show for a goal.
 fn run(facts: &mut Facts, goal: &str) -> String {
