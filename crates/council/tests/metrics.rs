@@ -1,4 +1,6 @@
-//! Whatever an acceptor refuses is counted by its reason, and seen by whoever looks at its metrics.
+//! An acceptor counts what it refuses by the reason, and its metrics show that.
+//!
+//! A binary of its own: the acceptor counts on a thread of its own, so the recorder is that of the whole process.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

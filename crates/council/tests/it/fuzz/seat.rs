@@ -66,7 +66,7 @@ fn an_acceptor_is_asked_anything() {
         .is_ok();
         assert!(
             survived,
-            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-council --test fuzz"
+            "replay with HOLDOFF_FUZZ_SEED={seed} HOLDOFF_FUZZ_CASES=1 cargo test -p holdoff-council --test it fuzz"
         );
     }
     let (read, refused) = (asked.read * 100 / cases, asked.refused * 100 / cases);

@@ -129,7 +129,7 @@ fn replay(seeds: &std::ops::Range<u64>) -> String {
     let first = seeds.start - seeds.start % cases;
     format!(
         "replay with HOLDOFF_FUZZ_SEED={first} HOLDOFF_FUZZ_CASES={cases} cargo test -p holdoff-council \
-         --all-features --test fuzz writer"
+         --all-features --test it fuzz::writer"
     )
 }
 

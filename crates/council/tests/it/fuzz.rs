@@ -1,10 +1,8 @@
 //! Bad questions for an acceptor, a million for its seat and three hundred thousand through its writer: no panic, and
 //! what is refused changes nothing.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test fuzz` replays or
+//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test it fuzz` replays or
 //! goes further.
-
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
 mod seat;
 #[cfg(feature = "flaws")]

@@ -1,7 +1,5 @@
 //! An acceptor on real sockets and a real disk: who is let in, what it answers, what it keeps.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::time::Duration;
 
