@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use holdoff_net::{Error, Heard, Hearing, Link, decode};
 
-use crate::world::{Book, SERVER, key, link_options, remote, serve, sim};
+use crate::simulation::world::{Book, SERVER, key, link_options, remote, serve, sim};
 
 const CLIENTS: [&str; 3] = ["ann", "bob", "eve"];
 /// How many call over each link at once; each has numbers of its own.
@@ -195,7 +195,7 @@ fn nothing_is_done_twice_or_heard_out_of_order_and_everybody_comes_back() {
         let Ok(log) = run else {
             panic!(
                 "replay with HOLDOFF_SIM_SEED={seed} HOLDOFF_SIM_RUNS=1 cargo test -p holdoff-net --features turmoil \
-                 --test simulation"
+                 --test it"
             )
         };
         assert!(log.answered > 0 && log.heard > 0, "seed {seed}: nothing has happened");

@@ -1,15 +1,7 @@
 //! The same links over a simulated network: partitions, delays and crashes out of a seed.
 //!
-//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test simulation` replays or
+//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test it` replays or
 //! goes further.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 mod storm;
 mod world;
