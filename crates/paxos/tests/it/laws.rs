@@ -1,7 +1,5 @@
 //! Answers in any order, twice, late and from strangers: proposer and learner say what the set of them says.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
