@@ -60,8 +60,10 @@ fn a_process_that_will_be_killed() {
 
 #[test]
 fn nothing_outlives_a_killed_process() {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = format!("{module}::a_process_that_will_be_killed");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "a_process_that_will_be_killed", "--nocapture"])
+        .args(["--ignored", "--exact", &name, "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,0 +1,5 @@
+//! The testbed itself: a throw-away Postgres, and the stand-in for Kubernetes.
+
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+mod postgres;
