@@ -8,10 +8,9 @@ use crate::support::{exhaust, succeed_at_the_third};
 
 #[test]
 fn logs_carry_the_fields_and_never_the_error() {
-    // A log statement that another thread meets first while this subscriber is the only one stays off: this thread
-    // meets each of them before.
-    succeed_at_the_third();
-    exhaust();
+    // While one subscriber is alone, tracing asks only the thread that meets a log statement first whether it is on, and
+    // another thread has no subscriber. Of two it asks both.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         succeed_at_the_third();
