@@ -4,13 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 
+use crate::scaled;
+
 fn asked(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// How many inputs to try: so many, unless `HOLDOFF_FUZZ_CASES` says otherwise.
-pub fn cases(usual: u64) -> u64 {
-    asked("HOLDOFF_FUZZ_CASES").unwrap_or(usual)
+/// A quick run tries this fraction of a deep run's inputs.
+const QUICK_DIVISOR: u64 = 20;
+
+/// Returns how many inputs a target gets: `deep` in a deep run, a twentieth of it in a quick one, or the value of
+/// `HOLDOFF_FUZZ_CASES`.
+pub fn cases(deep: u64) -> u64 {
+    scaled("HOLDOFF_FUZZ_CASES", deep / QUICK_DIVISOR, deep)
 }
 
 /// Runs one target over many seeds, from `HOLDOFF_FUZZ_SEED` on; a panic is reported with the seed and the command that

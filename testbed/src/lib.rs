@@ -13,6 +13,7 @@
 
 mod account;
 mod binaries;
+mod depth;
 mod faketime;
 pub mod fuzz;
 #[cfg(feature = "kubernetes")]
@@ -23,7 +24,8 @@ mod postgres;
 mod watcher;
 
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
+pub use depth::{DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
 pub use faketime::libfaketime;
 pub use options::Options;
 pub use port::free as free_port;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, SHARED_VARIABLE};

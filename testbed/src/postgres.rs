@@ -13,18 +13,29 @@ use crate::{BINARIES_VARIABLE, Options, port, postgres_binaries};
 /// How often another port is tried when a server does not start.
 const STARTS: u32 = 5;
 
+/// Names the port of the cluster that the test runner has started for all test processes of one run.
+pub const SHARED_VARIABLE: &str = "HOLDOFF_TEST_POSTGRES";
+
 /// A throw-away cluster on loopback; its superuser `postgres` needs no password.
 ///
-/// It is stopped and its directory removed when the value is dropped, and also when the process ends
-/// without dropping anything.
+/// The cluster is stopped and its directory removed when the value is dropped, and also when the process ends
+/// without dropping anything. A cluster that [`Postgres::shared`] found through [`SHARED_VARIABLE`] belongs to the test
+/// runner and outlives the value.
 #[derive(Debug)]
 pub struct Postgres {
     binaries: PathBuf,
-    directory: PathBuf,
-    account: Account,
     port: u16,
     databases: AtomicU32,
-    // What cleans up; dropped with the rest.
+    /// The files and processes of the cluster; `None` if the test runner owns them.
+    owned: Option<Owned>,
+}
+
+/// The parts of a cluster that only its owner may touch.
+#[derive(Debug)]
+struct Owned {
+    directory: PathBuf,
+    account: Account,
+    // Stops the server and removes the directory; dropped with the rest.
     _watcher: Watcher,
 }
 
@@ -36,26 +47,29 @@ impl Postgres {
 
     /// A new cluster.
     pub fn start_with(options: &Options) -> Self {
-        let binaries = postgres_binaries().unwrap_or_else(|| {
-            panic!(
-                "Postgres' server binaries are missing (looked in ${BINARIES_VARIABLE}, PATH and \
-                 /usr/lib/postgresql): run `cargo xtask test`, which installs them, or install the package \
-                 postgresql"
-            )
-        });
+        let binaries = binaries();
         let (account, directory) = Account::with_directory();
         let watcher = Watcher::over(&directory, &binaries.join("pg_ctl"), account);
-        let databases = AtomicU32::new(0);
-        let mut cluster = Self { binaries, directory, account, port: 0, databases, _watcher: watcher };
+        let owned = Some(Owned { directory, account, _watcher: watcher });
+        let mut cluster = Self { binaries, port: 0, databases: AtomicU32::new(0), owned };
         cluster.make();
         cluster.start_on_a_free_port(options);
         cluster
     }
 
-    /// The one cluster that all tests of this process share; started by whoever asks first.
+    /// Returns the one cluster that tests share: the test runner's, if [`SHARED_VARIABLE`] names its port, else a
+    /// cluster of this process, which the first call starts.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
+        SHARED.get_or_init(|| match std::env::var(SHARED_VARIABLE) {
+            Ok(port) => Self::attach(&port),
+            Err(_) => Self::start(),
+        })
+    }
+
+    fn attach(port: &str) -> Self {
+        let port = port.parse().unwrap_or_else(|_| panic!("${SHARED_VARIABLE} is {port:?}, not a port"));
+        Self { binaries: binaries(), port, databases: AtomicU32::new(0), owned: None }
     }
 
     /// The URL of a database of this cluster.
@@ -63,12 +77,24 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Makes a new empty database whose name begins like this, and returns its URL.
+    /// Creates an empty database whose name begins with `prefix`, and returns its URL.
     pub fn create_database(&self, prefix: &str) -> String {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{prefix}_{number}");
+        // Several processes create databases in one cluster; the process id keeps their names apart.
+        let name = format!("{prefix}_{}_{number}", std::process::id());
         self.psql("postgres", &format!("create database \"{name}\""));
         self.url(&name)
+    }
+
+    /// Drops the databases whose creating process has ended.
+    ///
+    /// Postgres' autovacuum visits every database of a cluster: hundreds of abandoned ones slow all others down.
+    pub fn drop_abandoned_databases(&self) {
+        let names =
+            self.psql("postgres", "select datname from pg_database where datname ~ '_[0-9]+_[0-9]+$'");
+        for name in names.lines().filter(|name| !is_creator_alive(name)) {
+            self.psql("postgres", &format!("drop database if exists \"{name}\" with (force)"));
+        }
     }
 
     /// Runs statements in a database by `psql`; returns the bare rows, columns separated by `|`.
@@ -156,16 +182,38 @@ impl Postgres {
     }
 
     fn command(&self, program: &str) -> Command {
-        self.account.command(&self.bin(program), &self.directory)
+        let owned = self.owned();
+        owned.account.command(&self.bin(program), &owned.directory)
     }
 
     fn data(&self) -> PathBuf {
-        self.directory.join("data")
+        self.owned().directory.join("data")
     }
 
     fn log_path(&self) -> PathBuf {
-        self.directory.join("log")
+        self.owned().directory.join("log")
     }
+
+    fn owned(&self) -> &Owned {
+        self.owned
+            .as_ref()
+            .expect("a test that stops the server or reads its log starts a cluster of its own")
+    }
+}
+
+fn binaries() -> PathBuf {
+    postgres_binaries().unwrap_or_else(|| {
+        panic!(
+            "Postgres' server binaries are missing (looked in ${BINARIES_VARIABLE}, PATH and \
+             /usr/lib/postgresql): run `cargo xtask test`, which installs them, or install the package postgresql"
+        )
+    })
+}
+
+/// Reads the creator's process id from a name that [`Postgres::create_database`] made.
+fn is_creator_alive(database: &str) -> bool {
+    let creator = database.rsplit('_').nth(1).unwrap_or_default();
+    Path::new("/proc").join(creator).exists()
 }
 
 /// Runs to the end, away from any `PG…` variable of the caller; what was printed, or what went wrong.

@@ -1,8 +1,7 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`,
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`, `openapi`,
 //! `schemathesis`, `axe`.
 
 mod axe;
-mod n_minus_one;
 mod needs;
 mod openapi;
 mod run;
@@ -17,13 +16,15 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  test                  everything CI runs: format, lints, tests, examples in the docs, tidiness
+  test                  what CI runs: format, lints, tests, examples in the docs, tidiness
+  test --deep           everything else, too; run it before an issue is closed
+  test FILTER...        only the tests whose names contain one of these
+  test --repeat N NAME  tests by name, N times each, on busy cores
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server,
                         council, ledger
   soak [council|ledger|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
                         a hundred thousand seeds of the council and of the ledger
-  n-minus-one           the release before this one beside it, on one store
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
   schemathesis          holds a running daemon's answers against the API's document
@@ -34,18 +35,17 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["test"] => test::run(),
+        ["test", rest @ ..] => test::run(rest),
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
-        ["n-minus-one"] => n_minus_one::run(),
         ["soak", "council"] => soak::council(),
         ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
         ["axe"] => axe::run(),
-        ["schemathesis"] => schemathesis::run(),
+        ["schemathesis"] => schemathesis::build_and_run(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -18,11 +18,18 @@ pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
     let shown = format!("cargo {}", arguments.join(" "));
     eprintln!("\n▶ {shown}");
     let start = now();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).envs(environment.iter().copied()).current_dir(root());
-    let status = command.status().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let status = cargo_command(arguments, environment)
+        .status()
+        .map_err(|error| format!("cannot run {shown}: {error}"))?;
     eprintln!("  {:.0} s", start.elapsed().as_secs_f64());
     if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
+}
+
+/// Returns a cargo command in the project's root.
+pub(crate) fn cargo_command(arguments: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).envs(environment.iter().copied()).current_dir(root());
+    command
 }
 
 /// `cargo xtask bench`

@@ -8,7 +8,8 @@ use crate::run::{Done, cargo, root};
 pub(crate) const SCHEMA: &str = "docs/holdoff.schema.json";
 
 pub(crate) fn run() -> Done {
-    let vectors = ["test", "--quiet", "-p", "holdoff-policy", "--test", "vectors", "the_file_is_up_to_date"];
+    let vectors =
+        ["test", "--quiet", "-p", "holdoff-policy", "--test", "it", "vectors::the_file_is_up_to_date"];
     cargo(&vectors, &[("UPDATE_VECTORS", "1")])?;
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["run", "--quiet", "-p", "holdoff-cli", "--", "config", "schema"])

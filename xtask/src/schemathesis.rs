@@ -16,20 +16,26 @@ const SEED: &str = "20261115";
 const SEED_VARIABLE: &str = "HOLDOFF_SCHEMATHESIS_SEED";
 
 /// At most so many cases are made up for an operation, beside those at the edges of what its schema allows.
-const CASES: &str = "8";
+const CASES: &str = "25";
 
 /// What every answer is held against. Whether what fits the schema is taken in is not asked: a UUID may be well formed,
 /// and nobody's.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
     response_headers_conformance,response_schema_conformance,unsupported_method";
 
-pub(crate) fn run() -> Done {
-    let program = install()?;
+/// `cargo xtask schemathesis`
+pub(crate) fn build_and_run() -> Done {
     cargo(&["build", "--quiet", "-p", "holdoff-cli"], &[])?;
+    run(&root().join("target/debug/holdoff"))
+}
+
+/// Runs it against a daemon of this binary.
+pub(crate) fn run(holdoff: &Path) -> Done {
+    let program = install()?;
     let seed = std::env::var(SEED_VARIABLE).unwrap_or_else(|_| SEED.to_owned());
     eprintln!("\n▶ schemathesis {VERSION} with seed {seed} ({SEED_VARIABLE} sets another)");
     let start = now();
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start(holdoff)?;
     let status = Command::new(program)
         .args(["run", &format!("{}/openapi.json", daemon.url), "--url", &daemon.url])
         .args([
@@ -47,7 +53,7 @@ pub(crate) fn run() -> Done {
         // Python 3.11 loses count of its own recursion when several threads make cases up.
         .args(["--workers", "1"])
         .args(["--generation-database", "none", "--no-color", "--warnings", "off"])
-        .args(["--max-time", "75", "--suppress-health-check", "all"])
+        .args(["--max-time", "300", "--suppress-health-check", "all"])
         .current_dir(Daemon::folder())
         .status()
         .map_err(|error| format!("cannot run schemathesis: {error}"))?;
@@ -88,11 +94,11 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start() -> Result<Self, String> {
+    fn start(holdoff: &Path) -> Result<Self, String> {
         let folder = Self::folder();
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let mut child = Command::new(root().join("target/debug/holdoff"))
+        let mut child = Command::new(holdoff)
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data", "."])
             .env("RUST_LOG", "error")
             .current_dir(&folder)

@@ -16,9 +16,9 @@ pub(crate) fn run() -> Done {
 /// many through its writer.
 pub(crate) fn council() -> Done {
     let lives = ["test", "-p", "holdoff-council", "--all-features", "--lib", "whatever", "--", "--nocapture"];
-    haul(&lives, &[("COUNCIL_SEEDS", "100000")])?;
+    haul(&lives, &[("HOLDOFF_COUNCIL_SEEDS", "100000")])?;
     let questions =
-        ["test", "-p", "holdoff-council", "--all-features", "--test", "fuzz", "--", "--nocapture"];
+        ["test", "-p", "holdoff-council", "--all-features", "--test", "it", "fuzz", "--", "--nocapture"];
     haul(&questions, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])
 }
 
@@ -43,18 +43,17 @@ pub(crate) fn server() -> Done {
 
 fn pure_and_chaos() -> Done {
     for pure in ["holdoff-policy", "holdoff-ledger"] {
-        let fuzz = ["test", "--release", "-p", pure, "--test", "fuzz", "--", "--nocapture"];
+        let fuzz = ["test", "--release", "-p", pure, "--test", "it", "fuzz::", "--", "--nocapture"];
         haul(&fuzz, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
-        haul(&["test", "--release", "-p", pure, "--test", "laws"], &[("PROPTEST_CASES", "200000")])?;
+        haul(&["test", "--release", "-p", pure, "--test", "it", "laws::"], &[("PROPTEST_CASES", "200000")])?;
     }
     let frames = ["test", "--release", "-p", "holdoff-net", "--lib", "fuzz", "--", "--nocapture"];
     haul(&frames, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])?;
-    let storms =
-        ["test", "-p", "holdoff-net", "--features", "turmoil", "--test", "simulation", "--", "--nocapture"];
+    let storms = ["test", "-p", "holdoff-net", "--features", "turmoil", "--test", "it", "--", "--nocapture"];
     haul(&storms, &[("HOLDOFF_SIM_RUNS", "2000"), ("HOLDOFF_SIM_SEED", "1000000")])?;
     let models =
         ["test", "--release", "-p", "holdoff-paxos", "--lib", "--", "--include-ignored", "--nocapture"];
     haul(&models, &[("HOLDOFF_PAXOS_SEEDS", "100000")])?;
-    let chaos = ["test", "-p", "holdoff-work", "--test", "chaos", "--", "--nocapture"];
+    let chaos = ["test", "-p", "holdoff-work", "--test", "it", "chaos::", "--", "--nocapture"];
     haul(&chaos, &[("HOLDOFF_CHAOS_STEPS", "300000"), ("HOLDOFF_CHAOS_SECONDS", "600")])
 }

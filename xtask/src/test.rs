@@ -1,39 +1,158 @@
-//! `cargo xtask test`: everything CI runs.
+//! `cargo xtask test`: the checks that CI runs, and with `--deep` everything else.
+//!
+//! The runner builds and lints the workspace in one pass, starts one process per test, and ends with a table of phases
+//! and the slowest tests.
 
-use crate::run::{Done, cargo, now};
-use crate::{axe, n_minus_one, needs, schemathesis, tidy};
+mod build;
+mod catalogue;
+mod deep;
+mod report;
+mod runner;
 
-pub(crate) fn run() -> Done {
-    let start = now();
-    cargo(&["fmt", "--all", "--check"], &[])?;
-    tidy::run()?;
-    needs::meet()?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
-    // The pure core must stay usable without the standard library, and the executors without tokio.
-    cargo(&["clippy", "-p", "holdoff-policy", "--no-default-features", "--", "-D", "warnings"], &[])?;
-    cargo(&["clippy", "-p", "holdoff-retry", "--no-default-features", "--", "-D", "warnings"], &[])?;
-    let axe = axe::install()?;
-    let axe = [(axe::VARIABLE, axe.to_str().ok_or("the path of this folder is no text")?)];
-    cargo(&["test", "--workspace", "--all-features", "--all-targets"], &axe)?;
-    cargo(&["test", "--workspace", "--all-features", "--doc"], &[])?;
-    schemathesis::run()?;
-    n_minus_one::run()?;
-    // The front door: cargo must know which binary is meant.
-    cargo(&["run", "--quiet", "--", "policy", "explain", "standard"], &[])?;
-    let strict = [("RUSTDOCFLAGS", "-D warnings")];
-    cargo(
-        &[
-            "doc",
-            "--workspace",
-            "--all-features",
-            "--no-deps",
-            "--exclude",
-            "xtask",
-            "--exclude",
-            "holdoff-bench",
-        ],
-        &strict,
-    )?;
-    eprintln!("\nAll good, in {:.0} s.", start.elapsed().as_secs_f64());
+use holdoff_testbed::{DEEP_VARIABLE, Options, Postgres, SHARED_VARIABLE};
+
+use crate::run::{Done, cargo};
+use crate::{axe, needs, tidy};
+use build::Build;
+use catalogue::{Catalogue, Depth};
+use report::Report;
+use runner::{Job, Runner};
+
+const USAGE: &str = "\
+usage: cargo xtask test [--deep] [FILTER...]
+       cargo xtask test --repeat N NAME
+
+  FILTER      runs only the tests whose names contain one of these
+  --deep      runs everything else, too: all seeds, long chaos, every page at every width, fuzzing, schemathesis,
+              rustdoc, combinations of features
+  --repeat N  runs the tests whose names contain NAME, N times each, while other processes keep every core busy
+";
+
+/// What the command line asks for.
+enum Request<'a> {
+    Suite { depth: Depth, filters: Vec<&'a str> },
+    Repeat { times: u32, name: &'a str },
+}
+
+/// `cargo xtask test …`
+pub(crate) fn run(arguments: &[&str]) -> Done {
+    match parse(arguments)? {
+        Request::Suite { depth, filters } if filters.is_empty() => suite(depth),
+        Request::Suite { depth, filters } => some(depth, &filters),
+        Request::Repeat { times, name } => repeat(times, name),
+    }
+}
+
+fn parse<'a>(arguments: &[&'a str]) -> Result<Request<'a>, String> {
+    match arguments {
+        ["--repeat", times, name] => match times.parse() {
+            Ok(times @ 1..) => Ok(Request::Repeat { times, name }),
+            _ => Err(format!("--repeat takes a number from 1 on, not {times:?}\n\n{USAGE}")),
+        },
+        ["--deep", filters @ ..] if is_plain(filters) => {
+            Ok(Request::Suite { depth: Depth::Deep, filters: filters.to_vec() })
+        }
+        filters if is_plain(filters) => Ok(Request::Suite { depth: Depth::Quick, filters: filters.to_vec() }),
+        _ => Err(format!("cannot read {:?}\n\n{USAGE}", arguments.join(" "))),
+    }
+}
+
+fn is_plain(filters: &[&str]) -> bool {
+    filters.iter().all(|filter| !filter.starts_with('-'))
+}
+
+/// Runs all phases. A phase that fails ends the run, and the report is printed all the same.
+fn suite(depth: Depth) -> Done {
+    let mut report = Report::new();
+    let done = phases(depth, &mut report);
+    report.print();
+    done
+}
+
+fn phases(depth: Depth, report: &mut Report) -> Done {
+    report.phase("format", || cargo(&["fmt", "--all", "--check"], &[]))?;
+    report.phase("tidy", tidy::run)?;
+    // Packages are downloaded and unpacked while the compiler works.
+    let needs = std::thread::spawn(|| needs::meet().and_then(|()| axe::install()));
+    let build = report.phase("build and lint", build::workspace)?;
+    let axe = report.phase("install what is missing", || {
+        needs.join().map_err(|_| "the installation panicked".to_owned())?
+    })?;
+    let catalogue = report.phase("list tests", || Catalogue::of(&build, depth, &[]))?;
+    report.left_to_deep(catalogue.left_to_deep);
+    let axe = axe.to_str().ok_or("the path of this folder is not valid UTF-8")?.to_owned();
+    let environment = vec![(axe::VARIABLE.to_owned(), axe)];
+    let results = report.phase("tests", || {
+        let results = run_jobs(&build, &catalogue.jobs, depth, environment)?;
+        results.print_failures();
+        Ok(results)
+    })?;
+    let outcome = results.outcome();
+    report.add(results);
+    outcome?;
+    report.phase("doc tests", build::doc_tests)?;
+    if depth == Depth::Deep {
+        deep::phases(&build, report)?;
+    }
     Ok(())
+}
+
+/// Builds, and runs the tests whose names contain one of the filters.
+fn some(depth: Depth, filters: &[&str]) -> Done {
+    let mut report = Report::new();
+    let done = (|| {
+        let build = report.phase("build and lint", build::workspace)?;
+        let jobs = Catalogue::of(&build, depth, filters)?.jobs;
+        if jobs.is_empty() {
+            return Err(format!("no test has {} in its name", filters.join(" or ")));
+        }
+        let results = report.phase("tests", || run_jobs(&build, &jobs, depth, Vec::new()))?;
+        results.print_failures();
+        let outcome = results.outcome();
+        report.add(results);
+        outcome
+    })();
+    report.print();
+    done
+}
+
+/// Runs the tests with this name again and again on a machine whose cores are all busy.
+fn repeat(times: u32, name: &str) -> Done {
+    let mut report = Report::new();
+    let done = (|| {
+        let build = report.phase("build and lint", build::workspace)?;
+        let jobs = Catalogue::of(&build, Depth::Deep, &[name])?.jobs;
+        if jobs.is_empty() {
+            return Err(format!("no test has {name} in its name"));
+        }
+        let all: Vec<Job> = (0..times).flat_map(|_| jobs.iter().cloned()).collect();
+        let _load = runner::Load::on_every_core()?;
+        let results = report.phase("tests", || run_jobs(&build, &all, Depth::Quick, Vec::new()))?;
+        results.print_failures();
+        eprintln!("\n{} tests, {times} times each:", jobs.len());
+        results.print_repetitions();
+        let outcome = results.outcome();
+        report.add(results);
+        outcome
+    })();
+    report.print();
+    done
+}
+
+/// Runs tests against one Postgres cluster, each test with databases of its own.
+fn run_jobs(
+    build: &Build,
+    jobs: &[Job],
+    depth: Depth,
+    mut environment: Vec<(String, String)>,
+) -> Result<runner::Results, String> {
+    // Several test processes at a time open pools of their own.
+    let settings = vec![("max_connections".to_owned(), "600".to_owned())];
+    let postgres = Postgres::start_with(&Options { settings, ..Options::default() });
+    environment.push((SHARED_VARIABLE.to_owned(), postgres.port().to_string()));
+    environment.extend(build.environment());
+    if depth == Depth::Deep {
+        environment.push((DEEP_VARIABLE.to_owned(), "1".to_owned()));
+    }
+    Runner::new(depth, environment).run(jobs, || postgres.drop_abandoned_databases())
 }

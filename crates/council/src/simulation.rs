@@ -13,21 +13,21 @@ use city::{City, Plan};
 use faults::Struck;
 pub(crate) use keys::Pen;
 
-/// So many seeds the suite runs; `cargo xtask soak` sets `COUNCIL_SEEDS` for more.
-const SEEDS: u64 = 2000;
+/// Seeds of a quick and of a deep run; `cargo xtask soak` sets `HOLDOFF_COUNCIL_SEEDS` for more.
+const SEEDS: (u64, u64) = (200, 2000);
 
 /// Every fault must strike in this share of the runs, or the runs show little.
 const SHARE: f64 = 0.3;
 
 #[test]
 fn whatever_happens_nobody_diverges_and_everything_ends() {
-    let seeds = std::env::var("COUNCIL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    let seeds = holdoff_testbed::scaled("HOLDOFF_COUNCIL_SEEDS", SEEDS.0, SEEDS.1);
     let mut struck = Struck::default();
     for seed in 0..seeds {
         match City::new(Plan::faulty(seed)).live() {
             Ok(ran) => struck.add(&ran),
             Err(broken) => panic!(
-                "seed {seed}: {broken}\nreplay: COUNCIL_SEED={seed} cargo test -p holdoff-council \
+                "seed {seed}: {broken}\nreplay: HOLDOFF_COUNCIL_SEED={seed} cargo test -p holdoff-council \
                  --all-features simulation::one -- --ignored --nocapture"
             ),
         }
@@ -38,9 +38,9 @@ fn whatever_happens_nobody_diverges_and_everything_ends() {
 
 /// Replays one seed.
 #[test]
-#[ignore = "replays the seed in COUNCIL_SEED"]
+#[ignore = "replays the seed in HOLDOFF_COUNCIL_SEED"]
 fn one() {
-    let seed = std::env::var("COUNCIL_SEED").expect("COUNCIL_SEED=number").parse().expect("a number");
+    let seed = std::env::var("HOLDOFF_COUNCIL_SEED").expect("HOLDOFF_COUNCIL_SEED=number").parse().expect("a number");
     let ran = City::new(Plan::faulty(seed)).live();
     println!("{ran:#?}");
     assert!(ran.is_ok());

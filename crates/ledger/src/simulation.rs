@@ -142,15 +142,15 @@ fn heal(world: &mut World<Machine>) {
     }
 }
 
-/// So many seeds are run, in four parts that run side by side.
-const SEEDS: u64 = 2000;
+/// Seeds of a quick and of a deep run, in four parts that run side by side.
+const SEEDS: (u64, u64) = (400, 2000);
 
 fn seeds(part: u64) -> Range<u64> {
     match number("HOLDOFF_LEDGER_SEED") {
         Some(seed) if part == 0 => seed..seed + 1,
         Some(_) => 0..0,
         None => {
-            let each = number("HOLDOFF_LEDGER_SEEDS").unwrap_or(SEEDS).div_ceil(4);
+            let each = holdoff_testbed::scaled("HOLDOFF_LEDGER_SEEDS", SEEDS.0, SEEDS.1).div_ceil(4);
             part * each..(part + 1) * each
         }
     }

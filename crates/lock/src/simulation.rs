@@ -45,7 +45,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     match number("HOLDOFF_LOCK_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("HOLDOFF_LOCK_SEEDS").unwrap_or(2000),
+        None => 0..holdoff_testbed::scaled("HOLDOFF_LOCK_SEEDS", 400, 2000),
     }
 }
 

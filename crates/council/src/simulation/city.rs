@@ -163,7 +163,7 @@ impl City {
             self.go_on(until_us)?;
         }
         if let Some(broken) = self.unfinished() {
-            if std::env::var_os("COUNCIL_SEED").is_some() {
+            if std::env::var_os("HOLDOFF_COUNCIL_SEED").is_some() {
                 self.describe();
             }
             return Err(broken);

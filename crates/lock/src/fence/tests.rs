@@ -59,7 +59,7 @@ async fn a_fence_stays_in_the_way_until_the_commit() {
     let mut tx = pool.begin().await.unwrap();
     postgres::fence(&mut tx, &key, Token::new(6)).await.unwrap();
     let (lower, higher) = (pass(5), pass(7));
-    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
     while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&pool).await.unwrap() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -112,7 +112,7 @@ fn heal(world: &mut World<Machine>) {
 fn one_history_under_any_seed() {
     let seeds = match number("HOLDOFF_PAXOS_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("HOLDOFF_PAXOS_SEEDS").unwrap_or(600),
+        None => 0..holdoff_testbed::scaled("HOLDOFF_PAXOS_SEEDS", 150, 600),
     };
     let count = seeds.end - seeds.start;
     let (mut total, mut struck) = (Ran::default(), Struck::default());

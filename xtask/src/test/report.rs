@@ -1,0 +1,82 @@
+//! The end of a run: its phases, its slowest tests, and what was skipped.
+
+use super::runner::{Outcome, Results};
+use crate::run::now;
+
+/// How many of the slowest tests are named.
+const SLOWEST: usize = 10;
+
+/// Collects what the summary says.
+pub(super) struct Report {
+    start: std::time::Instant,
+    phases: Vec<(&'static str, f64, bool)>,
+    skipped: Vec<String>,
+    left_to_deep: usize,
+    results: Results,
+}
+
+impl Report {
+    pub(super) fn new() -> Self {
+        let (phases, skipped) = (Vec::new(), Vec::new());
+        Self { start: now(), phases, skipped, left_to_deep: 0, results: Results::default() }
+    }
+
+    /// Runs a phase and keeps its time.
+    pub(super) fn phase<T>(
+        &mut self,
+        name: &'static str,
+        phase: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        let start = now();
+        let done = phase();
+        self.phases.push((name, start.elapsed().as_secs_f64(), done.is_ok()));
+        done
+    }
+
+    /// Says that something was not run, now and in the summary.
+    pub(super) fn skip(&mut self, what: &str, why: &str) {
+        let line = format!("{what}: skipped: {why}");
+        eprintln!("\n▶ {line}");
+        self.skipped.push(line);
+    }
+
+    pub(super) fn left_to_deep(&mut self, tests: usize) {
+        self.left_to_deep = tests;
+    }
+
+    pub(super) fn add(&mut self, results: Results) {
+        for done in &results.finished {
+            if let Outcome::Skipped(why) = &done.outcome {
+                self.skipped.push(format!("{}: skipped: {why}", done.name));
+            }
+        }
+        self.results.finished.extend(results.finished);
+    }
+
+    pub(super) fn print(&self) {
+        let mut slowest: Vec<_> = self.results.finished.iter().collect();
+        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        eprintln!("\nslowest tests");
+        for done in slowest.iter().take(SLOWEST) {
+            eprintln!("  {:>6.1} s  {}", done.seconds, done.name);
+        }
+        eprintln!("\nphases");
+        for (name, seconds, is_done) in &self.phases {
+            let mark = if *is_done { "" } else { "  FAILED" };
+            eprintln!("  {seconds:>6.0} s  {name}{mark}");
+        }
+        eprintln!("  {:>6.0} s  in all", self.start.elapsed().as_secs_f64());
+        for line in &self.skipped {
+            eprintln!("  {line}");
+        }
+        if self.left_to_deep > 0 {
+            eprintln!("  {} tests run only with `cargo xtask test --deep`", self.left_to_deep);
+        }
+        let count =
+            |is: fn(&Outcome) -> bool| self.results.finished.iter().filter(|done| is(&done.outcome)).count();
+        let passed = count(|outcome| *outcome == Outcome::Passed);
+        let failed = count(|outcome| matches!(outcome, Outcome::Failed { .. }));
+        let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
+        println!("\n{passed} passed, {failed} failed, {skipped} skipped");
+    }
+}

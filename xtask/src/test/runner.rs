@@ -1,0 +1,238 @@
+//! Runs tests side by side, each in a process of its own.
+
+pub(super) mod history;
+mod process;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::catalogue::Depth;
+use crate::run::{Done, now};
+
+/// Tests spend more time waiting than computing, so each core serves several.
+const JOBS_PER_CORE: usize = 3;
+
+/// How often the housekeeping runs.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+/// A test to run.
+#[derive(Clone)]
+pub(super) struct Job {
+    /// The binary's name and the test's.
+    pub(super) name: String,
+    /// The test's name in its binary.
+    pub(super) test: String,
+    pub(super) path: PathBuf,
+    pub(super) folder: PathBuf,
+    /// How many seconds it took the last time.
+    pub(super) expected: Option<f64>,
+}
+
+impl Job {
+    /// How long it is going to take. Without a record, tests with real processes count as the longest.
+    pub(super) fn expected_or_usual(&self) -> f64 {
+        let usual = || match self.name.split(' ').nth(1) {
+            Some("lib" | "bin") if !self.test.contains("simulation") => 0.1,
+            _ if self.name.starts_with("holdoff-cli") => 10.0,
+            _ => 2.0,
+        };
+        self.expected.unwrap_or_else(usual)
+    }
+}
+
+/// How a test ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Passed,
+    /// The test said that it did not run, and why.
+    Skipped(String),
+    /// The test failed or did not end in time.
+    Failed {
+        why: String,
+        output: String,
+    },
+}
+
+/// A test that has ended.
+pub(super) struct Finished {
+    pub(super) name: String,
+    pub(super) seconds: f64,
+    pub(super) outcome: Outcome,
+}
+
+/// All tests of a run.
+#[derive(Default)]
+pub(super) struct Results {
+    pub(super) finished: Vec<Finished>,
+}
+
+/// Starts test processes.
+pub(super) struct Runner {
+    limit: Duration,
+    environment: Vec<(String, String)>,
+}
+
+impl Runner {
+    pub(super) fn new(depth: Depth, environment: Vec<(String, String)>) -> Self {
+        let limit = match depth {
+            Depth::Quick => Duration::from_secs(240),
+            Depth::Deep => Duration::from_secs(1800),
+        };
+        Self { limit, environment }
+    }
+
+    /// Runs all jobs; calls `housekeeping` from time to time meanwhile.
+    pub(super) fn run(&self, jobs: &[Job], housekeeping: impl Fn()) -> Result<Results, String> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let workers = (cores * JOBS_PER_CORE).min(jobs.len());
+        eprintln!("\n▶ {} tests, {workers} at a time", jobs.len());
+        let (next, running, finished) =
+            (AtomicUsize::new(0), AtomicUsize::new(workers), Mutex::new(Vec::new()));
+        let progress = Progress::over(jobs);
+        thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let done = self.finish(job);
+                        progress.show(&done);
+                        lock(&finished).push(done);
+                    }
+                    running.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            let mut last = now();
+            while running.load(Ordering::Relaxed) > 0 {
+                nap(Duration::from_millis(100));
+                if last.elapsed() > HOUSEKEEPING {
+                    housekeeping();
+                    last = now();
+                }
+            }
+        });
+        let finished = finished.into_inner().map_err(|_| "a worker panicked".to_owned())?;
+        history::write(&finished);
+        Ok(Results { finished })
+    }
+
+    fn finish(&self, job: &Job) -> Finished {
+        let start = now();
+        let outcome = process::run(job, &self.environment, self.limit);
+        Finished { name: job.name.clone(), seconds: start.elapsed().as_secs_f64(), outcome }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "looks after other processes from time to time")]
+fn nap(pause: Duration) {
+    thread::sleep(pause);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A line for every binary when its last test has ended, and for every failure at once.
+struct Progress {
+    left: Mutex<BTreeMap<String, (usize, usize, f64)>>,
+}
+
+impl Progress {
+    fn over(jobs: &[Job]) -> Self {
+        let mut left: BTreeMap<String, (usize, usize, f64)> = BTreeMap::new();
+        for job in jobs {
+            let entry = left.entry(binary(&job.name)).or_default();
+            entry.0 += 1;
+            entry.1 += 1;
+        }
+        Self { left: left.into() }
+    }
+
+    fn show(&self, done: &Finished) {
+        if let Outcome::Failed { why, .. } = &done.outcome {
+            eprintln!("  FAILED {}: {why}", done.name);
+        }
+        if let Outcome::Skipped(why) = &done.outcome {
+            eprintln!("  {}: skipped: {why}", done.name);
+        }
+        let (mut left, name) = (lock(&self.left), binary(&done.name));
+        if let Some((all, open, seconds)) = left.get_mut(&name) {
+            *open = open.saturating_sub(1);
+            *seconds += done.seconds;
+            if *open == 0 {
+                eprintln!("  {name}: {all} tests, {seconds:.0} s of processes");
+            }
+        }
+    }
+}
+
+/// The binary's part of a test's name: its first two words.
+fn binary(name: &str) -> String {
+    name.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+impl Results {
+    /// An error that counts the failures, if there are any.
+    pub(super) fn outcome(&self) -> Done {
+        match self.failed().count() {
+            0 => Ok(()),
+            1 => Err("1 test failed".to_owned()),
+            failed => Err(format!("{failed} tests failed")),
+        }
+    }
+
+    fn failed(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.finished.iter().filter_map(|done| match &done.outcome {
+            Outcome::Failed { why, output } => Some((done.name.as_str(), why.as_str(), output.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Prints the output of every test that failed, and how to run it alone.
+    pub(super) fn print_failures(&self) {
+        for (name, why, output) in self.failed() {
+            eprintln!("\n──── {name}: {why}\n{output}\n     alone: cargo xtask test '{name}'");
+        }
+    }
+
+    /// Prints how often each test passed, and how long it took at least and at most.
+    pub(super) fn print_repetitions(&self) {
+        let mut by_name: BTreeMap<&str, Vec<&Finished>> = BTreeMap::new();
+        for done in &self.finished {
+            by_name.entry(&done.name).or_default().push(done);
+        }
+        for (name, runs) in by_name {
+            let passed = runs.iter().filter(|run| run.outcome == Outcome::Passed).count();
+            let seconds = || runs.iter().map(|run| run.seconds);
+            let (least, most) = (seconds().fold(f64::MAX, f64::min), seconds().fold(0.0, f64::max));
+            eprintln!("  {passed} of {} passed, {least:.1} to {most:.1} s: {name}", runs.len());
+        }
+    }
+}
+
+/// Processes that keep every core busy until the value is dropped.
+pub(super) struct Load(Vec<Child>);
+
+impl Load {
+    pub(super) fn on_every_core() -> Result<Self, String> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let mut load = Self(Vec::new());
+        for _ in 0..cores {
+            let busy = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+            load.0.push(busy.map_err(|error| format!("cannot start a busy process: {error}"))?);
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! One test in one process.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use holdoff_testbed::SKIPPED;
+
+use super::{Job, Outcome, nap};
+use crate::run::now;
+
+/// The longest output that is kept of a test; the end is what explains a failure.
+const OUTPUT_BYTES: usize = 64 * 1024;
+
+/// Runs a test to its end, or kills it and its children at the limit.
+pub(super) fn run(job: &Job, environment: &[(String, String)], limit: Duration) -> Outcome {
+    match try_run(job, environment, limit) {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Failed { why: format!("cannot run it: {error}"), output: String::new() },
+    }
+}
+
+fn try_run(job: &Job, environment: &[(String, String)], limit: Duration) -> std::io::Result<Outcome> {
+    // A file takes any amount of output without a reader, and children may keep it open.
+    let directory = std::env::temp_dir();
+    let path = directory.join(format!("holdoff-test-{}-{:?}", std::process::id(), thread::current().id()));
+    let output = File::create(&path)?;
+    let mut child = Command::new(&job.path)
+        .args([job.test.as_str(), "--exact", "--nocapture"])
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .env("CARGO_MANIFEST_DIR", &job.folder)
+        .current_dir(&job.folder)
+        .stdin(Stdio::null())
+        .stderr(output.try_clone()?)
+        .stdout(output)
+        // A group of its own, so that the whole family can be killed.
+        .process_group(0)
+        .spawn()?;
+    let status = wait(&mut child, limit)?;
+    let text = tail(&path)?;
+    let _ = std::fs::remove_file(&path);
+    Ok(match status {
+        None => Outcome::Failed { why: format!("not over within {} s", limit.as_secs()), output: text },
+        Some(status) if !status.success() => Outcome::Failed { why: status.to_string(), output: text },
+        // A name that matches nothing passes at libtest.
+        Some(_) if !text.contains("test result: ok. 1 passed") => {
+            Outcome::Failed { why: "the binary did not run it".to_owned(), output: text }
+        }
+        Some(_) => match text.lines().find_map(|line| line.strip_prefix(SKIPPED)) {
+            Some(why) => Outcome::Skipped(why.to_owned()),
+            None => Outcome::Passed,
+        },
+    })
+}
+
+/// How the process ended; nothing if it had to be killed.
+fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
+    let start = now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > limit {
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+            child.wait()?;
+            return Ok(None);
+        }
+        nap(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+fn tail(path: &std::path::Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.read_to_end(&mut bytes)?;
+    let start = bytes.len().saturating_sub(OUTPUT_BYTES);
+    Ok(String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()).into_owned())
+}
