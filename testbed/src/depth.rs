@@ -1,7 +1,7 @@
 //! How much a test run covers, and how a test says that it did not run.
 
 /// Set to `1` by `cargo xtask test --deep`.
-pub const DEEP_VARIABLE: &str = "HOLDOFF_TEST_DEEP";
+pub const DEEP_VARIABLE: &str = "TESTBED_DEEP";
 
 /// Begins the line by which a test tells the runner that it did not run.
 pub const SKIPPED: &str = "skipped: ";

@@ -33,8 +33,7 @@ pub use facts::check_facts;
 pub use faults::{Fault, Verb};
 use http::Server;
 
-/// The variable that names a real cluster to test against as well.
-pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
+use crate::KUBECONFIG_VARIABLE;
 
 /// An API server on loopback that knows Leases; gone when the value is dropped.
 #[derive(Debug)]

@@ -23,6 +23,9 @@ mod port;
 mod postgres;
 mod watcher;
 
+/// The variable that names a real Kubernetes cluster to test against as well.
+pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
+
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
 pub use depth::{DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
 pub use faketime::libfaketime;

@@ -14,7 +14,9 @@ use crate::{BINARIES_VARIABLE, Options, port, postgres_binaries};
 const STARTS: u32 = 5;
 
 /// Names the port of the cluster that the test runner has started for all test processes of one run.
-pub const SHARED_VARIABLE: &str = "HOLDOFF_TEST_POSTGRES";
+///
+/// The product warns of unknown variables that begin with `HOLDOFF_`, so this one does not.
+pub const SHARED_VARIABLE: &str = "TESTBED_POSTGRES_PORT";
 
 /// A throw-away cluster on loopback; its superuser `postgres` needs no password.
 ///

@@ -1,7 +1,8 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `schema`, `openapi`,
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`,
 //! `schemathesis`, `axe`.
 
 mod axe;
+mod n_minus_one;
 mod needs;
 mod openapi;
 mod run;
@@ -25,6 +26,7 @@ usage: cargo xtask CHORE
                         council, ledger
   soak [council|ledger|server] the long hauls: ten million inputs for each fuzz target, ten minutes of chaos, and of load,
                         a hundred thousand seeds of the council and of the ledger
+  n-minus-one           the release before this one beside it, on one store (from version 0.2.0 on)
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
   schemathesis          holds a running daemon's answers against the API's document
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
+        ["n-minus-one"] => n_minus_one::run(),
         ["soak", "council"] => soak::council(),
         ["soak", "ledger"] => soak::ledger(),
         ["soak", "server"] => soak::server(),

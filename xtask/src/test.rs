@@ -5,9 +5,12 @@
 
 mod build;
 mod catalogue;
+mod coverage;
 mod deep;
 mod report;
 mod runner;
+
+use std::path::{Path, PathBuf};
 
 use holdoff_testbed::{DEEP_VARIABLE, Options, Postgres, SHARED_VARIABLE};
 
@@ -73,15 +76,14 @@ fn phases(depth: Depth, report: &mut Report) -> Done {
     report.phase("format", || cargo(&["fmt", "--all", "--check"], &[]))?;
     report.phase("tidy", tidy::run)?;
     // Packages are downloaded and unpacked while the compiler works.
-    let needs = std::thread::spawn(|| needs::meet().and_then(|()| axe::install()));
+    let needs = std::thread::spawn(needs);
     let build = report.phase("build and lint", build::workspace)?;
     let axe = report.phase("install what is missing", || {
         needs.join().map_err(|_| "the installation panicked".to_owned())?
     })?;
-    let catalogue = report.phase("list tests", || Catalogue::of(&build, depth, &[]))?;
-    report.left_to_deep(catalogue.left_to_deep);
-    let axe = axe.to_str().ok_or("the path of this folder is not valid UTF-8")?.to_owned();
-    let environment = vec![(axe::VARIABLE.to_owned(), axe)];
+    let catalogue = report.phase("list tests", || Catalogue::suite(&build, depth))?;
+    report.left_out(&catalogue);
+    let environment = environment(&axe)?;
     let results = report.phase("tests", || {
         let results = run_jobs(&build, &catalogue.jobs, depth, environment)?;
         results.print_failures();
@@ -97,16 +99,25 @@ fn phases(depth: Depth, report: &mut Report) -> Done {
     Ok(())
 }
 
+/// Installs what the tests need; returns the path of axe-core.
+fn needs() -> Result<PathBuf, String> {
+    needs::meet()?;
+    axe::install()
+}
+
+fn environment(axe: &Path) -> Result<Vec<(String, String)>, String> {
+    let axe = axe.to_str().ok_or("the path of this folder is not valid UTF-8")?.to_owned();
+    Ok(vec![(axe::VARIABLE.to_owned(), axe)])
+}
+
 /// Builds, and runs the tests whose names contain one of the filters.
 fn some(depth: Depth, filters: &[&str]) -> Done {
     let mut report = Report::new();
     let done = (|| {
         let build = report.phase("build and lint", build::workspace)?;
-        let jobs = Catalogue::of(&build, depth, filters)?.jobs;
-        if jobs.is_empty() {
-            return Err(format!("no test has {} in its name", filters.join(" or ")));
-        }
-        let results = report.phase("tests", || run_jobs(&build, &jobs, depth, Vec::new()))?;
+        let jobs = Catalogue::named(&build, filters)?;
+        let environment = environment(&report.phase("install what is missing", needs)?)?;
+        let results = report.phase("tests", || run_jobs(&build, &jobs, depth, environment))?;
         results.print_failures();
         let outcome = results.outcome();
         report.add(results);
@@ -121,13 +132,11 @@ fn repeat(times: u32, name: &str) -> Done {
     let mut report = Report::new();
     let done = (|| {
         let build = report.phase("build and lint", build::workspace)?;
-        let jobs = Catalogue::of(&build, Depth::Deep, &[name])?.jobs;
-        if jobs.is_empty() {
-            return Err(format!("no test has {name} in its name"));
-        }
+        let jobs = Catalogue::named(&build, &[name])?;
+        let environment = environment(&report.phase("install what is missing", needs)?)?;
         let all: Vec<Job> = (0..times).flat_map(|_| jobs.iter().cloned()).collect();
         let _load = runner::Load::on_every_core()?;
-        let results = report.phase("tests", || run_jobs(&build, &all, Depth::Quick, Vec::new()))?;
+        let results = report.phase("tests", || run_jobs(&build, &all, Depth::Quick, environment))?;
         results.print_failures();
         eprintln!("\n{} tests, {times} times each:", jobs.len());
         results.print_repetitions();

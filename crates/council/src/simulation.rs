@@ -40,7 +40,10 @@ fn whatever_happens_nobody_diverges_and_everything_ends() {
 #[test]
 #[ignore = "replays the seed in HOLDOFF_COUNCIL_SEED"]
 fn one() {
-    let seed = std::env::var("HOLDOFF_COUNCIL_SEED").expect("HOLDOFF_COUNCIL_SEED=number").parse().expect("a number");
+    let seed = std::env::var("HOLDOFF_COUNCIL_SEED")
+        .expect("HOLDOFF_COUNCIL_SEED=number")
+        .parse()
+        .expect("a number");
     let ran = City::new(Plan::faulty(seed)).live();
     println!("{ran:#?}");
     assert!(ran.is_ok());

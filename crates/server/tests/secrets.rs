@@ -176,7 +176,8 @@ async fn no_secret_is_where_it_should_not_be() {
     findings.note("log", log.0.lock().unwrap().clone());
     findings.check(&[secret, STEP_SECRET, HOOK_SECRET], "public");
 
-    let postgres = Postgres::shared();
+    // Its log is searched, too.
+    let postgres = Postgres::start();
     let url = postgres.create_database("secrets");
     let name = url.rsplit('/').next().unwrap();
     let with_password = url.replace("postgres@", &format!("postgres:{PASSWORD}@"));

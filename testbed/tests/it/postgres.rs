@@ -53,7 +53,7 @@ fn the_shared_cluster_is_one_and_its_databases_are_many() {
 #[test]
 #[ignore = "waits until it is killed"]
 fn a_process_that_will_be_killed() {
-    let postgres = Postgres::shared();
+    let postgres = Postgres::start();
     println!("directory={}", postgres.psql("postgres", "show data_directory"));
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }

@@ -1,10 +1,10 @@
-//! The tests of all binaries, and which of them a run leaves to `--deep`.
+//! The tests of all binaries, and which of them a run leaves out.
 
 use std::process::Command;
 
 use super::build::{Binary, Build};
-use super::runner::Job;
-use super::runner::history;
+use super::coverage::{self, LeftOut};
+use super::runner::{Job, history};
 
 /// How much a run covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,45 +15,61 @@ pub(super) enum Depth {
     Deep,
 }
 
-/// Tests in a module of this name run only with `--deep`.
-const DEEP_MODULE: &str = "deep";
-
-/// The tests to run, the longest first.
+/// The tests to run, the longest first, and the number of those left out.
+#[derive(Default)]
 pub(super) struct Catalogue {
     pub(super) jobs: Vec<Job>,
-    /// The number of tests that a quick run leaves out.
     pub(super) left_to_deep: usize,
+    pub(super) without_kubernetes: usize,
 }
 
 impl Catalogue {
-    /// Asks every binary for its tests. With filters, only tests whose names contain one of them are kept.
-    pub(super) fn of(build: &Build, depth: Depth, filters: &[&str]) -> Result<Self, String> {
-        let durations = history::read();
-        let (mut jobs, mut left_to_deep) = (Vec::new(), 0);
-        for binary in &build.binaries {
-            for test in tests(binary)? {
-                let name = format!("{} {test}", binary.name);
-                if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter)) {
-                    continue;
-                }
-                if depth == Depth::Quick && test.split("::").any(|segment| segment == DEEP_MODULE) {
-                    left_to_deep += 1;
-                    continue;
-                }
-                let expected = durations.get(&name).copied();
-                jobs.push(Job {
-                    name,
-                    test,
-                    path: binary.path.clone(),
-                    folder: binary.folder.clone(),
-                    expected,
-                });
+    /// Lists the tests of a suite.
+    pub(super) fn suite(build: &Build, depth: Depth) -> Result<Self, String> {
+        let all = all(build)?;
+        let names: Vec<String> = all.iter().map(|job| job.name.clone()).collect();
+        let stale = coverage::stale(&names);
+        if !stale.is_empty() {
+            return Err(format!(
+                "xtask/src/test/coverage.rs names tests that do not exist: {}",
+                stale.join(", ")
+            ));
+        }
+        let mut catalogue = Self::default();
+        for job in all {
+            match coverage::left_out(&job.name, depth) {
+                None => catalogue.jobs.push(job),
+                Some(LeftOut::ToDeep) => catalogue.left_to_deep += 1,
+                Some(LeftOut::NoKubernetes) => catalogue.without_kubernetes += 1,
             }
         }
-        // Short tests fill the gaps that long ones leave at the end.
-        jobs.sort_by(|a, b| b.expected_or_usual().total_cmp(&a.expected_or_usual()));
-        Ok(Self { jobs, left_to_deep })
+        Ok(catalogue)
     }
+
+    /// Lists the tests whose names contain one of the filters.
+    pub(super) fn named(build: &Build, filters: &[&str]) -> Result<Vec<Job>, String> {
+        let mut jobs = all(build)?;
+        jobs.retain(|job| filters.iter().any(|filter| job.name.contains(filter)));
+        if jobs.is_empty() {
+            return Err(format!("no test has {} in its name", filters.join(" or ")));
+        }
+        Ok(jobs)
+    }
+}
+
+/// All tests, the longest first: short ones fill the gaps that long ones leave at the end.
+fn all(build: &Build) -> Result<Vec<Job>, String> {
+    let durations = history::read();
+    let mut jobs = Vec::new();
+    for binary in &build.binaries {
+        for test in tests(binary)? {
+            let name = format!("{} {test}", binary.name);
+            let expected = durations.get(&name).copied();
+            jobs.push(Job { name, test, path: binary.path.clone(), folder: binary.folder.clone(), expected });
+        }
+    }
+    jobs.sort_by(|a, b| b.expected_or_usual().total_cmp(&a.expected_or_usual()));
+    Ok(jobs)
 }
 
 /// The names of a binary's tests. Ignored ones are parts of other tests, which start them themselves.

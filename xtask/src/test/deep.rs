@@ -3,7 +3,7 @@
 use super::build::Build;
 use super::report::Report;
 use crate::run::{Done, cargo};
-use crate::schemathesis;
+use crate::{n_minus_one, schemathesis};
 
 pub(super) fn phases(build: &Build, report: &mut Report) -> Done {
     let holdoff = build.program("holdoff")?;
@@ -11,11 +11,11 @@ pub(super) fn phases(build: &Build, report: &mut Report) -> Done {
     report.phase("features", features)?;
     report.phase("front door", front_door)?;
     report.phase("rustdoc", rustdoc)?;
-    report.skip(
-        "a node of an older release beside the new one",
-        "there is no older release: storage formats may change until version 0.2.0",
-    );
-    Ok(())
+    let Some(commit) = n_minus_one::earlier() else {
+        report.skip("a node of an earlier release beside the new one", n_minus_one::SUSPENDED);
+        return Ok(());
+    };
+    report.phase("beside an earlier release", || n_minus_one::run_beside(&commit))
 }
 
 /// Combinations of features that users choose: the core without the standard library, the executors without tokio, each

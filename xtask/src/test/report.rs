@@ -1,5 +1,8 @@
 //! The end of a run: its phases, its slowest tests, and what was skipped.
 
+use holdoff_testbed::KUBECONFIG_VARIABLE;
+
+use super::catalogue::Catalogue;
 use super::runner::{Outcome, Results};
 use crate::run::now;
 
@@ -40,8 +43,12 @@ impl Report {
         self.skipped.push(line);
     }
 
-    pub(super) fn left_to_deep(&mut self, tests: usize) {
-        self.left_to_deep = tests;
+    pub(super) fn left_out(&mut self, catalogue: &Catalogue) {
+        self.left_to_deep = catalogue.left_to_deep;
+        if catalogue.without_kubernetes > 0 {
+            let what = format!("{} tests on a Kubernetes cluster", catalogue.without_kubernetes);
+            self.skip(&what, &format!("${KUBECONFIG_VARIABLE} names none; they ran against the stand-in"));
+        }
     }
 
     pub(super) fn add(&mut self, results: Results) {
@@ -56,9 +63,9 @@ impl Report {
     pub(super) fn print(&self) {
         let mut slowest: Vec<_> = self.results.finished.iter().collect();
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        eprintln!("\nslowest tests");
+        eprintln!("\nslowest tests, with their processor time");
         for done in slowest.iter().take(SLOWEST) {
-            eprintln!("  {:>6.1} s  {}", done.seconds, done.name);
+            eprintln!("  {:>6.1} s {:>6.1} s  {}", done.seconds, done.processor_seconds, done.name);
         }
         eprintln!("\nphases");
         for (name, seconds, is_done) in &self.phases {

@@ -62,6 +62,8 @@ pub(super) enum Outcome {
 pub(super) struct Finished {
     pub(super) name: String,
     pub(super) seconds: f64,
+    /// Seconds of all processors together.
+    pub(super) processor_seconds: f64,
     pub(super) outcome: Outcome,
 }
 
@@ -121,8 +123,9 @@ impl Runner {
 
     fn finish(&self, job: &Job) -> Finished {
         let start = now();
-        let outcome = process::run(job, &self.environment, self.limit);
-        Finished { name: job.name.clone(), seconds: start.elapsed().as_secs_f64(), outcome }
+        let (outcome, processor_seconds) = process::run(job, &self.environment, self.limit);
+        let seconds = start.elapsed().as_secs_f64();
+        Finished { name: job.name.clone(), seconds, processor_seconds, outcome }
     }
 }
 

@@ -9,12 +9,10 @@ use proptest::prelude::*;
 
 use crate::support::{attempt, failure, jitter, patient_policy, policy, so_far, time};
 
-const CASES: u32 = 8192;
-
-/// `PROPTEST_CASES` asks for more of them, as the soak does.
+/// Cases of a quick and of a deep run; `cargo xtask soak` sets `PROPTEST_CASES` for more.
 fn cases() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(CASES), failure_persistence: None, ..ProptestConfig::default() }
+    let cases = u32::try_from(holdoff_testbed::scaled("PROPTEST_CASES", 512, 8192)).unwrap();
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// The delay for one roll, of a decision that is known to be a retry.

@@ -168,7 +168,7 @@ fn one_order_of_events_with_a_leader_that_is_cut_off() {
     let place = match Namespaces::make(3) {
         Ok(place) => place,
         Err(why) => {
-            eprintln!("skipped: network namespaces cannot be made here ({why})");
+            holdoff_testbed::skip(&format!("network namespaces cannot be made here ({why})"));
             return;
         }
     };

@@ -12,7 +12,7 @@ fn a_leader_with_too_few_commits_nothing_and_after_healing_there_is_one_history(
     let place = match Namespaces::make(5) {
         Ok(place) => place,
         Err(why) => {
-            eprintln!("skipped: network namespaces cannot be made here ({why})");
+            holdoff_testbed::skip(&format!("network namespaces cannot be made here ({why})"));
             return;
         }
     };

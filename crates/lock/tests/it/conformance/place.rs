@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdoff_lock::{Guard, LockRecord, Locks, Settings, Token};
+use holdoff_testbed::KUBECONFIG_VARIABLE;
 use holdoff_testbed::Postgres;
-use holdoff_testbed::kubernetes::{KUBECONFIG_VARIABLE, Kubernetes};
+use holdoff_testbed::kubernetes::Kubernetes;
 use rustix::process::Signal;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection as _, SqliteConnection};

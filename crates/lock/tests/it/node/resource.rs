@@ -59,6 +59,13 @@ impl Resource {
     }
 
     /// All that was taken, in order.
+    /// Returns how many turns have begun.
+    pub(crate) async fn turns(&self) -> usize {
+        let count = "select count(*) from events where what = 'enter'";
+        let turns: i64 = sqlx::query_scalar(count).fetch_one(&self.pool).await.unwrap();
+        usize::try_from(turns).unwrap()
+    }
+
     pub(crate) async fn events(&self) -> Vec<(u64, String)> {
         let events: Vec<(i64, String)> =
             sqlx::query_as("select token, what from events order by id").fetch_all(&self.pool).await.unwrap();

@@ -188,7 +188,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn nothing_is_done_twice_or_heard_out_of_order_and_everybody_comes_back() {
-    let (start, runs) = (number("HOLDOFF_SIM_SEED", 0), number("HOLDOFF_SIM_RUNS", 40));
+    let (start, runs) = (number("HOLDOFF_SIM_SEED", 0), holdoff_testbed::scaled("HOLDOFF_SIM_RUNS", 10, 40));
     let mut struck = [0_u64; 4];
     for seed in start..start + runs {
         let run = catch_unwind(AssertUnwindSafe(|| storm(seed, true)));

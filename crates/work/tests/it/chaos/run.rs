@@ -31,8 +31,8 @@ const LEFT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(
 
 pub(crate) fn run(ground: Ground) {
     let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
-    let steps = number("HOLDOFF_CHAOS_STEPS").unwrap_or(20_000);
-    let faulty = Duration::from_secs(number("HOLDOFF_CHAOS_SECONDS").unwrap_or(25));
+    let steps = holdoff_testbed::scaled("HOLDOFF_CHAOS_STEPS", 4_000, 20_000);
+    let faulty = Duration::from_secs(holdoff_testbed::scaled("HOLDOFF_CHAOS_SECONDS", 12, 25));
     let engine = if ground.server.is_some() { "postgres" } else { "sqlite" };
     println!("chaos on {engine}: HOLDOFF_CHAOS_SEED={seed} HOLDOFF_CHAOS_STEPS={steps}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
