@@ -248,6 +248,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.fetch();
         self.probe_on();
         self.compact();
+        // A snapshot may have reached the disk since the last entry was applied.
+        self.forget();
     }
 
     fn hear(&mut self, from: NodeId, letter: LetterOf<M>) {

@@ -168,22 +168,6 @@ async fn off_loopback_it_must_be_said_who_may_ask() {
     AcceptorService::start(directory.path(), &settings).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vote_costs_little_more_than_its_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let acceptor = start(directory.path()).await;
-    let device = Device::new(1, &acceptor);
-    let mut took = Vec::new();
-    for slot in 1..=200 {
-        let begin = tokio::time::Instant::now();
-        assert!(is_accepted(&device.told(device.accept(slot, 1)).await));
-        took.push(begin.elapsed());
-    }
-    took.sort_unstable();
-    println!("a vote over loopback, on disk: median {:?}, 99 % {:?}", took[100], took[198]);
-    assert!(took[100] < Duration::from_millis(500), "{:?}", took[100]);
-}
-
 /// The councils that are shown first.
 const FIRST: Wish = Wish { sort: Sort::Asked, after: None, limit: 10 };
 

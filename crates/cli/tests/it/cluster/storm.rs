@@ -45,5 +45,4 @@ async fn a_hundred_signals_over_three_processes_make_one_task() {
     assert_eq!(counts, (1..=SIGNALS as u64).collect::<Vec<_>>(), "each is counted, and once");
     tasks.dedup();
     assert_eq!((created, tasks.len()), (1, 1), "one task, and all are told of it");
-    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
 }
