@@ -1,10 +1,17 @@
-//! How much a test run covers, and how a test says that it did not run.
+//! How much a test run covers, how long a test waits, and how it says that it did not run.
+
+use std::time::Duration;
 
 /// Set to `1` by `cargo xtask test --deep`.
 pub const DEEP_VARIABLE: &str = "TESTBED_DEEP";
 
 /// Begins the line by which a test tells the runner that it did not run.
 pub const SKIPPED: &str = "skipped: ";
+
+/// How long a test awaits a condition that must come true.
+///
+/// The limit only ends a test that would hang, so it is longer than anything takes on a busy machine.
+pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns whether this is a run of `cargo xtask test --deep`.
 pub fn is_deep() -> bool {

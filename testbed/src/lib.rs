@@ -27,7 +27,7 @@ mod watcher;
 pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
 
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};
-pub use depth::{DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
+pub use depth::{CONDITION_TIMEOUT, DEEP_VARIABLE, SKIPPED, is_deep, scaled, skip};
 pub use faketime::libfaketime;
 pub use options::Options;
 pub use port::free as free_port;

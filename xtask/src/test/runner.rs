@@ -15,7 +15,7 @@ use super::catalogue::Depth;
 use crate::run::{Done, now};
 
 /// Tests spend more time waiting than computing, so each core serves several.
-const JOBS_PER_CORE: usize = 4;
+const JOBS_PER_CORE: usize = 3;
 
 /// How often the housekeeping runs.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);

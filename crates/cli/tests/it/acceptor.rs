@@ -1,5 +1,6 @@
 //! The real `holdoff acceptor`, killed while it is asked: what it has answered is there when it is back.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -18,9 +19,6 @@ const WRITERS: u8 = 4;
 const ROUNDS: u64 = 4;
 /// So many votes are answered in a round before the kill.
 const VOTES: usize = 100;
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Where an acceptor is, as it says itself.
 struct Acceptor {
     process: Process,
@@ -149,7 +147,7 @@ fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
             .collect();
         // Killed in the middle of it.
         for _ in 0..VOTES {
-            answers.recv_timeout(PATIENCE).unwrap();
+            answers.recv_timeout(CONDITION_TIMEOUT).unwrap();
         }
         acceptor.process.kill();
         for writer in under_way {

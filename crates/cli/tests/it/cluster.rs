@@ -12,13 +12,11 @@ mod storm;
 mod survival;
 mod target;
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::{Duration, Instant};
 
 use holdoff_policy::PolicySet;
 use holdoff_work::{Settings, TaskState, Work};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One at a time.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -39,9 +37,9 @@ attempts = "unlimited"
 
 /// Looks until it is so.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {CONDITION_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,18 +1,15 @@
 //! What a new user does with the daemon, by the real binary: serve, submit, kill it, start it again.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::process::Process;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon that does not outlive its test.
 struct Daemon {
@@ -117,14 +114,14 @@ fn a_call_survives_the_daemon() {
         serde_json::json!({ "operation": "order.confirm", "http": { "url": url, "body": { "paid": true } } });
     let taken: Value = serde_json::from_str(&daemon.ask("POST /v1/tasks", &task.to_string())).unwrap();
     let id = taken["id"].as_str().unwrap().to_owned();
-    assert_eq!(calls.recv_timeout(PATIENCE), Ok(0), "it is refused");
-    assert_eq!(calls.recv_timeout(PATIENCE), Ok(1), "it is tried again, and not answered");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(0), "it is refused");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(1), "it is tried again, and not answered");
     daemon.kill();
 
     let shown = holdoff(folder.path(), &["work", "show", &id]);
     assert!(text(&shown.stdout).contains("is running"), "{}", text(&shown.stdout));
     let daemon = Daemon::start(folder.path());
-    assert_eq!(calls.recv_timeout(PATIENCE), Ok(2), "it is rescued");
+    assert_eq!(calls.recv_timeout(CONDITION_TIMEOUT), Ok(2), "it is rescued");
     let task = loop {
         let task: Value = serde_json::from_str(&daemon.ask(&format!("GET /v1/tasks/{id}"), "")).unwrap();
         if task["state"] != "running" {

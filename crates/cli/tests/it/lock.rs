@@ -1,14 +1,12 @@
 //! `holdoff lock run` by real processes: killed, interrupted, and robbed of the lock.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn holdoff(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
@@ -75,7 +73,7 @@ fn is_alive(process: &str) -> bool {
 fn until(is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it does not become so");
+        assert!(began.elapsed() < CONDITION_TIMEOUT, "it does not become so");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -24,16 +24,14 @@ mod queues;
 mod settings;
 mod work;
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::{Duration, Instant};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks until it is so.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {CONDITION_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }

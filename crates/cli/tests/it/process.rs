@@ -1,11 +1,9 @@
 //! A process that does not outlive its test, whatever panics meanwhile.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Longer than any daemon takes to end, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Process(Child);
 
@@ -41,12 +39,12 @@ impl Process {
     /// Told to end, and waited for: how it ended.
     pub(crate) fn terminate(mut self) -> Option<i32> {
         self.signal("-TERM");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(Instant::now() < end, "it does not end within {PATIENCE:?}");
+            assert!(Instant::now() < end, "it does not end within {CONDITION_TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

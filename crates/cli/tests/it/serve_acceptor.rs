@@ -1,5 +1,6 @@
 //! `holdoff serve` with an acceptor in it: three of them keep a council, and one whose disk fails says so and goes on with the rest.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,9 +12,6 @@ use holdoff_paxos::Ballot;
 use serde_json::json;
 
 use crate::process::Process;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const FILE: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
 
@@ -105,7 +103,8 @@ async fn fill(acceptor: &str) {
     let key = Key::from_secret(&[7; 32]);
     let (peer, address) = acceptor.split_once('@').unwrap();
     let remote = Remote { key: peer.parse().unwrap(), address: address.to_owned() };
-    let options = LinkOptions { role: ROLE.to_owned(), call_timeout: PATIENCE, ..LinkOptions::default() };
+    let options =
+        LinkOptions { role: ROLE.to_owned(), call_timeout: CONDITION_TIMEOUT, ..LinkOptions::default() };
     let (link, _hearing) = Link::new(&key, remote, options).unwrap();
     for slot in (1..=200).map(Slot) {
         let withdrawn = vec![OperationId([1; 16]); 12_000];
@@ -129,7 +128,7 @@ async fn a_daemon_whose_acceptor_has_no_room_on_disk_is_not_ready_and_says_why()
     assert_eq!(daemon.get("/readyz").await.0, 200);
     fill(&daemon.acceptor).await;
 
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     let said = loop {
         let (status, said) = daemon.get("/readyz").await;
         if status == 503 {

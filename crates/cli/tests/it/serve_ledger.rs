@@ -1,5 +1,6 @@
 //! `holdoff serve` with a node of ledgers in it.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,9 +9,6 @@ use holdoff_ledger::runtime::{Contact, found};
 use serde_json::{Value, json};
 
 use crate::process::Process;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon, in a folder of its own.
 struct Daemon {
@@ -94,7 +92,7 @@ async fn a_daemon_whose_ledger_has_no_room_on_disk_is_not_ready_and_says_why() {
             break;
         }
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     let said = loop {
         let (status, said) = daemon.get("/readyz").await;
         if status == 503 {

@@ -1,9 +1,9 @@
 //! The acceptor in a daemon, as programs see it: who it is, what it keeps, what it counts.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use holdoff_council::acceptor::{ROLE, Reply, Request};
 use holdoff_council::{Ask, CouncilId, OperationId};
@@ -12,9 +12,6 @@ use holdoff_server::Place;
 use serde_json::{Value, json};
 
 use crate::bed::{Daemon, answer, options};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn start(folder: &tempfile::TempDir) -> Daemon {
     let mut options = options(Place::directory(folder.path()));
@@ -112,7 +109,8 @@ async fn whoever_listens_is_told_that_it_was_asked() {
     let mut text = String::new();
     let mut until = async |what: &str| {
         while !text.contains(what) {
-            let chunk = tokio::time::timeout(PATIENCE, heard.chunk()).await.unwrap().unwrap().unwrap();
+            let chunk =
+                tokio::time::timeout(CONDITION_TIMEOUT, heard.chunk()).await.unwrap().unwrap().unwrap();
             text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     };

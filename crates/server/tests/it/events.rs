@@ -1,5 +1,6 @@
 //! What changes, as it changes.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
 use holdoff_server::Place;
@@ -8,9 +9,6 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
 
 use crate::bed::{Daemon, Stores, answer, on_both_stores};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Somebody who listens.
 struct Listener {
@@ -42,7 +40,8 @@ impl Listener {
                     None => continue,
                 }
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.unwrap().unwrap()?;
+            let chunk =
+                tokio::time::timeout(CONDITION_TIMEOUT, self.response.chunk()).await.unwrap().unwrap()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }

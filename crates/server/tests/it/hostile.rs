@@ -1,5 +1,6 @@
 //! Those who mean no good: each gets a clear answer or a closed connection, and others are served meanwhile.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
 use holdoff_server::Place;
@@ -9,9 +10,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bed::Daemon;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// As many open files as the system lets one process have, a hundred thousand at most.
 fn most_files() -> u64 {
@@ -33,7 +31,7 @@ async fn raw(daemon: &Daemon, sent: &[u8]) -> String {
     // It may be closed before all is sent.
     let _ = stream.write_all(sent).await;
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    let read = tokio::time::timeout(CONDITION_TIMEOUT, stream.read_to_end(&mut answer)).await;
     assert!(read.is_ok(), "neither answered nor closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -47,7 +45,7 @@ async fn serves_others(daemon: &Daemon) {
     let client = reqwest::Client::new();
     let sent =
         client.post(format!("{}/v1/tasks", daemon.url)).json(&json!({ "operation": "a", "delay": "1h" }));
-    let answer = tokio::time::timeout(PATIENCE, sent.send()).await.unwrap().unwrap();
+    let answer = tokio::time::timeout(CONDITION_TIMEOUT, sent.send()).await.unwrap().unwrap();
     assert_eq!(answer.status(), 201);
 }
 
@@ -220,7 +218,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, ends).await.unwrap();
+    tokio::time::timeout(CONDITION_TIMEOUT, ends).await.unwrap();
     assert!([408, 400, 0].contains(&status(&String::from_utf8_lossy(&answer))));
 }
 
@@ -242,7 +240,7 @@ async fn ten_thousand_idle_connections_keep_nobody_out() {
     let listed: Value = daemon.get("/v1/tasks").await.json().await.unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), count / 2000 + 1);
     if count > 5000 {
-        let closed = tokio::time::timeout(PATIENCE, longest_idle.read(&mut [0])).await.unwrap();
+        let closed = tokio::time::timeout(CONDITION_TIMEOUT, longest_idle.read(&mut [0])).await.unwrap();
         assert!(matches!(closed, Ok(0) | Err(_)), "who was idle for longest made room");
     }
 }

@@ -1,5 +1,6 @@
 //! Ledgers in a daemon, as programs see them.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
 use holdoff_ledger::runtime::{Contact, Settings, found, join};
@@ -8,9 +9,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::bed::{Daemon, answer, options};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon's options, with its ledgers in a folder beside the work.
 fn with_ledgers(folder: &TempDir) -> Options {
@@ -54,7 +52,9 @@ async fn until(daemon: &Daemon, name: &str, is_so: impl Fn(&Value) -> bool) -> V
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("{name} does not become so"))
+    tokio::time::timeout(CONDITION_TIMEOUT, looking)
+        .await
+        .unwrap_or_else(|_| panic!("{name} does not become so"))
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn older_entries_than_are_kept_are_said_to_be_gone() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let said = tokio::time::timeout(PATIENCE, gone).await.expect("all entries are kept");
+    let said = tokio::time::timeout(CONDITION_TIMEOUT, gone).await.expect("all entries are kept");
     let first = said["first"].as_u64().unwrap();
     assert_eq!(said["type"], "/problems/history-gone");
     assert!(first > 1, "{said}");
@@ -230,7 +230,7 @@ impl Heard {
 
     async fn until(&mut self, what: &str) {
         while !self.text.contains(what) {
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await;
+            let chunk = tokio::time::timeout(CONDITION_TIMEOUT, self.response.chunk()).await;
             let chunk = chunk.unwrap_or_else(|_| panic!("no {what:?} in {}", self.text)).unwrap();
             let chunk = chunk.unwrap_or_else(|| panic!("it ended without {what:?}: {}", self.text));
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
@@ -351,7 +351,7 @@ async fn step_down(daemon: &Daemon) {
             assert!(matches!(code, 409 | 503), "{code} {said}");
         }
     };
-    let to = tokio::time::timeout(PATIENCE, handing).await.unwrap();
+    let to = tokio::time::timeout(CONDITION_TIMEOUT, handing).await.unwrap();
     until(daemon, "default", |status| status["leader"]["key"] == to).await;
 }
 

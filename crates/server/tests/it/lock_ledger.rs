@@ -1,5 +1,6 @@
 //! A daemon whose locks are in its ledger.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
 use holdoff_ledger::runtime::{Contact, Settings, found, join};
@@ -8,9 +9,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::bed::{Daemon, answer, options};
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon's options, with its ledgers in a folder beside the work, and its locks in the one of this name.
 fn with_locks_in(folder: &TempDir, name: &str) -> Options {
@@ -43,7 +41,7 @@ async fn until_ready(daemon: &Daemon) {
             tokio::time::sleep(Duration::from_millis(120)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, looking).await.is_ok(), "never ready: {seen}");
+    assert!(tokio::time::timeout(CONDITION_TIMEOUT, looking).await.is_ok(), "never ready: {seen}");
 }
 
 async fn acquire(daemon: &Daemon, key: &str, status: u16) -> Value {

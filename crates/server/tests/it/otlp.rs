@@ -1,6 +1,6 @@
 //! Traces reach a collector: a tiny one.
 
-use std::time::Duration;
+use holdoff_testbed::CONDITION_TIMEOUT;
 
 use axum::Router;
 use axum::extract::State;
@@ -14,7 +14,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::bed::{Daemon, Target, call};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
@@ -48,7 +47,7 @@ impl Spans {
             if let Some(span) = self.seen.iter().find(|span| is_it(span)) {
                 return span.clone();
             }
-            let next = tokio::time::timeout(PATIENCE, self.inbox.recv()).await;
+            let next = tokio::time::timeout(CONDITION_TIMEOUT, self.inbox.recv()).await;
             self.seen.push(next.unwrap_or_else(|_| panic!("only these arrive: {:?}", self.seen)).unwrap());
         }
     }

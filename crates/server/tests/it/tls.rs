@@ -1,5 +1,6 @@
 //! TLS: served, renewed, and kept when what is new is broken.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,9 +11,6 @@ use reqwest::{Certificate, Client};
 use tokio::time::Instant;
 
 use crate::bed::options;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A certificate for localhost, and its key.
 struct Pair {
@@ -60,7 +58,7 @@ async fn is_served(client: &Client, url: &str) -> bool {
 async fn until_served(client: &Client, url: &str) {
     let since = Instant::now();
     while !is_served(client, url).await {
-        assert!(since.elapsed() < PATIENCE, "the certificate is not in force");
+        assert!(since.elapsed() < CONDITION_TIMEOUT, "the certificate is not in force");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -100,7 +98,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
         std::fs::write(&files.cert, broken).unwrap();
         let since = Instant::now();
         while refused(&metrics().await) < seen {
-            assert!(since.elapsed() < PATIENCE, "nobody looked at the new certificate");
+            assert!(since.elapsed() < CONDITION_TIMEOUT, "nobody looked at the new certificate");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(is_served(&new.client(), &url).await, "the old one stays in force");
@@ -142,5 +140,5 @@ async fn a_handshake_that_never_comes_hurts_nobody() {
         silent.push(tokio::net::TcpStream::connect(server.address()).await.unwrap());
     }
     assert!(is_served(&pair.client(), &url).await);
-    tokio::time::timeout(PATIENCE, server.shutdown()).await.unwrap();
+    tokio::time::timeout(CONDITION_TIMEOUT, server.shutdown()).await.unwrap();
 }

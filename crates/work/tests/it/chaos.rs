@@ -32,17 +32,23 @@ fn on_postgres() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let settings = [("timezone", "Asia/Kathmandu"), ("autovacuum_naptime", "1s")];
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let server = Postgres::start_with(&Options { settings, ..Options::default() });
-    let store = server.create_database("chaos");
-    run::run(run::Ground { effects: store.clone(), store, server: Some(server) });
+    run::run("postgres", || {
+        let server = Postgres::start_with(&Options { settings: settings.clone(), ..Options::default() });
+        let store = server.create_database("chaos");
+        run::Ground { effects: store.clone(), store, server: Some(server) }
+    });
 }
 
 #[test]
 fn on_sqlite() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let url = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
-    run::run(run::Ground { store: url("store.db"), effects: url("effects.db"), server: None });
+    let (folder, mut runs) = (tempfile::tempdir().unwrap(), 0);
+    run::run("sqlite", || {
+        runs += 1;
+        let url =
+            |name: &str| format!("sqlite:{}", folder.path().join(format!("{runs}-{name}.db")).display());
+        run::Ground { store: url("store"), effects: url("effects"), server: None }
+    });
 }
 
 #[test]

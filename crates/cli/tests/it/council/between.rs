@@ -1,5 +1,6 @@
 //! A device that is killed when a majority has voted for its operation, and it has not heard of it.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -19,8 +20,6 @@ use crate::process::Process;
 const LATE: Duration = Duration::from_millis(400);
 /// On a busy machine it may be too late all the same; so often it is tried.
 const TRIES: usize = 6;
-const PATIENCE: Duration = Duration::from_secs(60);
-
 pub(crate) fn tell() {
     let directory = tempfile::tempdir().unwrap();
     let acceptors: Vec<_> =
@@ -113,7 +112,7 @@ impl Watching {
 
     /// The next slot, and the operations that were carried out in it.
     fn next(&self) -> (u64, Vec<String>) {
-        let told = self.said.recv_timeout(PATIENCE).expect("it watches");
+        let told = self.said.recv_timeout(CONDITION_TIMEOUT).expect("it watches");
         let operations = told["operations"].as_array().unwrap();
         let done = operations.iter().filter(|it| it["invalid"].is_null());
         (told["slot"].as_u64().unwrap(), done.map(|it| it["id"].as_str().unwrap().to_owned()).collect())

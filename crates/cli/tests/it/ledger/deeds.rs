@@ -8,7 +8,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use serde_json::Value;
 
-use crate::ledger::place::{PATIENCE, Told, Way};
+use crate::ledger::place::{CONDITION_TIMEOUT, Told, Way};
 
 /// Deeds of one ledger. Each leaves a fact, and fails if it is there already.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Deeds {
 
     /// The same with something that may have been submitted before.
     pub(crate) fn insist(&self, wish: &Wish, ways: &[Way]) -> u64 {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONDITION_TIMEOUT;
         for way in ways.iter().cycle() {
             let told = way.ask(&wish.words());
             if let Some(index) = self.note(wish, &told) {

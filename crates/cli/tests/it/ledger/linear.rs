@@ -11,7 +11,7 @@ use porcupine_rs::{CheckResult, Model, Operation};
 
 use crate::ledger::cluster::Cluster;
 use crate::ledger::namespaces::Namespaces;
-use crate::ledger::place::{Loopback, PATIENCE, Told, Way, until};
+use crate::ledger::place::{CONDITION_TIMEOUT, Loopback, Told, Way, until};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 30;
@@ -62,7 +62,7 @@ struct Client<'a> {
 impl Client<'_> {
     /// Asks until somebody knows.
     fn ask(&mut self, words: &[&str], is_known: impl Fn(&Told) -> bool) -> Told {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
             let told = self.ways[self.rng.usize(..self.ways.len())].ask(words);
             if is_known(&told) {
@@ -138,7 +138,7 @@ fn tell(cluster: &mut Cluster, happen: impl FnOnce(&mut Cluster, &dyn Fn(usize))
         });
     });
     let operations = operations.into_inner().unwrap();
-    let checked = porcupine_rs::check_operations_timeout(&operations, PATIENCE);
+    let checked = porcupine_rs::check_operations_timeout(&operations, CONDITION_TIMEOUT);
     let deeds: Vec<_> = operations.iter().map(|it| (it.call_time, it.return_time, &it.op)).collect();
     assert_eq!(checked, CheckResult::Ok, "{deeds:#?}");
     cluster.until_equal();

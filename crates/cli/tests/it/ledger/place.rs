@@ -1,13 +1,11 @@
 //! Where daemons run, and how a command gets to them.
 
+pub(crate) use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-/// Longer than anything here takes, however busy the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where daemons run.
 pub(crate) trait Place {
@@ -121,7 +119,7 @@ impl Place for Loopback {
 
 /// Looks until there is something to see.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     loop {
         match look() {
             Ok(seen) => return seen,

@@ -9,7 +9,7 @@ use fantoccini::wd::WebDriverCompatibleCommand;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::pages::{PATIENCE, until};
+use crate::pages::{CONDITION_TIMEOUT, until};
 
 /// Keeps what the page's own policy forbade, from the first line of every page on.
 const WATCH: &str = "window.forbidden = []; \
@@ -60,7 +60,7 @@ impl Visitor {
 
     /// Waits until the first that matches says this.
     pub(crate) async fn sees(&self, css: &str, words: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
             let seen = self.text(css).await;
             if seen.contains(words) {

@@ -1,5 +1,6 @@
 //! Some nodes in one process.
 
+pub(super) use holdoff_testbed::CONDITION_TIMEOUT;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,8 +11,6 @@ use crate::runtime::{Books, Contact, Error, Glance, Host, Member, Node, Settings
 use crate::{How, Outcome, Slot};
 
 pub(super) const NAME: &str = "default";
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// A place for a node, whether it runs or not.
 pub(super) struct Place {
     pub(super) folder: TempDir,
@@ -42,7 +41,7 @@ impl Place {
     }
 
     pub(super) async fn node(&self) -> Node<Books> {
-        self.host().joined(NAME, PATIENCE).await.unwrap()
+        self.host().joined(NAME, CONDITION_TIMEOUT).await.unwrap()
     }
 
     /// Ends it without a word.
@@ -136,7 +135,7 @@ impl Cluster {
 
 pub(super) async fn admit(node: &Node<Books>, contact: Contact, name: &str, votes: bool) {
     let member = Member { name: name.to_owned(), address: contact.address, votes, life: None };
-    let outcome = node.admit(contact.key, member, PATIENCE).await.unwrap();
+    let outcome = node.admit(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }
 
@@ -167,7 +166,7 @@ pub(super) async fn until<T: Holds + std::fmt::Debug, F: Future<Output = T>>(
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> T {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
         let found = look().await;
         if found.holds() {
@@ -185,9 +184,9 @@ pub(super) fn add(by: i64) -> Either<crate::machine::Goal, Vec<Command>> {
 /// Adds, and says where that stands.
 pub(super) async fn submit(node: &Node<Books>, by: i64) -> Slot {
     let tx_id = Node::<Books>::new_tx_id().unwrap();
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
-        match node.submit(tx_id, add(by), PATIENCE).await.unwrap() {
+        match node.submit(tx_id, add(by), CONDITION_TIMEOUT).await.unwrap() {
             Outcome::Committed { index, .. } => return index,
             Outcome::Unknown | Outcome::NoQuorum if tokio::time::Instant::now() < until => {}
             other => panic!("{other:?}"),
@@ -198,7 +197,7 @@ pub(super) async fn submit(node: &Node<Books>, by: i64) -> Slot {
 /// The sum, as a majority has it.
 pub(super) async fn sum(node: &Node<Books>, how: How) -> Result<i64, Error> {
     let goal = Either::Second(vec![Command::Get(Key::new("sum").unwrap())]);
-    let (_, answer) = node.read(goal, how, PATIENCE).await?;
+    let (_, answer) = node.read(goal, how, CONDITION_TIMEOUT).await?;
     match answer.unwrap() {
         Either::Second(values) => Ok(values[0].clone().map_or(0, |value| value.to_string().parse().unwrap())),
         Either::First(other) => panic!("{other:?}"),

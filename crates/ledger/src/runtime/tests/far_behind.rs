@@ -11,7 +11,7 @@ async fn a_new_node_finds_its_way_when_the_first_ones_are_gone() {
     let [founder, other] = [0, 1].map(|at| cluster.places[at].host().key());
     submit(&cluster.places[1].node().await, 5).await;
     let node = cluster.places[1].node().await;
-    node.dismiss(founder, super::cluster::PATIENCE).await.unwrap();
+    node.dismiss(founder, super::cluster::CONDITION_TIMEOUT).await.unwrap();
     until("two vote", || async {
         let status = node.status().await.unwrap();
         let votes: Vec<_> =

@@ -2,7 +2,7 @@
 //!
 //! Others look for it where it was, so it hears of nobody, nor who leads: it must say where it is by itself.
 
-use super::cluster::{Cluster, NAME, PATIENCE, Place, admit, submit, until};
+use super::cluster::{CONDITION_TIMEOUT, Cluster, NAME, Place, admit, submit, until};
 use crate::runtime::{Books, Node};
 
 /// Goes on at another address, and is found there.
@@ -20,7 +20,8 @@ async fn moves(place: &mut Place, other: &Node<Books>) {
     .unwrap();
     let index = submit(other, 1).await;
     let mut glance = place.node().await.glance();
-    let heard = tokio::time::timeout(PATIENCE, glance.wait_for(|glance| glance.head.index >= index)).await;
+    let heard =
+        tokio::time::timeout(CONDITION_TIMEOUT, glance.wait_for(|glance| glance.head.index >= index)).await;
     assert!(heard.is_ok(), "it goes on where it was");
 }
 

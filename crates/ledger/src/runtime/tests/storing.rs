@@ -8,7 +8,7 @@ use holdoff_paxos::log::Record;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use super::cluster::{NAME, PATIENCE, settings};
+use super::cluster::{CONDITION_TIMEOUT, NAME, settings};
 use crate::runtime::identity::{LedgerId, node_id};
 use crate::runtime::lines::Lines;
 use crate::runtime::store::{About, Store};
@@ -68,6 +68,6 @@ async fn compact(events: &mpsc::Sender<Event<Books>>, batches: &mut Batches) -> 
 async fn a_snapshot_is_answered_for_when_it_is_on_the_disk() {
     let folder = TempDir::new().unwrap();
     let (events, mut batches) = founder(&folder);
-    let through = tokio::time::timeout(PATIENCE, compact(&events, &mut batches)).await.unwrap();
+    let through = tokio::time::timeout(CONDITION_TIMEOUT, compact(&events, &mut batches)).await.unwrap();
     assert!(through > Slot(0));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, NAME, PATIENCE, Place, add, submit, sum, until};
+use super::cluster::{CONDITION_TIMEOUT, Cluster, NAME, Place, add, submit, sum, until};
 use crate::machine::Either;
 use crate::runtime::{Books, Error, Host, Node, Role, found, join};
 use crate::{How, Outcome, Slot};
@@ -31,7 +31,7 @@ async fn what_is_acknowledged_is_there_after_a_restart() {
     place.start().await;
     let node = place.node().await;
     assert_eq!(sum(&node, How::Quorum).await.unwrap(), 7);
-    place.host.take().unwrap().stop(PATIENCE).await;
+    place.host.take().unwrap().stop(CONDITION_TIMEOUT).await;
     place.start().await;
     assert_eq!(sum(&place.node().await, How::Quorum).await.unwrap(), 7);
 }
@@ -97,7 +97,7 @@ async fn two_nodes_of_which_one_is_down_refuse_writes_and_say_so() {
     cluster.places[1].kill();
     let node = cluster.places[0].node().await;
     until("it has noticed", || async { node.status().await.unwrap().role == Role::Looks }).await;
-    let outcome = node.submit(Node::<Books>::new_tx_id().unwrap(), add(1), PATIENCE).await.unwrap();
+    let outcome = node.submit(Node::<Books>::new_tx_id().unwrap(), add(1), CONDITION_TIMEOUT).await.unwrap();
     assert_eq!(outcome, Outcome::NoQuorum);
     let why = node.read(add(0), How::Quorum, Duration::from_millis(500)).await.unwrap_err();
     assert!(matches!(why, Error::NoLeader(_)), "{why}");

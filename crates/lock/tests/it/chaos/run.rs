@@ -1,5 +1,6 @@
 //! One run: faults for a while, then peace, then the reckoning.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,9 +28,6 @@ pub(crate) struct Ground {
 
 /// So often the faults last that long, at most: until everything was seen that the run is to show.
 const MOST_ROUNDS: usize = 6;
-/// How long the last turns may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
 }
@@ -79,7 +77,7 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     let Storm { fleet, store, .. } = storm;
     let peace = Instant::now();
     let mut fleet = Arc::into_inner(fleet).expect("nobody strikes any more").into_inner().unwrap();
-    fleet.finish(PATIENCE).await;
+    fleet.finish(CONDITION_TIMEOUT).await;
     println!("  all had their turn {:.1?} after the faults", peace.elapsed());
     let notes = Notes::read(logs.path());
     let grants = match &witness {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use holdoff_lock::Polled;
 
-use crate::conformance::place::{PATIENCE, Place, acquire, held_with, inspect, on_every_store, pass, until};
+use crate::conformance::place::{
+    CONDITION_TIMEOUT, Place, acquire, held_with, inspect, on_every_store, pass, until,
+};
 
 async fn trying_takes_what_is_free_and_waits_for_nothing(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
@@ -24,8 +26,9 @@ async fn a_guard_that_is_dropped_lets_go(place: Place) {
     let guard = acquire(&locks, "ledger").await;
     let token = guard.token();
     drop(guard);
-    let next =
-        tokio::time::timeout(PATIENCE / 6, acquire(&other, "ledger")).await.expect("it was not let go");
+    let next = tokio::time::timeout(CONDITION_TIMEOUT / 6, acquire(&other, "ledger"))
+        .await
+        .expect("it was not let go");
     assert!(next.token() > token);
 }
 

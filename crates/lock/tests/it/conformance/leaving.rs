@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tokio_util::sync::CancellationToken;
 
 use crate::conformance::place::{
-    PATIENCE, Place, SECOND, acquire, held_with, inspect, on_every_store, on_shared_stores, until,
+    CONDITION_TIMEOUT, Place, SECOND, acquire, held_with, inspect, on_every_store, on_shared_stores, until,
 };
 
 /// Waits until the store knows of so many who wait, if it knows of any.
@@ -22,14 +22,14 @@ async fn a_waiter_that_is_dropped_or_cancelled_is_forgotten(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let holder = acquire(&locks, "ledger").await;
 
-    let dropped = tokio::spawn(other.acquire("ledger").wait(PATIENCE).into_future());
+    let dropped = tokio::spawn(other.acquire("ledger").wait(CONDITION_TIMEOUT).into_future());
     noted(&place, &locks, 1).await;
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
     noted(&place, &locks, 0).await;
 
     let cancel = CancellationToken::new();
-    let cancelled = other.acquire("ledger").wait(PATIENCE).cancel(cancel.clone());
+    let cancelled = other.acquire("ledger").wait(CONDITION_TIMEOUT).cancel(cancel.clone());
     let cancelled = tokio::spawn(cancelled.into_future());
     noted(&place, &locks, 1).await;
     cancel.cancel();
@@ -47,7 +47,7 @@ async fn an_acquisition_stopped_half_way_leaves_the_lock_free(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let mut last = acquire(&locks, "ledger").await.token();
     for round in 0..30 {
-        let stopped = tokio::spawn(locks.acquire("ledger").wait(PATIENCE).into_future());
+        let stopped = tokio::spawn(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future());
         tokio::time::sleep(Duration::from_micros(round * 100)).await;
         stopped.abort();
         if let Ok(Ok(guard)) = stopped.await {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdoff_lock::{FencedCell, Locks};
 
-use crate::conformance::place::{PATIENCE, Place, acquire, in_time, inspect, until};
+use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, in_time, inspect, until};
 use crate::node::one_at_a_time;
 
 /// Those on the nodes that are left go on where they were: nobody overlaps, tokens grow, and everybody gets its turns.
@@ -73,7 +73,7 @@ async fn a_holder_elsewhere_does_not_notice() {
         let cluster = place.ledger.as_ref().unwrap();
         let leader = cluster.leader().await;
         let (locks, other) = (place.at_seat((leader + 1) % 3), place.at_seat((leader + 2) % 3));
-        let guard = locks.acquire("ledger").lease(PATIENCE / 4).await.unwrap();
+        let guard = locks.acquire("ledger").lease(CONDITION_TIMEOUT / 4).await.unwrap();
         let next = tokio::spawn(async move { acquire(&other, "ledger").await.token() });
         cluster.kill(leader);
         cluster.leader().await;

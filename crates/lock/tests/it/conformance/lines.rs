@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdoff_lock::{Error, Guard};
 use holdoff_policy::{Growth, Jitter, Policy};
 
-use crate::conformance::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
+use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, inspect, on_every_store, until};
 
 type Waiting = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 
@@ -26,7 +26,7 @@ async fn first_come_first_served_and_one_asks_the_store(place: Place) {
     let mut waiting = Vec::new();
     for number in 0..WAITERS {
         let (acquiring, order) =
-            (stand(locks.acquire("ledger").wait(PATIENCE).into_future()), Arc::clone(&order));
+            (stand(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future()), Arc::clone(&order));
         waiting.push(tokio::spawn(async move {
             let guard = acquiring.await.unwrap();
             order.lock().unwrap().push((guard.token(), number));
@@ -47,8 +47,9 @@ async fn first_come_first_served_and_one_asks_the_store(place: Place) {
 async fn a_crowd_here_is_one_contender_there(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let holder = acquire(&other, "ledger").await;
-    let waiting: Vec<_> =
-        (0..5).map(|_| tokio::spawn(stand(locks.acquire("ledger").wait(PATIENCE).into_future()))).collect();
+    let waiting: Vec<_> = (0..5)
+        .map(|_| tokio::spawn(stand(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future())))
+        .collect();
     // Kubernetes notes nobody, and in memory the holder stands in the same line.
     let (counts, mut looks) = (u32::from(!place.is_kubernetes() && place.store != "memory:"), 0);
     until("the first of them is noted", async || {
@@ -67,12 +68,12 @@ async fn a_crowd_here_is_one_contender_there(place: Place) {
 async fn one_too_many_is_told_to_come_back(place: Place) {
     let locks = place.node_with(|settings| settings.with_most_waiters(2)).await;
     let holder = acquire(&locks, "ledger").await;
-    let waiting = [(); 2].map(|()| stand(locks.acquire("ledger").wait(PATIENCE).into_future()));
+    let waiting = [(); 2].map(|()| stand(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future()));
     let refused = locks.acquire("ledger").await.unwrap_err();
     assert!(matches!(refused, Error::TooManyWaiters { limit: 2 }) && refused.is_transient(), "{refused}");
     locks.acquire("another").await.unwrap().release().await.unwrap();
     drop(waiting);
-    let patient = stand(locks.acquire("ledger").wait(PATIENCE).into_future());
+    let patient = stand(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future());
     holder.release().await.unwrap();
     patient.await.unwrap().release().await.unwrap();
 }

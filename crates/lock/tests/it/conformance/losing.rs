@@ -7,7 +7,7 @@ use holdoff_lock::{Error, Locks};
 use holdoff_testbed::Postgres;
 use sqlx::{Connection as _, Executor as _};
 
-use crate::conformance::place::{PATIENCE, Place, acquire, in_time, on_every_store};
+use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, in_time, on_every_store};
 use crate::conformance::proxy::Proxy;
 
 /// Short, so that it is soon over; long enough that a busy machine renews in time.
@@ -77,10 +77,10 @@ async fn whoever_cannot_write_to_its_file_is_told_before_the_next_is_granted() {
     let mut stranger = sqlx::SqliteConnection::connect(&place.store).await.unwrap();
     let guard = holding.acquire("ledger").lease(LEASE).await.unwrap();
     stranger.execute("begin immediate").await.unwrap();
-    tokio::time::timeout(PATIENCE, guard.lost()).await.expect("the holder was told");
+    tokio::time::timeout(CONDITION_TIMEOUT, guard.lost()).await.expect("the holder was told");
     assert!(!guard.is_valid());
     stranger.execute("rollback").await.unwrap();
-    let next = tokio::time::timeout(PATIENCE, acquire(&other, "ledger")).await.unwrap();
+    let next = tokio::time::timeout(CONDITION_TIMEOUT, acquire(&other, "ledger")).await.unwrap();
     assert!(next.token() > guard.token());
 }
 

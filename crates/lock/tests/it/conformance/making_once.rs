@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdoff_lock::{Locks, Once};
 
-use crate::conformance::place::{PATIENCE, Place, acquire, inspect, on_every_store, until};
+use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, inspect, on_every_store, until};
 
 /// What is to be made: how often it was looked for, and how often made.
 #[derive(Default)]
@@ -33,7 +33,7 @@ async fn make(locks: Locks, thing: Arc<Thing>) -> Once<u32> {
         tokio::task::yield_now().await;
         Ok(made.made.fetch_add(1, Ordering::SeqCst) + 1)
     };
-    locks.acquire("thing").wait(PATIENCE).once(probe, create).await.unwrap()
+    locks.acquire("thing").wait(CONDITION_TIMEOUT).once(probe, create).await.unwrap()
 }
 
 async fn of_many_one_makes_it_and_the_others_find_it(place: Place) {

@@ -1,5 +1,6 @@
 //! The stores, and what all subjects need.
 
+pub(crate) use holdoff_testbed::CONDITION_TIMEOUT;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,6 @@ use uuid::Uuid;
 use crate::node::{self, Cluster, Process, Resource};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-
-/// How long anything may take that must happen. Machines that run tests are slow and busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store for one test. What several use is told apart by the namespace of the keys.
 pub(crate) struct Place {
@@ -208,7 +206,7 @@ pub(crate) use {on_every_store, on_shared_stores};
 
 /// A test that hangs has failed.
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
-    tokio::time::timeout(2 * PATIENCE, test).await.expect("it hangs");
+    tokio::time::timeout(2 * CONDITION_TIMEOUT, test).await.expect("it hangs");
 }
 
 /// Waits until something is so.
@@ -218,12 +216,12 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(CONDITION_TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Acquires, however long that takes.
 pub(crate) async fn acquire(locks: &Locks, key: &str) -> Guard {
-    locks.acquire(key).wait(PATIENCE).await.unwrap()
+    locks.acquire(key).wait(CONDITION_TIMEOUT).await.unwrap()
 }
 
 /// Acquires and lets go; answers with which token.

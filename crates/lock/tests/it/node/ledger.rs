@@ -1,5 +1,6 @@
 //! Nodes of a ledger: some of a cluster in this process, and others that join it from processes of their own.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,8 +12,6 @@ use holdoff_ledger::runtime::{Books, Contact, Host, Member, Node, Role, Settings
 use tempfile::TempDir;
 
 const NAME: &str = "default";
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Some nodes with their disks, all of which vote.
 pub(crate) struct Cluster {
     seats: Vec<Seat>,
@@ -62,7 +61,7 @@ async fn start(data: &Path, listen: SocketAddr) -> Result<Host<Books>, holdoff_l
 
 /// The disk of a node that was killed closes a moment later.
 async fn start_again(data: &Path, listen: SocketAddr) -> Host<Books> {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
         match start(data, listen).await {
             Ok(host) => return host,
@@ -155,19 +154,19 @@ pub(crate) async fn accept(invitation: &str) -> Node<Books> {
     let mut parts = invitation.splitn(3, ':');
     let (host, port, data) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
     let host = start_again(Path::new(data), format!("{host}:{port}").parse().unwrap()).await;
-    let node = host.joined(NAME, PATIENCE).await.unwrap();
+    let node = host.joined(NAME, CONDITION_TIMEOUT).await.unwrap();
     std::mem::forget(host);
     node
 }
 
 async fn admit(node: &Node<Books>, contact: Contact, votes: bool) {
     let member = Member { name: String::new(), address: contact.address, votes, life: None };
-    let outcome = node.admit(contact.key, member, PATIENCE).await.unwrap();
+    let outcome = node.admit(contact.key, member, CONDITION_TIMEOUT).await.unwrap();
     assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
 }
 
 async fn until_it_votes(node: &Node<Books>) {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     while !matches!(node.status().await.unwrap().role, Role::Leads | Role::Follows) {
         assert!(tokio::time::Instant::now() < end, "it never votes: {:?}", node.status().await);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -175,7 +174,7 @@ async fn until_it_votes(node: &Node<Books>) {
 }
 
 async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

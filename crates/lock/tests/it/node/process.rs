@@ -1,7 +1,7 @@
 //! The other end: a node's process, to be told what to do, paused and killed.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::process::Stdio;
-use std::time::Duration;
 
 use holdoff_testbed::libfaketime;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,9 +9,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::{MARK, NAMESPACE, RESOURCE, STORE, process_name};
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A node in a process of its own; killed when this is dropped.
 pub(crate) struct Process {
@@ -59,7 +56,7 @@ impl Process {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, answering).await.expect("the process does not answer")
+        tokio::time::timeout(CONDITION_TIMEOUT, answering).await.expect("the process does not answer")
     }
 
     /// The token that it was granted.

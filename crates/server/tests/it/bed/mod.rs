@@ -3,6 +3,7 @@
 pub(crate) mod statements;
 mod target;
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
 
 use holdoff_server::{Options, Place, Server};
@@ -10,9 +11,6 @@ use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
 pub(crate) use target::Target;
-
-/// Longer than anything here takes, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon on a port of its own.
 pub(crate) struct Daemon {
@@ -86,7 +84,7 @@ impl Daemon {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let in_time = tokio::time::timeout(PATIENCE, look).await;
+        let in_time = tokio::time::timeout(CONDITION_TIMEOUT, look).await;
         assert!(in_time.is_ok(), "the task stays like this: {seen:#}");
         seen
     }

@@ -1,6 +1,7 @@
 //! What must be true when everything is done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,22 +21,38 @@ const SECOND_MICROS: i64 = 1_000_000;
 
 type Key = (Uuid, i32);
 
-/// What the workers have seen of it, by their log.
-pub(crate) fn seen(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let count =
-        |what: &[&str]| text.lines().filter(|line| what.iter().all(|part| line.contains(part))).count();
-    let late = "a report came too late";
-    let stale = count(&[late, "receipt=Recorded(Rescued)"]) + count(&[late, "receipt=Fenced"]);
-    let repeated = count(&[late]) - stale;
-    let lost = count(&["the lease is lost"]) + count(&["the lease could not be renewed"]);
-    let polite = count(&["stopped by itself"]);
-    assert!(stale > 0, "no stale worker has reported anything");
-    assert!(lost > 0, "no worker has noticed that a lease was lost");
-    format!(
-        "  {stale:>6} stale reports that changed nothing\n  {repeated:>6} repeated reports that changed nothing\n  \
-         {lost:>6} leases that a worker knew it had lost\n  {polite:>6} handlers that stopped by themselves\n"
-    )
+/// What the workers have written to their log about lost leases.
+pub(crate) struct Seen {
+    stale: usize,
+    repeated: usize,
+    lost: usize,
+    polite: usize,
+}
+
+impl Seen {
+    pub(crate) fn in_log(log: &Path) -> Self {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let count =
+            |what: &[&str]| text.lines().filter(|line| what.iter().all(|part| line.contains(part))).count();
+        let late = "a report came too late";
+        let stale = count(&[late, "receipt=Recorded(Rescued)"]) + count(&[late, "receipt=Fenced"]);
+        let lost = count(&["the lease is lost"]) + count(&["the lease could not be renewed"]);
+        Self { stale, repeated: count(&[late]) - stale, lost, polite: count(&["stopped by itself"]) }
+    }
+
+    /// Whether stale workers have reported, and workers have noticed that a lease was lost.
+    pub(crate) fn is_all(&self) -> bool {
+        self.stale > 0 && self.lost > 0
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:>6} stale reports that changed nothing", self.stale)?;
+        writeln!(f, "  {:>6} repeated reports that changed nothing", self.repeated)?;
+        writeln!(f, "  {:>6} leases that a worker knew it had lost", self.lost)?;
+        writeln!(f, "  {:>6} handlers that stopped by themselves", self.polite)
+    }
 }
 
 pub(crate) fn check(records: &Records, seed: u64, steps: u64, has_server: bool, took: Duration) {

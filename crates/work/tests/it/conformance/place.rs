@@ -1,5 +1,6 @@
 //! The stores, and what all subjects need.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -16,9 +17,6 @@ use tokio::time::Instant;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-
-/// How long anything may take that must happen. Machines that run tests are slow and busy.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store of its own for one test.
 pub(crate) struct Place {
@@ -141,7 +139,7 @@ pub(crate) fn settings() -> Settings {
 
 /// Looks until there is something; what cannot be awaited is asked for.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CONDITION_TIMEOUT;
     loop {
         if let Some(found) = look().await {
             return found;
@@ -228,7 +226,7 @@ pub(crate) fn filter(say: impl FnOnce(&mut Filter)) -> Filter {
 
 /// Waits until the task has come to this end.
 pub(crate) async fn ends(work: &Work, task: TaskId, state: TaskState) {
-    let ended = tokio::time::timeout(PATIENCE, work.wait(task)).await;
+    let ended = tokio::time::timeout(CONDITION_TIMEOUT, work.wait(task)).await;
     let ended = ended.unwrap_or_else(|_| panic!("task {task} does not end")).unwrap();
     assert_eq!(ended.state, state, "{ended:?}");
 }

@@ -1,16 +1,14 @@
 //! Hearing that a lock was let go.
 
+use holdoff_testbed::CONDITION_TIMEOUT;
 use holdoff_testbed::kubernetes::{Fault, Verb};
 use kube::api::DeleteParams;
 
 use super::*;
 use crate::wakes::{Heard, Subscription};
 
-/// Far more than a word takes.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 async fn heard(subscription: &mut Subscription) -> Heard {
-    tokio::time::timeout(PATIENCE, subscription.heard()).await.expect("a word")
+    tokio::time::timeout(CONDITION_TIMEOUT, subscription.heard()).await.expect("a word")
 }
 
 /// A subscription that has heard that the watch has begun.
