@@ -1,6 +1,7 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`,
+//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`, `api`,
 //! `schemathesis`, `axe`.
 
+mod api;
 mod axe;
 mod n_minus_one;
 mod needs;
@@ -30,6 +31,7 @@ usage: cargo xtask CHORE
   schema                writes the generated files anew: the JSON schema and the test vectors
   openapi               writes the API's document anew
   schemathesis          holds a running daemon's answers against the API's document
+  api                   writes the listings of the public API anew
   axe                   installs axe-core where the tests in a browser look for it
 ";
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ["soak", "server"] => soak::server(),
         ["schema"] => schema::run(),
         ["openapi"] => openapi::run(),
+        ["api"] => api::run(),
         ["axe"] => axe::run(),
         ["schemathesis"] => schemathesis::build_and_run(),
         _ => {

@@ -28,6 +28,7 @@ pub(crate) fn run() -> Done {
     findings.extend(arrows::check(&files));
     findings.extend(documents::check(&files));
     findings.extend(metrics::check(&files));
+    findings.extend(crate::api::check());
     if findings.is_empty() {
         eprintln!("▶ tidy: {} files, nothing to tidy", files.len());
         return Ok(());
