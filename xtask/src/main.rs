@@ -20,7 +20,7 @@ usage: cargo xtask CHORE
 
   test                  what CI runs: format, lints, tests, examples in the docs, tidiness
   test --deep           everything else, too; run it before an issue is closed
-  test FILTER...        only the tests whose names contain one of these
+  test NAME...          only the tests whose names contain one of these
   test --repeat N NAME  tests by name, N times each, on busy cores
   tidy                  file lengths, crate arrows, documents and metrics against the code
   bench [NAME] [--json] holdoff beside its peers; NAME is one of decide, retry, budget, sim, work, store, room, lock, look, server,
@@ -39,7 +39,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["test", rest @ ..] => test::run(rest),
+        ["test", rest @ ..] => match test::Request::parse(rest) {
+            Ok(request) => test::run(&request),
+            Err(why) => return misused(&why, test::USAGE),
+        },
         ["tidy"] => tidy::run(),
         ["bench", rest @ ..] => run::bench(rest),
         ["soak"] => soak::run(),
@@ -52,10 +55,8 @@ fn main() -> ExitCode {
         ["api"] => api::run(),
         ["axe"] => axe::run(),
         ["schemathesis"] => schemathesis::build_and_run(),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        [] => return misused("say which chore", USAGE),
+        unknown => return misused(&format!("unknown chore {:?}", unknown.join(" ")), USAGE),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,4 +65,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line makes no sense.
+fn misused(why: &str, usage: &str) -> ExitCode {
+    eprintln!("xtask: {why}\n\n{usage}");
+    ExitCode::from(2)
 }

@@ -22,9 +22,10 @@ async fn the_facts_hold_on_the_stand_in() {
 
 #[tokio::test]
 async fn the_facts_hold_on_a_real_cluster() {
-    if let Some((client, namespace)) = real_cluster().await {
-        check_facts(client, &namespace).await;
-    }
+    let Some((client, namespace)) = real_cluster().await else {
+        return holdoff_testbed::skip("there is no Kubernetes cluster");
+    };
+    check_facts(client, &namespace).await;
 }
 
 #[tokio::test]

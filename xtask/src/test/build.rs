@@ -29,6 +29,8 @@ pub(super) struct Build {
     pub(super) binaries: Vec<Binary>,
     /// The product's binaries, by name.
     programs: BTreeMap<String, PathBuf>,
+    /// The packages that the compiler or Clippy warned about.
+    warned: Vec<String>,
 }
 
 impl Build {
@@ -38,12 +40,22 @@ impl Build {
     }
 
     /// Returns the variables by which cargo would tell a test where the binaries of its crate are.
-    pub(super) fn environment(&self) -> impl Iterator<Item = (String, String)> {
-        self.programs.iter().map(|(name, path)| (format!("CARGO_BIN_EXE_{name}"), path.display().to_string()))
+    pub(super) fn environment(&self) -> Vec<(String, String)> {
+        let variable =
+            |(name, path): (&String, &PathBuf)| (format!("CARGO_BIN_EXE_{name}"), path.display().to_string());
+        self.programs.iter().map(variable).collect()
+    }
+
+    /// Makes a warning of the compiler or of Clippy an error.
+    pub(super) fn deny_warnings(&self) -> Done {
+        if self.warned.is_empty() {
+            return Ok(());
+        }
+        Err(format!("warnings in {}; they are printed above", self.warned.join(", ")))
     }
 }
 
-/// Compiles all targets of the workspace with all features. A warning of the compiler or of Clippy is an error.
+/// Compiles and lints all targets of the workspace with all features.
 pub(super) fn workspace() -> Result<Build, String> {
     let arguments = ["test", "--workspace", "--all-features", "--all-targets", "--no-run"];
     eprintln!("\n▶ {}={} cargo {}", WRAPPER.0, WRAPPER.1, arguments.join(" "));
@@ -53,7 +65,7 @@ pub(super) fn workspace() -> Result<Build, String> {
         .spawn()
         .map_err(|error| format!("cannot run cargo: {error}"))?;
     let output = child.stdout.take().ok_or("cargo has no output")?;
-    let (mut build, mut warned) = (Build { binaries: Vec::new(), programs: BTreeMap::new() }, Vec::new());
+    let mut build = Build { binaries: Vec::new(), programs: BTreeMap::new(), warned: Vec::new() };
     for line in BufReader::new(output).lines() {
         let line = line.map_err(|error| format!("cannot read cargo's output: {error}"))?;
         // Build scripts may print lines of their own.
@@ -62,7 +74,7 @@ pub(super) fn workspace() -> Result<Build, String> {
         if let Some(diagnostic) = text(&message, "/message/rendered") {
             eprintln!("{diagnostic}");
         }
-        warned.extend(package_with_warnings(&message));
+        build.warned.extend(package_with_warnings(&message));
     }
     let status = child.wait().map_err(|error| format!("cannot wait for cargo: {error}"))?;
     if !status.success() {
@@ -71,8 +83,8 @@ pub(super) fn workspace() -> Result<Build, String> {
     if build.binaries.is_empty() {
         return Err("cargo built no test binary".to_owned());
     }
-    warned.dedup();
-    if warned.is_empty() { Ok(build) } else { Err(format!("warnings in {}; see above", warned.join(", "))) }
+    build.warned.dedup();
+    Ok(build)
 }
 
 impl Build {

@@ -46,12 +46,14 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Lists the tests whose names contain one of the filters.
-    pub(super) fn named(build: &Build, filters: &[&str]) -> Result<Vec<Job>, String> {
+    /// Lists the tests whose names contain one of these.
+    pub(super) fn named(build: &Build, names: &[String]) -> Result<Vec<Job>, String> {
         let mut jobs = all(build)?;
-        jobs.retain(|job| filters.iter().any(|filter| job.name.contains(filter)));
+        jobs.retain(|job| names.iter().any(|name| job.name.contains(name.as_str())));
         if jobs.is_empty() {
-            return Err(format!("no test has {} in its name", filters.join(" or ")));
+            let names = names.join("' or '");
+            let example = "holdoff-policy it laws::the_cap_holds_at_every_attempt";
+            return Err(format!("no test has '{names}' in its name; a full name is like '{example}'"));
         }
         Ok(jobs)
     }

@@ -60,13 +60,14 @@ impl Report {
         self.results.finished.extend(results.finished);
     }
 
+    /// Prints how often each test passed in a run with repetitions.
+    pub(super) fn print_repetitions(&self) {
+        eprintln!();
+        self.results.print_repetitions();
+    }
+
     pub(super) fn print(&self) {
-        let mut slowest: Vec<_> = self.results.finished.iter().collect();
-        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        eprintln!("\nslowest tests, with their processor time");
-        for done in slowest.iter().take(SLOWEST) {
-            eprintln!("  {:>6.1} s {:>6.1} s  {}", done.seconds, done.processor_seconds, done.name);
-        }
+        self.print_slowest();
         eprintln!("\nphases");
         for (name, seconds, is_done) in &self.phases {
             let mark = if *is_done { "" } else { "  FAILED" };
@@ -84,6 +85,20 @@ impl Report {
         let passed = count(|outcome| *outcome == Outcome::Passed);
         let failed = count(|outcome| matches!(outcome, Outcome::Failed { .. }));
         let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
-        println!("\n{passed} passed, {failed} failed, {skipped} skipped");
+        if !self.results.finished.is_empty() {
+            println!("\n{passed} passed, {failed} failed, {skipped} skipped");
+        }
+    }
+
+    fn print_slowest(&self) {
+        let mut slowest: Vec<_> = self.results.finished.iter().collect();
+        if slowest.len() <= 1 {
+            return;
+        }
+        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        eprintln!("\nslowest tests\n     time processor");
+        for done in slowest.iter().take(SLOWEST) {
+            eprintln!("  {:>5.1} s {:>7.1} s  {}", done.seconds, done.processor_seconds, done.name);
+        }
     }
 }

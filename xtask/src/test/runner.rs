@@ -92,7 +92,7 @@ impl Runner {
     pub(super) fn run(&self, jobs: &[Job], housekeeping: impl Fn()) -> Result<Results, String> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = (cores * JOBS_PER_CORE).min(jobs.len());
-        eprintln!("\n▶ {} tests, {workers} at a time", jobs.len());
+        eprintln!("\n▶ {} test runs, {workers} at a time", jobs.len());
         let (next, running, finished) =
             (AtomicUsize::new(0), AtomicUsize::new(workers), Mutex::new(Vec::new()));
         let progress = Progress::over(jobs);
@@ -166,7 +166,7 @@ impl Progress {
             *open = open.saturating_sub(1);
             *seconds += done.seconds;
             if *open == 0 {
-                eprintln!("  {name}: {all} tests, {seconds:.0} s of processes");
+                eprintln!("  {name}: {all} runs, {seconds:.0} s if they had run one after the other");
             }
         }
     }
@@ -211,7 +211,7 @@ impl Results {
             let passed = runs.iter().filter(|run| run.outcome == Outcome::Passed).count();
             let seconds = || runs.iter().map(|run| run.seconds);
             let (least, most) = (seconds().fold(f64::MAX, f64::min), seconds().fold(0.0, f64::max));
-            eprintln!("  {passed} of {} passed, {least:.1} to {most:.1} s: {name}", runs.len());
+            eprintln!("  {passed} of {} runs passed, {least:.1} to {most:.1} s each: {name}", runs.len());
         }
     }
 }

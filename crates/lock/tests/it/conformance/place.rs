@@ -67,7 +67,10 @@ impl Place {
     /// The real cluster, if there is one.
     pub(crate) async fn cluster() -> Option<Self> {
         static ALONE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
-        std::env::var_os(KUBECONFIG_VARIABLE)?;
+        if std::env::var_os(KUBECONFIG_VARIABLE).is_none() {
+            holdoff_testbed::skip(&format!("${KUBECONFIG_VARIABLE} names no Kubernetes cluster"));
+            return None;
+        }
         let alone = Arc::clone(&ALONE).lock_owned().await;
         Some(Self { _alone: Some(alone), ..Self::at("cluster:".to_owned()) })
     }
