@@ -1,24 +1,25 @@
-//! What a node has done, for metrics and for the lab.
+//! A node's counters, for metrics and for the lab.
 
-/// What a node has done since it was started.
+/// A node's counters since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Heartbeats raised as the leader.
+    /// Heartbeats that this node raised as the leader.
     pub raised: u64,
-    /// Heartbeats of others taken over.
+    /// Heartbeats of other leaders that this node adopted.
     pub heard: u64,
-    /// Times that another claim was taken over.
+    /// Claims that this node adopted.
     pub claims: u64,
-    /// Times that the leader was suspected.
+    /// Times that this node began to suspect the leader.
     pub suspected: u64,
     /// Suspicions that a later heartbeat proved wrong.
     pub false_alarms: u64,
-    /// Certificates, votes and beats that are not signed as they must be, or by nobody who may.
+    /// Certificates, votes and heartbeats without valid signatures by nodes that may sign them, and messages beyond the
+    /// limits.
     pub forged: u64,
-    /// Messages and answers kept back, because there were too many in one round.
+    /// Messages and answers suppressed by the limits for a round.
     pub kept_back: u64,
-    /// Exchanges of arcs begun.
+    /// Exchanges of arcs that this node began.
     pub exchanges: u64,
-    /// Arcs lost, because their end was not reached.
+    /// Arcs lost because their peer was unreachable.
     pub lost_arcs: u64,
 }

@@ -1,27 +1,27 @@
-//! Who may lead, and who says that an epoch is over.
+//! The voters: they may lead, and a majority of them ends an epoch.
 
 use holdoff_net::PublicKey;
 
-/// As many voters a log has at most.
+/// The maximum number of voters of a log.
 pub const MAX_VOTERS: usize = 15;
 
-/// The voters, as the log's configuration names them.
+/// The set of voters, as the log's configuration names them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Electorate(Box<[PublicKey]>);
 
-/// Why these are no electorate.
+/// The reason why a list of keys is not a valid electorate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadElectorate {
-    /// Nobody could ever lead.
+    /// The list has no voters: no node could ever lead.
     #[error("there is no voter: name at least one")]
     Empty,
-    /// More than a log has.
+    /// The list has more voters than a log may have.
     #[error("{0} voters are too many: a log has at most {MAX_VOTERS}")]
     TooMany(usize),
 }
 
 impl Electorate {
-    /// These voters, each of them once.
+    /// Creates an electorate. Repeated keys count once.
     pub fn new(voters: impl IntoIterator<Item = PublicKey>) -> Result<Self, BadElectorate> {
         let mut voters: Vec<_> = voters.into_iter().collect();
         voters.sort_unstable();
@@ -33,7 +33,7 @@ impl Electorate {
         }
     }
 
-    /// Whether this node votes.
+    /// Returns whether a node votes.
     pub fn has(&self, node: &PublicKey) -> bool {
         self.0.binary_search(node).is_ok()
     }
@@ -42,12 +42,12 @@ impl Electorate {
         &self.0
     }
 
-    /// How many are more than half.
+    /// Returns the size of a majority.
     pub fn majority(&self) -> usize {
         self.0.len() / 2 + 1
     }
 
-    /// Whether there is nobody to agree with.
+    /// Returns whether there is a single voter.
     pub fn is_single(&self) -> bool {
         self.0.len() == 1
     }

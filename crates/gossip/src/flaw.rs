@@ -1,12 +1,12 @@
-//! Known defects of the first system, to be planted by tests: whatever looks for defects must find these.
+//! Fault injection: known defects of the source document's algorithm. The simulations must find them.
 
 use std::cell::Cell;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
-    /// Whoever passes a heartbeat on makes a fresh one of it, and its word is taken for the leader's.
+    /// A node that forwards a heartbeat raises and signs it again, and receivers accept the signature of any voter.
     RelaysRaise,
-    /// A heartbeat is taken over, whoever has signed it.
+    /// A node adopts a heartbeat without checking its signature.
     UncheckedBeats,
 }
 
@@ -19,7 +19,7 @@ impl Flaw {
         PLANTED.get() == Some(self)
     }
 
-    /// Runs something with this defect in it.
+    /// Runs a closure with this defect injected.
     pub(crate) fn plant<T>(self, run: impl FnOnce() -> T) -> T {
         PLANTED.set(Some(self));
         let ran = run();

@@ -1,4 +1,4 @@
-//! Who should lead, and the sign that it lives.
+//! Claims, hints and signed heartbeats.
 
 use holdoff_net::{PublicKey, Signature};
 use serde::{Deserialize, Serialize};
@@ -6,46 +6,46 @@ use serde::{Deserialize, Serialize};
 use crate::key::CONTEXT;
 use crate::{Group, Signer, Verifier};
 
-/// Who should lead in which epoch: what a certificate proves.
+/// The leader of an epoch, as proven by a certificate.
 ///
-/// The later epoch counts; within one the higher rank, then the higher key.
+/// Claims are ordered by epoch, then by rank, then by the leader's key. The highest claim counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Claim {
-    /// How often a majority has wanted another leader.
+    /// The epoch: the number of times that a majority has voted for a change of leader.
     pub epoch: u64,
-    /// Which of several certificates of one epoch counts.
+    /// The rank orders several certificates of the same epoch.
     pub rank: u32,
-    /// Who should lead.
+    /// The node that should lead.
     pub leader: PublicKey,
 }
 
-/// A claim, and how often its leader has shown since that it lives. Hints are merged by maximum.
+/// A claim and the leader's heartbeat counter. Nodes merge hints by maximum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Hint {
-    /// Who should lead.
+    /// The claim.
     pub claim: Claim,
-    /// Raised by the leader alone, while it holds a quorum.
+    /// The heartbeat counter. Only the leader raises it, and only while it holds a quorum.
     pub heartbeat: u64,
 }
 
-/// A hint in its leader's own words.
+/// A heartbeat: a hint that its leader has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Beat {
-    /// What it says.
+    /// The hint.
     pub hint: Hint,
-    /// To whom the leader would hand over: this is its last beat.
+    /// The target of a leadership transfer. If it is set, this is the leader's last heartbeat.
     pub leaving: Option<PublicKey>,
-    /// By the leader.
+    /// The leader's signature.
     pub signature: Signature,
 }
 
 impl Beat {
-    /// Signed by whom the hint names, if that is the signer.
+    /// Signs a hint. The signature is valid if the signer is the leader that the hint names.
     pub fn sign(group: Group, hint: Hint, leaving: Option<PublicKey>, pen: &impl Signer) -> Self {
         Self { hint, leaving, signature: pen.sign(CONTEXT, &statement(group, &hint, leaving)) }
     }
 
-    /// Whether its leader said so.
+    /// Returns whether the leader that the hint names has signed it.
     pub fn is_genuine(&self, group: Group, verifier: &impl Verifier) -> bool {
         self.is_signed_by(&self.hint.claim.leader, group, verifier)
     }

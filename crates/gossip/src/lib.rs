@@ -1,12 +1,15 @@
-//! **Who should lead, by hearsay that nobody can poison.** Two machines, no clock, no chance, no I/O.
+//! Gossip about the node that *should* lead: a hint that no minority of lying voters can forge.
 //!
-//! - [`Watch`]: the [`Hint`], merged by maximum; an epoch is proven by a majority of voters, a heartbeat by its leader.
-//! - [`Sampling`]: whom to tell: everybody up to ten nodes, a small random view above.
+//! The crate is two pure state machines. It reads no clock, draws no random numbers and performs no I/O.
 //!
-//! A [`Node`] is both. Give it what happens, with a time that never goes back and a number drawn at random; send what it
-//! wants sent. It says who *should* lead. Who does is decided by a quorum, in the log of `holdoff-paxos`.
+//! - [`Watch`]: the [`Hint`], merged by maximum. A majority of voters proves an epoch; the leader proves its heartbeat.
+//! - [`Sampling`]: the peers to send to: a full mesh up to ten nodes, a small random view above.
+//!
+//! A [`Node`] combines both. The caller passes in every event, with a time that never goes back and a random number,
+//! and sends the resulting messages. The node reports which node *should* lead. A quorum decides in the log of
+//! `holdoff-paxos` which node does lead.
 
-/// Whether a known defect is planted: never, outside of the tests that look for it.
+/// Returns whether a known defect is injected. Outside of the tests that inject defects the answer is always `false`.
 macro_rules! planted {
     ($flaw:ident) => {{
         #[cfg(test)]

@@ -1,68 +1,69 @@
-//! What nodes say to each other.
+//! The messages between nodes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sampling::{MAX_EXCHANGED, Peer};
 use crate::{Beat, Certificate, Claim, MAX_VOTERS, Next, Vote};
 
-/// No message is longer.
+/// The maximum length of an encoded message.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// What a node says to another. Each may come late, twice or never.
+/// A message between nodes. A message may arrive late, twice or never.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Message {
-    /// The leader lives.
+    /// A heartbeat: the leader is alive.
     Beat(Beat),
-    /// I know of this claim, or of none: tell me if you know better.
+    /// The sender's highest claim, or none. A receiver that knows a higher claim answers with its proof.
     Ask(Option<Claim>),
-    /// An epoch has begun, with the proof, and the latest beat in it.
+    /// The proof of an epoch, with the latest heartbeat in it.
     Proof {
-        /// What proves it.
+        /// The certificate that proves the epoch.
         certificate: Certificate,
-        /// The latest beat.
+        /// The latest heartbeat.
         beat: Option<Beat>,
     },
-    /// These voters want this epoch to begin.
+    /// Votes for the beginning of an epoch.
     Votes {
-        /// The epoch, and whose time is over.
+        /// The epoch, and the leader whose epoch ends.
         next: Next,
-        /// Their votes, and not yet those of a majority.
+        /// The votes collected so far: fewer than a majority.
         votes: Vec<Vote>,
     },
-    /// I am new here.
+    /// The sender is new in the group.
     Join(Peer),
-    /// Somebody is new here: know it.
+    /// A peer is new in the group: the receiver adds an arc to it.
     Introduce(Peer),
-    /// Here are some arcs of mine, the first of them to me; give me some of yours: [`Message::Exchanged`].
+    /// The sender offers some of its arcs, the first of which leads to itself, and asks for arcs of the receiver:
+    /// [`Message::Exchanged`].
     Exchange(Vec<Peer>),
-    /// Some of mine for yours.
+    /// The receiver's arcs in return.
     Exchanged(Vec<Peer>),
-    /// I am there, but have exchanged enough for now: keep yours.
+    /// The receiver is alive but takes part in no further exchange this round: the sender keeps its arcs.
     Busy,
 }
 
-/// Why bytes are not a message. Nothing has changed.
+/// The reason why bytes are not a valid message. The node's state has not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadMessage {
-    /// Longer than any.
+    /// The bytes exceed the maximum length.
     #[error("{0} bytes are more than any message has: at most {MAX_MESSAGE_BYTES}")]
     TooLong(usize),
-    /// Not one that is known here.
+    /// The bytes are not a known message.
     #[error("these bytes are no message: is the sender of another version?")]
     Unreadable,
-    /// A list that is too long.
+    /// A list in the message exceeds its limit.
     #[error("a list in it is longer than any may be")]
     TooMany,
 }
 
 impl Message {
-    /// Its bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> Result<Vec<u8>, BadMessage> {
         postcard::to_stdvec(self).map_err(|_| BadMessage::Unreadable)
     }
 
-    /// The message with these bytes.
+    /// Decodes a message, and checks its limits.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(BadMessage::TooLong(bytes.len()));
@@ -74,7 +75,7 @@ impl Message {
         if message.is_within_limits() { Ok(message) } else { Err(BadMessage::TooMany) }
     }
 
-    /// Whether its lists are as short as they must be.
+    /// Returns whether all lists in the message are within their limits.
     pub fn is_within_limits(&self) -> bool {
         match self {
             Self::Beat(_) | Self::Ask(_) | Self::Join(_) | Self::Introduce(_) | Self::Busy => true,

@@ -1,4 +1,4 @@
-//! One node: the hint, and whom it is told to.
+//! A gossip node: the hint, and the peers that it is sent to.
 
 use fastrand::Rng;
 use holdoff_net::PublicKey;
@@ -8,16 +8,17 @@ use crate::{
     Watch,
 };
 
-/// A message to another node. Where that is, [`Node::sampling`] knows, unless it is one that has just said something.
+/// A message to another node. [`Node::sampling`] has the receiver's address, unless the message answers a node that is
+/// not one of the peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Send {
-    /// To whom.
+    /// The receiver.
     pub to: PublicKey,
-    /// What.
+    /// The message.
     pub message: Message,
 }
 
-/// A node that gossips.
+/// A node that takes part in gossip.
 #[derive(Clone, Debug)]
 pub struct Node<S, V> {
     watch: Watch<S, V>,
@@ -28,13 +29,13 @@ pub struct Node<S, V> {
 }
 
 impl<S: Signer, V: Verifier> Node<S, V> {
-    /// A node that has said nothing yet.
+    /// Creates a node that has sent nothing yet.
     pub fn new(watch: Watch<S, V>, sampling: Sampling, settings: &Settings) -> Self {
         let fan_out = usize::try_from(settings.fan_out).unwrap_or(usize::MAX);
         Self { watch, sampling, fan_out, exchange_rounds: settings.exchange_rounds, has_joined: false }
     }
 
-    /// A round has passed; the first one begins at once.
+    /// Performs a round. The caller calls it once a round; the first round begins at once.
     pub fn tick(&mut self, now_us: u64, roll: u64) -> Vec<Send> {
         let mut rng = Rng::with_seed(roll);
         let mut sends = Vec::new();
@@ -49,7 +50,7 @@ impl<S: Signer, V: Verifier> Node<S, V> {
         sends
     }
 
-    /// Another node, that has proved who it is, has said something.
+    /// Handles a message. The caller has authenticated the sender.
     pub fn receive(&mut self, now_us: u64, roll: u64, from: PublicKey, message: Message) -> Vec<Send> {
         let mut rng = Rng::with_seed(roll);
         match message {
@@ -68,49 +69,49 @@ impl<S: Signer, V: Verifier> Node<S, V> {
         }
     }
 
-    /// Another node was not reached.
+    /// Handles an unreachable peer.
     pub fn lose(&mut self, roll: u64, whom: &PublicKey) {
         self.sampling.lose(whom, &mut Rng::with_seed(roll), &mut self.watch.counts);
     }
 
-    /// The log says where this node stands.
+    /// Takes over the log's view of this node: leader, follower or neither.
     pub fn stand(&mut self, now_us: u64, standing: Standing) {
         self.watch.stand(now_us, standing);
     }
 
-    /// The log says who votes from now on.
+    /// Takes over the log's set of voters.
     pub fn elect(&mut self, now_us: u64, electorate: Electorate) {
         self.watch.elect(now_us, electorate);
     }
 
-    /// These are the others now, or, if not all, where to begin. What is known of who should lead stays.
+    /// Replaces the contacts: all other nodes, or, if `is_all` is false, the nodes to begin with. The hint stays.
     pub fn meet(&mut self, contacts: Vec<Peer>, is_all: bool) {
         self.sampling = Sampling::new(self.sampling.me().clone(), contacts, is_all);
         self.has_joined = false;
     }
 
-    /// The leader would rather have another voter lead.
+    /// Begins a leadership transfer from this leader to another voter.
     pub fn hand_over(&mut self, now_us: u64, roll: u64, to: PublicKey) -> Result<Vec<Send>, NotNow> {
         let says = self.watch.hand_over(now_us, to)?;
         Ok(self.address(Some(to), says, &mut Rng::with_seed(roll)))
     }
 
-    /// Who should lead, once that is settled.
+    /// Returns the node that should lead, once the claim is settled.
     pub fn leader(&self, now_us: u64) -> Option<PublicKey> {
         self.watch.leader(now_us)
     }
 
-    /// The best that is known, settled or not.
+    /// Returns the highest hint known, settled or not.
     pub fn hint(&self) -> Option<Hint> {
         self.watch.hint()
     }
 
-    /// What it knows of others.
+    /// Returns the node's peers.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
-    /// What it has done so far.
+    /// Returns the node's counters.
     pub fn counts(&self) -> &Counts {
         self.watch.counts()
     }

@@ -1,11 +1,13 @@
-//! Whom to tell: everybody where there are few, a small random view where there are many.
+//! Peer sampling: a full mesh for small groups, a small random view for large groups.
 //!
-//! Above ten nodes it is in the manner of SPRAY (Nédelec, Tanke, Molli, Mostefaoui, Frey): whoever joins is made known to
-//! all neighbours of the first it knows, so that views grow with the logarithm of the number of nodes; now and then a node
-//! swaps half of its arcs with its oldest neighbour, so that they stay random, and none is lost or made by that.
-//! Arcs may be double. Whoever is not reached goes, and an arc that is lost so is mostly made up for by doubling another.
-//! What SPRAY does not have: now and then an arc is turned to somebody in the file. Views that came apart while nobody reached
-//! the other side would never notice that one can again.
+//! Above ten nodes it works in the manner of SPRAY (Nédelec, Tanke, Molli, Mostefaoui, Frey). The first node that a new
+//! node knows introduces it to all its neighbours, so that views grow with the logarithm of the number of nodes. At
+//! intervals a node swaps half of its arcs with its oldest neighbour, so that views stay random; an exchange neither
+//! creates nor loses arcs. Arcs may be duplicate. A node removes the arcs to an unreachable peer, and replaces most of
+//! them by duplicating other arcs.
+//!
+//! In addition to SPRAY, a node at times redirects an arc to a node of its configuration file. Without it, views that
+//! were separated during a long partition would not notice that the other side is reachable again.
 
 mod address;
 mod view;
@@ -18,21 +20,22 @@ use crate::{Counts, Message};
 pub use address::{Address, BadAddress, Peer};
 use view::{FEW, View};
 
-/// Up to so many nodes everybody knows everybody.
+/// The size up to which all nodes know each other (full mesh).
 pub const MESH: usize = 10;
-/// No view has more arcs.
+/// The maximum number of arcs in a view.
 pub const MAX_ARCS: usize = 32;
-/// No exchange has more.
+/// The maximum number of arcs in an exchange.
 pub const MAX_EXCHANGED: usize = MAX_ARCS / 2;
 
-/// One exchange in so many is with somebody in the file, if there is one that the view does not have.
+/// In one exchange of this many the node turns to a contact from its file, if there is a contact that the view lacks.
 const BACK_TO_FILE: usize = 4;
 
-/// What a node knows of others.
+/// A node's knowledge of other nodes.
 #[derive(Clone, Debug)]
 pub struct Sampling {
     me: Peer,
-    /// Who is in the file: where to begin, and to begin again when all others are lost.
+    /// The nodes in the configuration file. The node begins with them, and begins again with them when it has lost all
+    /// arcs.
     contacts: Vec<Peer>,
     known: Known,
 }
@@ -43,7 +46,7 @@ enum Known {
     Some { view: View, asked: Option<Asked>, rounds: u32, taken: bool },
 }
 
-/// An exchange that is not answered yet.
+/// An exchange without an answer yet.
 #[derive(Clone, Debug)]
 struct Asked {
     whom: PublicKey,
@@ -51,7 +54,8 @@ struct Asked {
 }
 
 impl Sampling {
-    /// All others are known, and few: everybody knows everybody. Otherwise these are where to begin.
+    /// Creates the sampling. If the contacts are all other nodes and few enough, the nodes form a full mesh. Otherwise
+    /// the contacts are the nodes to begin with.
     pub fn new(me: Peer, mut contacts: Vec<Peer>, is_all: bool) -> Self {
         contacts.retain(|peer| peer.key != me.key);
         contacts.truncate(MAX_ARCS);
@@ -64,12 +68,12 @@ impl Sampling {
         Self { me, contacts, known }
     }
 
-    /// The node itself.
+    /// Returns the node itself.
     pub fn me(&self) -> &Peer {
         &self.me
     }
 
-    /// Everybody that it may say something to; some may be there twice.
+    /// Returns all peers that the node may send to. A peer with duplicate arcs appears more than once.
     pub fn peers(&self) -> Vec<&Peer> {
         match &self.known {
             Known::All(peers) => peers.iter().collect(),
@@ -77,7 +81,7 @@ impl Sampling {
         }
     }
 
-    /// So many different others, at random.
+    /// Returns up to so many distinct peers, chosen at random.
     pub fn some(&self, many: usize, rng: &mut Rng) -> Vec<PublicKey> {
         let mut keys: Vec<_> = self.peers().into_iter().map(|peer| peer.key).collect();
         keys.sort_unstable();
@@ -87,13 +91,13 @@ impl Sampling {
         keys
     }
 
-    /// Says to whom it knows that it is there.
+    /// Returns the message that announces this node to the first peer of its view. None in a full mesh.
     pub fn join(&self) -> Option<(PublicKey, Message)> {
         let Known::Some { view, .. } = &self.known else { return None };
         Some((view.peers().next()?.key, Message::Join(self.me.clone())))
     }
 
-    /// A round has passed; every so many of them some arcs are exchanged.
+    /// Performs a round. Every `every` rounds the node begins an exchange of arcs.
     pub fn tick(&mut self, every: u32, rng: &mut Rng, counts: &mut Counts) -> Option<(PublicKey, Message)> {
         let Known::Some { rounds, taken, asked, .. } = &mut self.known else { return None };
         (*taken, *rounds) = (false, rounds.saturating_add(1));
@@ -107,14 +111,14 @@ impl Sampling {
         self.exchange(rng, counts).or_else(|| self.begin_again())
     }
 
-    /// Somebody is not reached: no arc leads there any more. Where everybody knows everybody, it may come back.
+    /// Removes all arcs to an unreachable peer. In a full mesh the peer stays, because it may return.
     pub fn lose(&mut self, whom: &PublicKey, rng: &mut Rng, counts: &mut Counts) {
         if let Known::Some { view, .. } = &mut self.known {
             counts.lost_arcs += view.lose(whom, rng);
         }
     }
 
-    /// Somebody says something about arcs; what it says, and to whom that leads, is answered.
+    /// Handles a message about arcs, and returns the answers and their receivers.
     pub fn receive(&mut self, from: PublicKey, message: Message, rng: &mut Rng) -> Vec<(PublicKey, Message)> {
         let Known::Some { view, asked, taken, .. } = &mut self.known else { return Vec::new() };
         match message {
@@ -129,7 +133,7 @@ impl Sampling {
                 view.add(peer);
                 Vec::new()
             }
-            // One in a round: nobody can turn a view over at will.
+            // At most one exchange a round: no peer can replace a view at will.
             Message::Exchange(theirs)
                 if !*taken
                     && theirs.len() <= MAX_EXCHANGED
@@ -169,7 +173,7 @@ impl Sampling {
         let oldest = view.oldest()?;
         let given = view.half(Some(&oldest), rng);
         let mut told = instead(given.clone(), &oldest, &self.me);
-        // The arc to whom is asked becomes one to who asks; it stands first.
+        // The arc to the receiver has become an arc to the sender; it comes first.
         if let Some(at) = told.iter().position(|peer| peer.key == self.me.key) {
             told.swap(0, at);
         }
@@ -178,7 +182,7 @@ impl Sampling {
         Some((oldest, Message::Exchange(told)))
     }
 
-    /// All are lost: from the beginning.
+    /// Begins again with the contacts after all arcs were lost.
     fn begin_again(&mut self) -> Option<(PublicKey, Message)> {
         let Known::Some { view, .. } = &mut self.known else { return None };
         *view = View::of(self.contacts.iter().take(FEW).cloned());
@@ -186,7 +190,7 @@ impl Sampling {
     }
 }
 
-/// An arc to whom it is given to would lead nowhere: it becomes one to the giver.
+/// Replaces arcs to the receiver, which would be useless to it, with arcs to the giver.
 fn instead(given: Vec<Peer>, to: &PublicKey, me: &Peer) -> Vec<Peer> {
     given.into_iter().map(|peer| if peer.key == *to { me.clone() } else { peer }).collect()
 }

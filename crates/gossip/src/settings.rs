@@ -1,4 +1,4 @@
-//! How long things take, and how long to wait for them.
+//! Durations and limits of gossip.
 
 mod lint;
 mod times;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use lint::Finding;
 pub(crate) use times::Times;
 
-/// How long things take, and how long to wait for them. What is not set follows from the rest.
+/// The durations and limits of gossip. Values that are not set follow from the others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,34 +23,35 @@ pub(crate) use times::Times;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How often the leader raises its heartbeat, and everybody looks at what it knows.
+    /// The interval at which the leader raises its heartbeat and every node checks its state.
     #[serde(with = "times::text")]
     pub round: Duration,
-    /// Over how many nodes news travels at most.
+    /// The maximum number of hops that news travels.
     pub diameter: u32,
-    /// How long news takes from one node to the next.
+    /// The time that news takes for a hop.
     #[serde(with = "times::text")]
     pub dissemination: Duration,
-    /// By how much clocks differ over a suspicion, pauses of a process included.
+    /// The maximum difference between clocks over a suspicion time, process pauses included.
     #[serde(with = "times::text")]
     pub clock_tolerance: Duration,
-    /// How many others each node tells what is new.
+    /// The number of peers that a node sends news to.
     pub fan_out: u32,
-    /// How long a claim must stand before it is a hint, unless its leader's heart beats. Unless set, as long as news
-    /// takes to all.
+    /// The time that a claim must stand before it is a hint, unless the leader's heartbeat rises. Default: the time
+    /// that news takes to reach all nodes.
     #[serde(with = "times::optional_text", skip_serializing_if = "Option::is_none")]
     pub election: Option<Duration>,
-    /// How long a new node listens before it votes. Unless set, two rounds.
+    /// The time that a new node listens before it votes. Default: two rounds.
     #[serde(with = "times::optional_text", skip_serializing_if = "Option::is_none")]
     pub listening: Option<Duration>,
-    /// How long a heart may stand still. Unless set, four rounds, the time news takes to all, and the clocks' tolerance.
+    /// The time without a heartbeat after which a voter suspects the leader. Default: four rounds, plus the time that
+    /// news takes to reach all nodes, plus the clock tolerance.
     #[serde(with = "times::optional_text", skip_serializing_if = "Option::is_none")]
     pub suspicion: Option<Duration>,
-    /// How long a claim stands before its leader must have a quorum, and before it may hand over. Unless set, twice the
-    /// suspicion.
+    /// The time that a claim has to get a quorum, and before which its leader may not transfer leadership. Default:
+    /// twice the suspicion time.
     #[serde(with = "times::optional_text", skip_serializing_if = "Option::is_none")]
     pub minimum_tenure: Option<Duration>,
-    /// After how many rounds some arcs are exchanged, where nodes do not know all others.
+    /// The number of rounds between two exchanges of arcs, if the nodes do not form a full mesh.
     pub exchange_rounds: u32,
 }
 
@@ -72,28 +73,28 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long news takes to all.
+    /// Returns the time that news takes to reach all nodes.
     pub fn across(&self) -> Duration {
         self.dissemination.saturating_mul(self.diameter)
     }
 
-    /// How long a claim must stand before it is a hint.
+    /// Returns the time that a claim must stand before it is a hint.
     pub fn election(&self) -> Duration {
         self.election.unwrap_or(self.across())
     }
 
-    /// How long a new node listens.
+    /// Returns the time that a new node listens.
     pub fn listening(&self) -> Duration {
         self.listening.unwrap_or(self.round.saturating_mul(2))
     }
 
-    /// How long a heart may stand still.
+    /// Returns the time without a heartbeat after which a voter suspects the leader.
     pub fn suspicion(&self) -> Duration {
         let usual = self.round.saturating_mul(4).saturating_add(self.across());
         self.suspicion.unwrap_or(usual.saturating_add(self.clock_tolerance))
     }
 
-    /// How long a claim stands at least.
+    /// Returns the minimum tenure of a claim.
     pub fn minimum_tenure(&self) -> Duration {
         self.minimum_tenure.unwrap_or(self.suspicion().saturating_mul(2))
     }

@@ -1,7 +1,8 @@
-//! Nodes on bad links, with a log that follows the hint where there is a quorum: crashes, partitions, churn and liars.
+//! Simulation of gossip nodes on unreliable links, with a model of the log that follows the hint where it has a quorum.
+//! The faults are crashes, partitions, churn and lying voters.
 //!
-//! Everything is measured in virtual time. A scene that fails says the seed it ran under and the command that replays it;
-//! what befell the nodes is counted and printed.
+//! All times are virtual. A failing scene reports its seed and the command that replays it. The simulation counts and
+//! prints the faults.
 
 mod changes;
 pub(crate) mod keys;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a scene under each seed, or under `HOLDOFF_GOSSIP_SEED` alone.
+/// Runs a scene under each seed, or only under `HOLDOFF_GOSSIP_SEED`.
 fn each_seed(seeds: Range<u64>, mut scene: impl FnMut(u64)) {
     let asked = std::env::var("HOLDOFF_GOSSIP_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = asked.map_or(seeds, |seed| seed..seed + 1);

@@ -1,4 +1,4 @@
-//! What holds whatever is said.
+//! Tests of the properties that hold whatever messages arrive.
 
 mod arcs;
 mod fuzz;
@@ -7,7 +7,7 @@ mod laws;
 use crate::simulation::keys::{GROUP, Pen, key};
 use crate::{Beat, Certificate, Claim, Electorate, Hint, Message, Next, Settings, Vote, Watch};
 
-/// Five voters; the last two of them lie.
+/// Five voters, the last two of which lie.
 const VOTERS: u32 = 5;
 const HONEST: u32 = 3;
 

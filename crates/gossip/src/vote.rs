@@ -1,7 +1,8 @@
-//! What ends an epoch: votes of a majority, which are the proof of the next one.
+//! Votes end an epoch: the votes of a majority are the certificate of the next epoch.
 //!
-//! A voter signs for the epoch after the one it knows to be proven, and for no other. So an epoch is at most one more
-//! than some honest voter has seen proven, as long as liars are fewer than a majority: nobody can jump.
+//! A voter signs only for the epoch after the latest epoch proven to it. As long as the lying voters are fewer than a
+//! majority, an epoch is therefore at most one higher than the latest epoch that an honest voter has seen proven: no
+//! voter can skip epochs.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +12,48 @@ use serde::{Deserialize, Serialize};
 use crate::key::CONTEXT;
 use crate::{Claim, Electorate, Group, MAX_VOTERS, Signer, Verifier};
 
-/// Which epoch is to begin.
+/// The epoch that is to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Next {
-    /// Its number.
+    /// The number of the epoch.
     pub epoch: u64,
-    /// Who should have led in the one before, if anybody: it does not follow itself, unless all wish for it.
+    /// The leader of the previous epoch, if there was one. It does not succeed itself, unless all votes nominate it.
     pub over: Option<PublicKey>,
 }
 
-/// One voter wants this epoch to begin.
+/// A voter's vote for the beginning of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Vote {
     /// The voter.
     pub by: PublicKey,
-    /// Whom it would have, if everybody would.
+    /// The nominated leader. The nomination counts only if all votes of the certificate agree on it.
     pub wish: Option<PublicKey>,
-    /// Over the group, the epoch, whose time is over, and the wish.
+    /// The signature over the group, the epoch, the previous leader and the nomination.
     pub signature: Signature,
 }
 
 impl Vote {
-    /// Votes for the beginning of an epoch.
+    /// Signs a vote for the beginning of an epoch.
     pub fn sign(group: Group, next: Next, wish: Option<PublicKey>, pen: &impl Signer) -> Self {
         Self { by: pen.public(), wish, signature: pen.sign(CONTEXT, &statement(group, next, wish)) }
     }
 
-    /// Whether its voter signed it for this epoch.
+    /// Returns whether the voter signed this vote for this epoch.
     pub fn is_genuine(&self, group: Group, next: Next, verifier: &impl Verifier) -> bool {
         verifier.is_signed(&self.by, CONTEXT, &statement(group, next, self.wish), &self.signature)
     }
 }
 
-/// Votes of just a majority, in the order of their voters: what others say proves an epoch.
+/// A certificate: the votes of exactly a majority, sorted by voter. It proves an epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Certificate {
-    /// What they voted for.
+    /// The epoch that the votes are for.
     pub next: Next,
     /// The votes.
     pub votes: Vec<Vote>,
 }
 
-/// A certificate that holds, and what it says.
+/// A verified certificate and its claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proven {
     certificate: Certificate,
@@ -60,10 +61,10 @@ pub struct Proven {
 }
 
 impl Certificate {
-    /// The best that can be made of these votes, if they are enough.
+    /// Builds the certificate with the highest claim from these votes, if they are a majority.
     pub(crate) fn gather(next: Next, votes: &BTreeMap<PublicKey, Vote>, majority: usize) -> Option<Self> {
         let around = |leader: &PublicKey, mut votes: Vec<Vote>| {
-            // False comes first.
+            // `false` sorts first: the leader's own vote.
             votes.sort_by_key(|vote| vote.by != *leader);
             votes.truncate(majority);
             votes.sort_by_key(|vote| vote.by);
@@ -81,7 +82,7 @@ impl Certificate {
         votes.keys().find_map(agreed).or_else(luckiest)
     }
 
-    /// What it says, as far as that can be said without checking it. Nobody says anything with no vote.
+    /// Returns the claim of the certificate, without verifying it. None if the certificate has no votes.
     pub fn claim(&self) -> Option<Claim> {
         let Next { epoch, .. } = self.next;
         let wish = self.votes.first()?.wish;
@@ -96,7 +97,7 @@ impl Certificate {
         Some(Claim { epoch, rank, leader })
     }
 
-    /// Checks it: just a majority of these voters, each once and in order, and every signature.
+    /// Verifies the certificate: exactly a majority of these voters, each once and sorted, and every signature.
     pub fn prove(
         self,
         group: Group,
@@ -111,7 +112,7 @@ impl Certificate {
         Err(self)
     }
 
-    /// Whether just a majority of these have voted, in order.
+    /// Returns whether exactly a majority of these voters has voted, in sorted order.
     fn is_by(&self, electorate: &Electorate) -> bool {
         self.votes.len() <= MAX_VOTERS
             && self.votes.len() == electorate.majority()
@@ -121,30 +122,30 @@ impl Certificate {
 }
 
 impl Proven {
-    /// What it proves.
+    /// Returns the proven claim.
     pub fn claim(&self) -> Claim {
         self.claim
     }
 
-    /// The proof, for others.
+    /// Returns the certificate, to send to other nodes.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// Whether it would be a proof among these voters, too.
+    /// Returns whether the certificate is also valid for another electorate.
     pub fn holds_for(&self, electorate: &Electorate) -> bool {
         self.certificate.is_by(electorate)
     }
 }
 
 impl Next {
-    /// Whose time is over comes last; the others in another order in each epoch: by their keys alone, the same node would
-    /// win every time, even if it is no good.
+    /// Returns the tie-breaker of a voter. The previous leader ranks last. The other voters have another order in each
+    /// epoch: if keys alone decided, the same node would win every time, even if it cannot lead.
     fn luck(&self, voter: &PublicKey) -> (bool, u32, PublicKey) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"holdoff gossip luck").update(&self.epoch.to_be_bytes()).update(voter.as_bytes());
         let [a, b, c, d, ..] = *hasher.finalize().as_bytes();
-        // All who agree outrank luck.
+        // The hash is halved, so that a unanimous nomination (rank `u32::MAX`) outranks it.
         (self.over != Some(*voter), u32::from_be_bytes([a, b, c, d]) / 2, *voter)
     }
 }

@@ -1,4 +1,4 @@
-//! The hint: who should lead, whether it lives, and what is said about that.
+//! The watch: it maintains the hint and the liveness of the leader, and produces the messages about both.
 
 mod doubt;
 mod hearing;
@@ -12,52 +12,53 @@ use crate::{
     Beat, Claim, Counts, Electorate, Group, Hint, Message, Next, Proven, Settings, Signer, Verifier, Vote,
 };
 
-/// So many messages are spread in one round, and so many answered; the rest is kept back. Without trouble it is one.
+/// The maximum numbers of messages spread and of answers sent in a round; further messages are suppressed. Without
+/// faults a node spreads one message a round.
 const MOST_SPREAD: u32 = 8;
 const MOST_ANSWERED: u32 = 16;
 
-/// What the log says of this node.
+/// The log's view of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It leads, and holds a quorum.
+    /// The node leads and holds a quorum.
     Leads,
-    /// It follows a leader.
+    /// The node follows this leader.
     Follows(PublicKey),
-    /// It knows of no leader.
+    /// The node knows of no leader.
     Nobody,
 }
 
-/// What is to be said, and to whom.
+/// A message and its kind of receivers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Say {
-    /// To some others, chosen at random.
+    /// Send to `fan_out` random peers.
     Spread(Message),
-    /// To twice as many: it is rare, and waited for.
+    /// Send to twice as many random peers: the message is rare, and nodes wait for it.
     Announce(Message),
-    /// To one other, chosen at random.
+    /// Send to a random peer.
     Whisper(Message),
-    /// To whom it is an answer.
+    /// Send to the node that this message answers.
     Answer(Message),
 }
 
-/// Why a leader does not hand over. Nothing has changed.
+/// The reason why a leader does not transfer leadership. The node's state has not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotNow {
-    /// Another should lead, or this node has no quorum.
+    /// Another node should lead, or this node has no quorum.
     #[error("this node does not lead with a quorum, so it has nothing to hand over")]
     NotLeading,
-    /// Not somebody that could lead.
+    /// The target is not another voter.
     #[error("only another voter can take over: name one")]
     NotAVoter,
-    /// It has hardly begun.
+    /// The leader's minimum tenure is not over.
     #[error("this leader has only begun: ask again in {} ms", .after_us.div_ceil(1000))]
     TooSoon {
-        /// When it may.
+        /// The remaining time.
         after_us: u64,
     },
 }
 
-/// Knows who should lead, and finds out when somebody else should.
+/// Maintains the hint, and votes for a new epoch when another node should lead.
 #[derive(Clone, Debug)]
 pub struct Watch<S, V> {
     group: Group,
@@ -66,13 +67,13 @@ pub struct Watch<S, V> {
     electorate: Electorate,
     times: Times,
     held: Option<Held>,
-    /// For the epoch after the one that is held.
+    /// Votes for the epoch after the held claim's.
     votes: BTreeMap<PublicKey, Vote>,
     began_us: u64,
-    /// When anybody was last heard.
+    /// When the node last received a message.
     heard_us: Option<u64>,
     standing: Standing,
-    /// When the log and the hint last named the same.
+    /// When the log and the hint last named the same leader.
     agreed_us: u64,
     suspecting_since_us: Option<u64>,
     false_alarms: u32,
@@ -83,7 +84,7 @@ pub struct Watch<S, V> {
     pub(crate) counts: Counts,
 }
 
-/// The claim that counts, and how its leader is.
+/// The highest proven claim, and the state of its leader.
 #[derive(Clone, Debug)]
 struct Held {
     proven: Proven,
@@ -103,7 +104,7 @@ impl Held {
 }
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
-    /// A node that knows nothing yet, and listens.
+    /// Creates a node without a claim. It listens first.
     pub fn new(
         group: Group,
         pen: S,
@@ -134,13 +135,14 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// The best that is known, settled or not.
+    /// Returns the highest hint known, settled or not.
     pub fn hint(&self) -> Option<Hint> {
         let held = self.held.as_ref()?;
         Some(Hint { claim: held.proven.claim(), heartbeat: held.heartbeat() })
     }
 
-    /// Who should lead, once that is settled: its heart has begun to beat, or no better claim has come for a while.
+    /// Returns the node that should lead, once the claim is settled: its leader has sent a heartbeat, or no higher
+    /// claim has arrived for the election time.
     pub fn leader(&self, now_us: u64) -> Option<PublicKey> {
         let held = self.held.as_ref()?;
         let is_settled =
@@ -148,26 +150,26 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         is_settled.then_some(held.proven.claim().leader)
     }
 
-    /// What it has done so far.
+    /// Returns the node's counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The log says where this node stands.
+    /// Takes over the log's view of this node.
     pub fn stand(&mut self, now_us: u64, standing: Standing) {
         self.at(now_us);
         self.standing = standing;
         self.compare();
     }
 
-    /// The log says who votes from now on.
+    /// Takes over the log's set of voters.
     pub fn elect(&mut self, now_us: u64, electorate: Electorate) {
         self.at(now_us);
         self.votes.retain(|voter, _| electorate.has(voter));
         self.electorate = electorate;
     }
 
-    /// A round has passed.
+    /// Performs a round: raises the heartbeat as the leader, votes if there is a reason to, and asks for news.
     pub fn tick(&mut self, now_us: u64) -> Vec<Say> {
         self.at(now_us);
         let was_quiet = self.spread == 0;
@@ -178,13 +180,13 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         if self.held.is_none() && self.spread == 0 {
             self.say_to_some(Message::Ask(None));
         } else if was_quiet && self.spread == 0 {
-            // Who hears of nothing asks, so that whatever was missed is learned.
+            // A node that has spread nothing for a round asks a peer, to learn of any claim that it missed.
             self.says.push(Say::Whisper(Message::Ask(self.claim())));
         }
         std::mem::take(&mut self.says)
     }
 
-    /// The leader would rather have another voter lead. What answers is for that one.
+    /// Begins a leadership transfer from this leader to another voter. Answers in the result go to that voter.
     pub fn hand_over(&mut self, now_us: u64, to: PublicKey) -> Result<Vec<Say>, NotNow> {
         self.at(now_us);
         let Some(held) = self.held.as_ref().filter(|held| self.leads(held)) else {
@@ -204,24 +206,25 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         Ok(std::mem::take(&mut self.says))
     }
 
-    /// Only who leads raises its heartbeat, and only while it holds a quorum.
+    /// Raises the heartbeat. Only the leader does so, and only while it holds a quorum.
     fn raise(&mut self) {
         let relays = planted!(RelaysRaise) && self.held.as_ref().is_some_and(|held| held.beat.is_some());
         if relays || self.held.as_ref().is_some_and(|held| self.leads(held)) {
             self.beat(None);
         } else if let Some(farewell) = self.farewell() {
-            // It beats no more, so whoever missed this would wait for nothing.
+            // The leader raises its heartbeat no more: repeat the last heartbeat for nodes that missed it.
             self.say_to_some(Message::Beat(farewell));
         }
     }
 
-    /// This node's last beat, until another should lead.
+    /// Returns this node's last heartbeat, which names the target of the transfer, until another claim replaces its
+    /// own.
     fn farewell(&self) -> Option<Beat> {
         let beat = self.held.as_ref()?.beat?;
         (beat.hint.claim.leader == self.pen.public() && beat.leaving.is_some()).then_some(beat)
     }
 
-    /// Whether this node should lead, does so with a quorum, and means to go on.
+    /// Returns whether this node should lead, leads with a quorum, and is not transferring leadership.
     fn leads(&self, held: &Held) -> bool {
         held.proven.claim().leader == self.pen.public()
             && self.standing == Standing::Leads
@@ -244,13 +247,13 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         self.claim().map_or(0, |claim| claim.epoch)
     }
 
-    /// The epoch that votes count for.
+    /// Returns the epoch that votes count for.
     fn next(&self) -> Option<Next> {
         let epoch = self.epoch().checked_add(1)?;
         Some(Next { epoch, over: self.claim().map(|claim| claim.leader) })
     }
 
-    /// Time does not go back.
+    /// Advances the time. It never goes back.
     fn at(&mut self, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
     }

@@ -1,13 +1,14 @@
-//! Which attempt goes before which.
+//! Ballots: the total order of all proposers' attempts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{NodeId, Slot};
 
-/// One attempt of one member at one slot. Attempts of all members have one order.
+/// The ballot of one attempt of one member at one slot. The ballots of all members are totally ordered.
 ///
-/// Within the same attempt a hash of the slot and the member decides, not the member: else whoever has
-/// the lowest id would lose every race. The member comes last, so that no two ballots are ever equal.
+/// Ballots compare by attempt, then by tie-breaker, then by member. The tie-breaker is a hash of the slot and the
+/// member: without it the member with the lowest id would lose every race between equal attempts. The member comes
+/// last, so that the ballots of two members are never equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
     attempt: u64,
@@ -16,28 +17,29 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    /// A member's attempt at a slot, or at all slots from this one on.
+    /// Creates the ballot of a member's attempt at a slot, or at all slots from this slot on.
     pub fn new(slot: Slot, attempt: u64, member: NodeId) -> Self {
         Self { attempt, luck: luck(slot, member), member }
     }
 
-    /// The number of the attempt, from 1.
+    /// Returns the number of the attempt, counted from 1.
     pub fn attempt(self) -> u64 {
         self.attempt
     }
 
-    /// Whose it is.
+    /// Returns the member that makes the attempt.
     pub fn member(self) -> NodeId {
         self.member
     }
 
-    /// Whether its luck is the one this slot gives its member: a ballot from outside may claim any.
+    /// Returns whether the tie-breaker is the hash of this slot and the ballot's member. A ballot from the network may
+    /// carry any.
     pub fn is_of(self, slot: Slot) -> bool {
         self.luck == luck(slot, self.member)
     }
 }
 
-/// Spreads evenly: every member is as lucky as any other, seen over many slots.
+/// Computes the tie-breaker. The hash distributes evenly: over many slots every member wins equally often.
 fn luck(slot: Slot, member: NodeId) -> u64 {
     let [high, low] = [member.0 >> 64, member.0 & u128::from(u64::MAX)].map(u64::try_from);
     mix(mix(mix(slot.0) ^ low.unwrap_or_default()) ^ high.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Who decides a slot, and who of them has answered.
+//! The acceptors of a slot, and the set of acceptors that have answered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeId, planted};
 
-/// As many acceptors as one slot may have.
+/// The maximum number of acceptors of a slot.
 pub const MAX_ACCEPTORS: usize = 15;
 
-/// The acceptors of a slot, of whom a majority decides it. The next slot may have others.
+/// The acceptors of a slot. A majority of them decides the slot; the next slot may have other acceptors.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<NodeId>", into = "Vec<NodeId>")]
 pub struct Configuration(Arc<[NodeId]>);
 
-/// Why these cannot be the acceptors of a slot.
+/// The reason why a list of nodes is not a valid configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadConfiguration {
-    /// There is nobody.
+    /// The list has no acceptors.
     #[error("there must be at least one acceptor")]
     Empty,
-    /// There are too many.
+    /// The list has more than [`MAX_ACCEPTORS`] acceptors.
     #[error("{0} acceptors are too many: at most {MAX_ACCEPTORS} decide a slot")]
     TooMany(usize),
-    /// Somebody is named twice.
+    /// The list names an acceptor twice.
     #[error("acceptor {0} is named twice")]
     Twice(NodeId),
 }
 
 impl Configuration {
-    /// These acceptors, in any order.
+    /// Creates a configuration of these acceptors, given in any order.
     pub fn new(acceptors: impl IntoIterator<Item = NodeId>) -> Result<Self, BadConfiguration> {
         let mut acceptors: Vec<_> = acceptors.into_iter().collect();
         acceptors.sort_unstable();
@@ -45,29 +45,29 @@ impl Configuration {
         }
     }
 
-    /// The acceptors, in the order of their ids.
+    /// Returns the acceptors, sorted by id.
     pub fn acceptors(&self) -> &[NodeId] {
         &self.0
     }
 
-    /// How many of them decide.
+    /// Returns the size of a majority.
     pub fn majority(&self) -> usize {
         self.0.len() / 2 + 1
     }
 
-    /// Whether somebody is one of them.
+    /// Returns whether a node is one of the acceptors.
     pub fn contains(&self, node: NodeId) -> bool {
         self.place(node).is_some()
     }
 
-    /// Whether at most one acceptor comes or goes between the two.
+    /// Returns whether the two configurations differ in at most one acceptor, added or removed.
     pub fn is_beside(&self, other: &Self) -> bool {
         let missing = |of: &Self, from: &Self| of.0.iter().filter(|node| !from.contains(**node)).count();
         missing(self, other) + missing(other, self) <= 1
     }
 
     fn place(&self, node: NodeId) -> Option<usize> {
-        // A handful: looking at each is faster than any search.
+        // There are at most 15 acceptors: a linear scan is faster than any search.
         self.0.iter().position(|acceptor| *acceptor == node)
     }
 }
@@ -92,7 +92,7 @@ impl fmt::Debug for Configuration {
     }
 }
 
-/// Which acceptors of a configuration have said something: a set, so that nobody counts twice.
+/// The set of acceptors of a configuration that have answered. It is a set, so that no acceptor counts twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Tally {
     said: u16,
@@ -100,7 +100,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts an acceptor. Whoever is not of this configuration does not count, nor anybody twice.
+    /// Counts an acceptor. A node outside the configuration does not count, and a repeated answer changes nothing.
     pub fn count(&mut self, node: NodeId, of: &Configuration) {
         if let Some(place) = of.place(node) {
             let bit = 1 << place;
@@ -111,27 +111,27 @@ impl Tally {
         }
     }
 
-    /// How many.
+    /// Returns the number of acceptors counted.
     pub fn len(self) -> usize {
         self.said.count_ones() as usize + usize::from(self.extra)
     }
 
-    /// Whether nobody has said anything.
+    /// Returns whether no acceptor has been counted.
     pub fn is_empty(self) -> bool {
         self.said == 0
     }
 
-    /// Whether these are a majority.
+    /// Returns whether the counted acceptors are a majority.
     pub fn is_quorum(self, of: &Configuration) -> bool {
         self.len() >= of.majority()
     }
 
-    /// Whether without these no majority is left.
+    /// Returns whether the acceptors that are not counted are too few for a majority.
     pub fn blocks(self, of: &Configuration) -> bool {
         self.len() > of.0.len() - of.majority()
     }
 
-    /// Those who have not said anything yet.
+    /// Returns the acceptors that have not been counted yet.
     pub fn missing(self, of: &Configuration) -> impl Iterator<Item = NodeId> + '_ {
         let missing = move |(place, _): &(usize, &NodeId)| self.said & (1 << place) == 0;
         of.0.iter().enumerate().filter(missing).map(|(_, node)| *node)

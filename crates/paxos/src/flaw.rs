@@ -1,31 +1,33 @@
-//! Known defects, to be planted by tests: whatever looks for defects must find these.
+//! Fault injection: known defects that tests inject. The model checker, the simulations and the tests must find them.
 
 use std::any::Any;
 use std::cell::RefCell;
 
-/// A defect that a real system had, or that the proof of this one excludes.
+/// A defect that a real system had, or that this crate's correctness proof excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// A quorum is a number of messages, not of acceptors.
+    /// A quorum is a number of messages instead of a set of acceptors.
     CountMessages,
-    /// A refusal that carries no value is passed over.
+    /// The proposer ignores a refusal that carries no value.
     IgnoreRefusals,
-    /// A proposer that restarts begins with a ballot it has used before.
+    /// A proposer that restarts begins with a ballot that it has used before.
     ReuseBallot,
-    /// A promise is answered before it is stored, and lost in a crash.
+    /// The acceptor sends a promise before it is stored, and loses it in a crash.
     AnswerBeforeStoring,
-    /// One promise stands for all slots: a higher one of an earlier slot is forgotten.
+    /// The acceptor keeps a single promise for all slots: a promise for another slot replaces a higher promise for this
+    /// slot.
     OnePromiseForAll,
-    /// Two connections race on one promise: the later to write wins, whichever is higher.
+    /// Two connections race on one promise: the last write wins, even if its ballot is lower.
     RacingPromise,
-    /// A proposer that was told of an accepted value proposes its own all the same.
+    /// A proposer that has learned of an accepted value proposes its own value regardless.
     IgnoreAccepted,
-    /// A voter of the log takes an entry on top of another than its leader's.
+    /// A follower appends an entry without the log-matching check on the entry before it.
     TakeWithoutMatch,
-    /// A leader counts who holds an inherited entry, whoever they hold it from.
+    /// A leader decides an inherited entry by counting the replicas that hold it, although these replicas have not
+    /// accepted the whole inherited log in the leader's term (compare figure 8 of the Raft paper).
     CommitInherited,
-    /// A leader that sends entries before they are on its disk counts itself all the same.
+    /// A leader that sends entries before they are on its own disk counts itself as a replica that has stored them.
     CountUnstored,
 }
 
@@ -35,25 +37,26 @@ thread_local! {
     static PLANTED: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-/// What a crate's enum of defects can do; [`planted!`](crate::planted) asks it.
+/// Fault injection for a crate's enum of defects. The macro [`planted!`](crate::planted) queries it.
 pub trait Plant: Copy + PartialEq + 'static {
-    /// Whether this defect is planted in this thread.
+    /// Returns whether this defect is injected in this thread.
     fn is_planted(self) -> bool {
         PLANTED.with_borrow(|planted| {
             planted.as_ref().is_some_and(|planted| planted.downcast_ref() == Some(&self))
         })
     }
 
-    /// Runs something with this defect in it, and no other.
+    /// Runs a closure with this defect injected, and no other.
     fn plant<T>(self, run: impl FnOnce() -> T) -> T {
         let _pulled = Pulled(PLANTED.replace(Some(Box::new(self))));
         run()
     }
 }
 
-/// Runs something with this defect in it, if there is one.
+/// Runs a closure with this defect injected, if there is one.
 ///
-/// A checker has threads of its own, which know nothing of what is planted in another.
+/// The injection is local to a thread. A model checker that runs threads of its own must therefore call this function
+/// in each of them.
 pub fn with<T>(flaw: Option<impl Plant>, run: impl FnOnce() -> T) -> T {
     match flaw {
         Some(flaw) => flaw.plant(run),
@@ -61,7 +64,7 @@ pub fn with<T>(flaw: Option<impl Plant>, run: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Puts back what was there before, also when the run panics.
+/// Restores the previous injection when dropped, also if the closure panics.
 struct Pulled(Option<Box<dyn Any>>);
 
 impl Drop for Pulled {

@@ -1,9 +1,9 @@
-//! What may not be told before it is stored.
+//! Messages that wait for the record they depend on.
 
 /// A message that is held back until the record it depends on is on disk.
 ///
-/// There is no way to the message but to store the record first, or to have several stored at once
-/// ([`Held::release_all`]). If storing fails the message is gone: whoever cannot store must not answer.
+/// The only access to the message is to store its record first, alone or together with others ([`Held::release_all`]).
+/// If storing fails, the message is dropped: a node that cannot store must not answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[must_use = "a message that is held back reaches nobody until its record is stored"]
 pub struct Held<R, M> {
@@ -12,30 +12,30 @@ pub struct Held<R, M> {
 }
 
 impl<R, M> Held<R, M> {
-    /// This may be told when that is stored.
+    /// Holds a message back until the record is stored.
     pub fn behind(record: R, message: M) -> Self {
         Self { record: Some(record), message }
     }
 
-    /// This depends on nothing that is not stored yet.
+    /// Wraps a message that needs no record of its own.
     ///
-    /// It may still depend on what an earlier `Held` asked to store: release in order.
+    /// The message may still depend on the record of an earlier `Held`. The caller releases them in order.
     pub fn free(message: M) -> Self {
         Self { record: None, message }
     }
 
-    /// What must be stored.
+    /// Returns the record that must be stored, if there is one.
     pub fn record(&self) -> Option<&R> {
         self.record.as_ref()
     }
 
-    /// Stores what must be, and gives the message out.
+    /// Stores the record, if there is one, and returns the message.
     pub fn release<E>(self, store: impl FnOnce(R) -> Result<(), E>) -> Result<M, E> {
         self.record.map_or(Ok(()), store)?;
         Ok(self.message)
     }
 
-    /// Stores the records of many at once, in their order, and gives all messages out.
+    /// Stores all records with one call, in order, and returns all messages.
     pub fn release_all<E>(
         many: impl IntoIterator<Item = Self>,
         store: impl FnOnce(Vec<R>) -> Result<(), E>,
@@ -49,19 +49,19 @@ impl<R, M> Held<R, M> {
         Ok(messages)
     }
 
-    /// The same record for another message.
+    /// Replaces the message and keeps the record.
     pub fn map<N>(self, change: impl FnOnce(M) -> N) -> Held<R, N> {
         Held { record: self.record, message: change(self.message) }
     }
 
-    /// The same message behind another form of the record.
+    /// Converts the record and keeps the message.
     pub fn map_record<S>(self, change: impl FnOnce(R) -> S) -> Held<S, M> {
         Held { record: self.record.map(change), message: self.message }
     }
 }
 
 impl<R, M> Held<Vec<R>, M> {
-    /// Both at once: the message of both may be told when both records are stored.
+    /// Combines two into one. The messages of both are released when the records of both are stored.
     pub fn and<N>(self, other: Held<R, N>) -> Held<Vec<R>, (M, N)> {
         let mut record = self.record.unwrap_or_default();
         record.extend(other.record);

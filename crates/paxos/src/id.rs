@@ -1,18 +1,18 @@
-//! Who takes part, and what is decided.
+//! Identifiers of nodes and slots.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A participant: its key **and** the life of its storage.
+/// The id of a participant. It identifies the participant's key **and** the incarnation of its storage.
 ///
-/// Whoever lost its disk must come back under another id, for it may have promised what it no longer
-/// knows. This crate only compares ids; who makes them sees to that.
+/// A node that lost its disk must return under another id, because it may have made promises that it no longer knows.
+/// This crate only compares ids; the code that creates them guarantees this rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u128);
 
 impl fmt::Display for NodeId {
-    /// The first eight digits: enough to tell the members of one council apart.
+    /// Writes the first eight hex digits, enough to distinguish the members of one council.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0 >> 96)
     }
@@ -24,12 +24,12 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A place in the order of decisions. The first one is 1; 0 stands before all of them.
+/// The index of a decision. The first slot is 1; slot 0 precedes all slots.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// The one after it.
+    /// Returns the slot after this slot.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

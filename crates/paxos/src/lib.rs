@@ -1,11 +1,15 @@
-//! **Who went first.** Paxos as pure step functions: no clock, no chance, no I/O.
+//! Paxos as pure step functions: single-decree Paxos for one slot, and a replicated log under one leader at a time.
 //!
-//! - [`slot`]: one decision among many who propose: [`Preparing`](slot::Preparing) →
-//!   [`Accepting`](slot::Accepting), the [`Acceptor`](slot::Acceptor) and the [`Learner`](slot::Learner).
-//! - [`log`]: many decisions under one leader at a time: a [`Node`](log::Node) votes, leads, follows and catches up.
+//! The crate reads no clock, draws no random numbers and performs no I/O: the caller passes in messages, time and
+//! random numbers, and gets back records to store and messages to send.
 //!
-//! What must be on disk before others may know of it is [`Held`] back until it is: there is no way to
-//! the message but through the function that stores the record.
+//! - [`slot`]: one decision among several proposers: [`Preparing`](slot::Preparing) → [`Accepting`](slot::Accepting),
+//!   the [`Acceptor`](slot::Acceptor) and the [`Learner`](slot::Learner).
+//! - [`log`]: a sequence of decisions under one leader at a time: a [`Node`](log::Node) votes, leads, follows and
+//!   catches up.
+//!
+//! A message that depends on a record is [`Held`] back until that record is on disk. The only access to the message is
+//! through the function that stores the record.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -54,10 +58,10 @@ pub use configuration::{BadConfiguration, Configuration, MAX_ACCEPTORS, Tally};
 pub use held::Held;
 pub use id::{NodeId, Slot};
 
-/// Whether a known defect is planted: never, outside of the tests that look for it.
+/// Returns whether a known defect is injected. Outside of the tests that inject defects the answer is always `false`.
 ///
-/// The defect is one of the enum `flaw::Flaw` of the crate that asks, which exists in its tests and with its feature
-/// `flaws`.
+/// The defect is a variant of the enum `flaw::Flaw` of the calling crate. That enum exists in the crate's tests and
+/// with its feature `flaws`.
 #[macro_export]
 #[expect(clippy::crate_in_macro_def, reason = "the defects are those of whoever asks")]
 macro_rules! planted {

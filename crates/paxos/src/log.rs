@@ -1,8 +1,9 @@
-//! A log of slots under one leader at a time.
+//! A replicated log of slots under one leader at a time (multi-decree Paxos).
 //!
-//! A leader holds one promise for all slots from a start on: its [`Term`]. A voter takes an entry only on top of the
-//! one that its leader has before it, so that equal entries stand on equal logs. What is decided is in the log of every
-//! later leader: whoever votes has seen to that. See `docs/paxos.md` for why.
+//! A leader holds one promise for all slots from a start slot on: its [`Term`]. A follower appends an entry only after
+//! the entry that precedes it in the leader's log (log matching), so that two logs with the same entry are equal up to
+//! that entry. Voters elect only a candidate whose log is at least as up to date as their own. Every later leader's log
+//! therefore contains all decided entries. `docs/paxos.md` has the proof.
 
 mod catch_up;
 mod early;

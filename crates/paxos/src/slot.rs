@@ -1,9 +1,9 @@
-//! One decision among many who propose.
+//! Single-decree Paxos: one decision among several proposers.
 //!
-//! A proposer asks the acceptors to [promise](PromiseReply) its ballot, proposes what they have accepted
-//! already or else its own, and has it [accepted](AcceptReply). Once a majority has accepted the same
-//! ballot, its value is chosen, for ever. Every reply echoes the ballot it answers, and every refusal
-//! says which ballot stands in the way.
+//! A proposer asks the acceptors to [promise](PromiseReply) its ballot. If they report accepted values, the proposer
+//! proposes the value of the highest ballot, else its own. It then asks the acceptors to [accept](AcceptReply) that
+//! value. Once a majority has accepted the same ballot, the value is chosen and never changes. Every reply echoes the
+//! ballot it answers, and every refusal carries the promised ballot that caused it.
 
 mod acceptor;
 mod learner;
@@ -19,47 +19,47 @@ pub use proposer::{Accepting, Attempt, Free, Prepared, Preparing, Voted};
 
 use crate::Ballot;
 
-/// A value under the ballot that an acceptor has accepted it with.
+/// A value together with the ballot under which an acceptor has accepted it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Vote<V> {
-    /// The attempt it was proposed in.
+    /// The ballot under which the value was proposed.
     pub ballot: Ballot,
-    /// What was proposed.
+    /// The proposed value.
     pub value: V,
 }
 
-/// What an acceptor answers to a prepare.
+/// An acceptor's reply to a prepare request (phase 1b).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum PromiseReply<V> {
-    /// Nothing below this ballot will be accepted any more.
+    /// The acceptor promises to accept nothing below this ballot.
     Promise {
-        /// The ballot that was asked for.
+        /// The ballot of the request.
         ballot: Ballot,
-        /// What was accepted before, under the highest ballot so far.
+        /// The value that the acceptor has accepted under the highest ballot so far.
         accepted: Option<Vote<V>>,
     },
-    /// A higher ballot was promised.
+    /// The acceptor has promised a higher ballot.
     Nack {
-        /// The ballot that was asked for.
+        /// The ballot of the request.
         ballot: Ballot,
-        /// The one in its way.
+        /// The promised ballot that caused the refusal.
         promised: Ballot,
     },
 }
 
-/// What an acceptor answers to an accept.
+/// An acceptor's reply to an accept request (phase 2b).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum AcceptReply {
-    /// The value is accepted under this ballot.
+    /// The acceptor has accepted the value under this ballot.
     Accepted {
-        /// The ballot that was asked for.
+        /// The ballot of the request.
         ballot: Ballot,
     },
-    /// A higher ballot was promised.
+    /// The acceptor has promised a higher ballot.
     Nack {
-        /// The ballot that was asked for.
+        /// The ballot of the request.
         ballot: Ballot,
-        /// The one in its way.
+        /// The promised ballot that caused the refusal.
         promised: Ballot,
     },
 }

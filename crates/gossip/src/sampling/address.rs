@@ -1,25 +1,25 @@
-//! Where a peer is.
+//! Addresses of peers.
 
 use holdoff_net::PublicKey;
 use serde::{Deserialize, Serialize};
 
 const LONGEST: usize = 64;
 
-/// Another node, and where it is. Who answers there proves its key, so a wrong address leads to nobody.
+/// Another node and its address. The node at the address must prove its key, so that a wrong address does no harm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Peer {
-    /// Who it is.
+    /// The peer's public key.
     pub key: PublicKey,
-    /// Where.
+    /// The peer's address.
     pub address: Address,
 }
 
-/// A host and a port, as they are written; at most 64 bytes.
+/// A host and a port as text, at most 64 bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address(String);
 
-/// Why a text is no address.
+/// The error for a text that is not an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an address has 1 to {LONGEST} bytes, none of them a blank; this one does not")]
 pub struct BadAddress;

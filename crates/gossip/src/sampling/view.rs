@@ -1,11 +1,11 @@
-//! Arcs to others: few, aged, some of them double.
+//! A partial view: a small set of arcs to peers, with their ages. Arcs may be duplicate.
 
 use fastrand::Rng;
 use holdoff_net::PublicKey;
 
 use super::{MAX_ARCS, MAX_EXCHANGED, Peer};
 
-/// Who has lost more makes new ones: fewer do not hold a town of any size together.
+/// The minimum number of arcs. A view with fewer arcs gains arcs, because fewer do not keep a large group connected.
 pub(super) const FEW: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub(super) struct View(Vec<Arc>);
 #[derive(Clone, Debug)]
 struct Arc {
     peer: Peer,
-    /// In exchanges.
+    /// The age, counted in exchanges.
     age: u32,
 }
 
@@ -27,7 +27,7 @@ impl View {
         self.0.iter().map(|arc| &arc.peer)
     }
 
-    /// The other ends, one for each arc.
+    /// Returns the peers except this one, once for each arc.
     pub(super) fn others(&self, but: &PublicKey) -> Vec<PublicKey> {
         self.peers().map(|peer| peer.key).filter(|key| key != but).collect()
     }
@@ -36,7 +36,8 @@ impl View {
         self.peers().any(|peer| peer.key == *whom)
     }
 
-    /// The oldest arc leads to this one instead, and stays the oldest. Where there are few, it is one more.
+    /// Redirects the oldest arc to a peer; the arc stays the oldest. A view with fewer than [`FEW`] arcs gains an arc
+    /// instead.
     pub(super) fn turn_to(&mut self, to: Peer) {
         let oldest = self.0.iter().map(|arc| arc.age).max().unwrap_or_default();
         if self.0.len() >= FEW
@@ -47,14 +48,14 @@ impl View {
         self.0.push(Arc { peer: to, age: oldest.saturating_add(1) });
     }
 
-    /// One more arc, if there is room. Where there is none, there are enough.
+    /// Adds an arc, if there is room. A full view has enough arcs.
     pub(super) fn add(&mut self, peer: Peer) {
         if self.0.len() < MAX_ARCS {
             self.0.push(Arc { peer, age: 0 });
         }
     }
 
-    /// The neighbour that was not exchanged with for longest; all others grow older.
+    /// Returns the neighbour with the oldest arc, after all arcs have aged by one exchange.
     pub(super) fn oldest(&mut self) -> Option<PublicKey> {
         for arc in &mut self.0 {
             arc.age = arc.age.saturating_add(1);
@@ -62,7 +63,7 @@ impl View {
         Some(self.0.iter().max_by_key(|arc| arc.age)?.peer.key)
     }
 
-    /// Half of the arcs at random, rounded up; one to this neighbour among them.
+    /// Returns half of the arcs at random, rounded up. If a neighbour is given, an arc to it is among them.
     pub(super) fn half(&self, with: Option<&PublicKey>, rng: &mut Rng) -> Vec<Peer> {
         let mut peers: Vec<_> = self.peers().cloned().collect();
         rng.shuffle(&mut peers);
@@ -73,7 +74,7 @@ impl View {
         peers
     }
 
-    /// What was given goes, as far as it is still there, and what was got comes.
+    /// Removes the arcs that were given, as far as they still exist, and adds the arcs that were received.
     pub(super) fn swap(&mut self, given: &[Peer], got: Vec<Peer>, me: &PublicKey) {
         for gone in given {
             if let Some(at) = self.0.iter().position(|arc| arc.peer.key == gone.key) {
@@ -85,8 +86,8 @@ impl View {
         }
     }
 
-    /// All arcs to somebody are lost. Each is made up for by doubling another, but for one in as many as there are:
-    /// who is gone needs no arcs of its own any more. Says how many were lost.
+    /// Removes all arcs to a peer and returns their number. Each lost arc is replaced by a duplicate of another, except
+    /// for one in as many as the view has: the lost peer needs no arcs of its own any more.
     pub(super) fn lose(&mut self, whom: &PublicKey, rng: &mut Rng) -> u64 {
         let before = self.0.len();
         self.0.retain(|arc| arc.peer.key != *whom);

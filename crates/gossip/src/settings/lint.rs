@@ -1,4 +1,4 @@
-//! Says in words what does not fit.
+//! Checks that settings fit each other.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use holdoff_policy::format_duration;
 
 use super::Settings;
 
-/// Two settings that do not fit each other, or one that fits nothing.
+/// A conflict between two settings, or a setting that is not usable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// A stable word for this kind of finding.
+    /// A stable code for this kind of finding.
     pub code: &'static str,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub message: String,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Finding {
 }
 
 impl Settings {
-    /// What does not fit, most important first; nothing if all is well.
+    /// Returns all findings, the most important first. Empty if all settings fit.
     pub fn lint(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |code, message| findings.push(Finding { code, message });

@@ -1,10 +1,10 @@
-//! Settings as the machines want them, and as people write them.
+//! Settings in microseconds for the state machines, and as text for configuration files.
 
 use std::time::Duration;
 
 use super::Settings;
 
-/// The same in microseconds, all of them set.
+/// The settings in microseconds, with all defaults filled in.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_field_names, reason = "the unit stands last in each")]
 pub(crate) struct Times {

@@ -1,4 +1,4 @@
-//! What is changed on purpose, and clocks that are wrong.
+//! Planned changes (leadership transfer, other voters), and clocks with drift.
 
 use holdoff_sim::kernel::{Incident, Skew};
 
@@ -59,7 +59,8 @@ fn other_voters_prove_the_same_leader_anew_and_who_comes_later_learns_it() {
             town.elect(voters);
             town.run_for(3 * SECOND_US);
             assert_eq!(town.agreed(&town.up()), Some(leader), "seed {seed}, {voters} voters");
-            // Two of three prove nothing to four; three of four do to five.
+            // The votes of two of three voters are no majority of four; the votes of three of four are a majority of
+            // five.
             assert_eq!(town.epoch(leader), before + raised, "seed {seed}, {voters} voters");
         }
         let other = (leader + 1) % 7;

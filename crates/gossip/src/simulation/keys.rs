@@ -1,10 +1,11 @@
-//! Keys that cost nothing: a signature is a hash that everybody could make, and only liars sign for themselves.
+//! Cheap keys for simulations: a signature is a hash that any node could compute. Lying voters still sign only with
+//! their own key.
 
 use crate::{Address, Group, Peer, PublicKey, Signature, Signer, Verifier};
 
 pub(crate) const GROUP: Group = Group([7; 16]);
 
-/// The key of the so-many-th node; its number stands at the end.
+/// Returns the key of a node. The node's number is at the end of the key.
 pub(crate) fn key(number: u32) -> PublicKey {
     let mut bytes = *blake3::hash(&number.to_le_bytes()).as_bytes();
     bytes[28..].copy_from_slice(&number.to_le_bytes());
@@ -20,7 +21,7 @@ pub(crate) fn peer(number: u32) -> Peer {
     Peer { key: key(number), address }
 }
 
-/// Signs as somebody.
+/// Signs with the key of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pen(pub(crate) PublicKey);
 

@@ -1,4 +1,4 @@
-//! A voter that says whatever might help it: that it leads, by epochs out of nowhere, by old news, in others' names.
+//! A lying voter. It claims to lead, invents epochs, replays old messages, and forges the votes of others.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Liar {
         Self { pen: Pen(key(me)), majority, overheard: Vec::new(), votes: Vec::new(), said: 0 }
     }
 
-    /// Keeps everything, to say it again some day.
+    /// Records every message, to replay it later.
     pub(super) fn overhear(&mut self, message: &Message, bytes: &[u8]) {
         if self.overheard.len() < MOST {
             self.overheard.push(bytes.to_vec());
@@ -34,7 +34,7 @@ impl Liar {
         }
     }
 
-    /// It begins when others have voted without it.
+    /// Returns whether the liar still waits. It begins after the others have voted without it.
     pub(super) fn is_patient(&self) -> bool {
         self.said < 20
     }
@@ -58,7 +58,7 @@ impl Liar {
             let mine = Vote::sign(GROUP, next, Some(me), &self.pen);
             lies.push(Message::Votes { next, votes: vec![mine] });
             lies.push(Message::Proof { certificate: Certificate { next, votes: vec![mine; 2] }, beat: None });
-            // In the names of others, and with what they have signed for other epochs.
+            // Forged votes in the names of other voters, and votes that they have signed for other epochs.
             let forge = |by| Vote { by, wish: Some(me), signature: Signature::from_bytes([1; 64]) };
             let forged: Vec<_> = (0..around.nodes().min(6)).map(|node| forge(key(node))).collect();
             lies.push(Message::Votes { next, votes: forged.clone() });
@@ -67,7 +67,7 @@ impl Liar {
             lies.push(Message::Votes { next, votes: old.take(10).collect() });
         }
         if let Some(Hint { claim, heartbeat }) = node.hint() {
-            // As the leader: truly, if it is one, and else not.
+            // The leader's next heartbeat: valid if the liar is the leader, else forged.
             let hint = Hint { claim, heartbeat: heartbeat + 1 };
             lies.push(Message::Beat(Beat::sign(GROUP, hint, None, &self.pen)));
         }
@@ -86,7 +86,8 @@ impl Liar {
         }
     }
 
-    /// Puts its own vote to those of an epoch that has begun, where it is luckier than they: the one lie that is a proof.
+    /// Adds its own vote to the votes of an epoch that has begun, if its tie-breaker is the highest. This lie is a
+    /// valid proof.
     fn stuff(&self, epoch: u64) -> Option<Message> {
         let (next, _) = *self.votes.iter().rfind(|(voted, _)| voted.epoch == epoch)?;
         let mine = Vote::sign(GROUP, next, None, &self.pen);

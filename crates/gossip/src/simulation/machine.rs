@@ -8,10 +8,10 @@ use super::keys::{GROUP, Pen, key, number, peer};
 use super::liar::Liar;
 use crate::{Electorate, Message, Node, Sampling, Send, Settings, Watch};
 
-/// What a frame and TLS add to each message.
+/// The bytes that framing and TLS add to each message.
 const FRAMING_BYTES: u64 = 64;
 
-/// How the nodes of a run are set up.
+/// The setup of the nodes of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     pub(super) voters: u32,
@@ -36,14 +36,14 @@ impl Setup {
 pub(super) struct Machine {
     pub(super) node: Node<Pen, Pen>,
     pub(super) sent_bytes: u64,
-    /// When it was last looked at, by its own clock.
+    /// The time of the last check, by the node's own clock.
     pub(super) looked_us: u64,
     liar: Option<Liar>,
 }
 
 impl Machine {
     pub(super) fn say(&mut self, sends: Vec<Send>, around: &mut Around<'_, Self>) {
-        // A liar that waits is silent: what it could prove, it proves when nobody expects it any more.
+        // A waiting liar stays silent, and sends its valid votes only when the other nodes no longer expect them.
         if self.liar.as_ref().is_some_and(Liar::is_patient) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The first system's defects, planted one at a time: the scenes must find each.
+//! The injected defects, one at a time: the scenes must find each of them.
 
 use super::each_seed;
 use super::keys::key;
@@ -8,7 +8,7 @@ use crate::flaw::Flaw;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Whether nobody has heard of more heartbeats than a leader has made, before and after it is dead.
+/// Returns whether no node holds a higher heartbeat than the leader has raised, before and after the leader's crash.
 fn a_dead_heart_stands_still(seed: u64, liar: Option<u32>) -> bool {
     let mut town = Town::new(seed, 5, Setup { voters: 5, is_mesh: true, liar }, 0.01);
     town.until(60 * SECOND_US, |town| town.log.is_some());
@@ -41,7 +41,7 @@ fn who_passes_a_heartbeat_on_makes_no_fresh_one_of_it() {
 fn a_heartbeat_that_its_leader_has_not_signed_is_none() {
     let mut found = 0;
     each_seed(0..10, |seed| {
-        // Not every liar finds the time to lie about this.
+        // Some liars send no such heartbeat in time.
         let liar = u32::try_from(seed % 5).ok();
         assert!(a_dead_heart_stands_still(seed, liar));
         found += u32::from(!Flaw::UncheckedBeats.plant(|| a_dead_heart_stands_still(seed, liar)));

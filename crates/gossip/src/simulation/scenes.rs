@@ -1,4 +1,4 @@
-//! What must hold, in virtual time.
+//! Scenes in virtual time, and the properties that must hold in them.
 
 use holdoff_sim::kernel::Incident;
 
@@ -173,7 +173,8 @@ fn a_liar_leads_nobody_and_moves_a_hint_once_at_most() {
                 .unwrap_or_else(|| panic!("seed {seed}: {nodes} nodes do not agree beside a liar"));
             town.run_for(2 * SECOND_US);
             let (leader, epoch) = (town.log.unwrap(), town.epoch(honest[0]));
-            // Once in an epoch a liar may stuff its vote into a proof, if it is the luckiest; the log does not follow.
+            // Once an epoch a liar may add its vote to a certificate, if its tie-breaker is the highest. The log does
+            // not follow.
             let mut turns = 0;
             let mut hint = Some(leader);
             for _ in 0..1200 {

@@ -1,4 +1,4 @@
-//! A world of gossiping nodes, and the log that decides among them.
+//! A simulated cluster of gossip nodes, and a model of the log that elects among them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ thread_local! {
     static FAULTS: RefCell<Faults> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// What befell the towns that are gone.
+/// Returns the faults that occurred in all clusters that were dropped.
 pub(super) fn faults() -> Faults {
     FAULTS.with_borrow(Clone::clone)
 }
@@ -34,13 +34,13 @@ impl Drop for Town {
     }
 }
 
-/// How often the log looks at the hint, and the test at everything.
+/// The interval at which the log reads the hint and the test checks the state.
 const STEP_US: u64 = 50_000;
 
 pub(super) struct Town {
     pub(super) world: World<Machine>,
     setup: Setup,
-    /// Who leads the log: somebody that a majority of voters would have, and that reaches them.
+    /// The log's leader: a node that a majority of voters wants and that reaches them.
     pub(super) log: Option<NodeId>,
 }
 
@@ -55,7 +55,7 @@ impl Town {
         Self::new(seed, nodes, Setup { voters: nodes, is_mesh: true, liar: None }, loss)
     }
 
-    /// Seven voters among many.
+    /// Creates a cluster with a partial view and seven voters.
     pub(super) fn partial(seed: u64, nodes: u32, loss: f64) -> Self {
         Self::new(seed, nodes, Setup { voters: 7, is_mesh: false, liar: None }, loss)
     }
@@ -68,7 +68,7 @@ impl Town {
         self.world.now_us()
     }
 
-    /// Whom a node would have, once that is settled.
+    /// Returns the node's settled hint.
     pub(super) fn leader(&self, node: NodeId) -> Option<NodeId> {
         let machine = self.world.node(node)?;
         machine.node.leader(machine.looked_us).map(|leader| number(&leader))
@@ -82,7 +82,7 @@ impl Town {
         (0..self.world.nodes()).filter(|node| self.world.node(*node).is_some()).collect()
     }
 
-    /// The one that all of these would have, if it is up.
+    /// Returns the leader that all of these nodes name, if it is up.
     pub(super) fn agreed(&self, among: &[NodeId]) -> Option<NodeId> {
         let first = self.leader(*among.first()?)?;
         let is_agreed = among.iter().all(|node| self.leader(*node) == Some(first));
@@ -112,7 +112,7 @@ impl Town {
         }
     }
 
-    /// Runs until it is so, for so long at most; says how long it took.
+    /// Runs until the condition holds, for `most_us` at most, and returns the time that it took.
     pub(super) fn until(&mut self, most_us: u64, is_so: impl Fn(&Self) -> bool) -> Option<u64> {
         let began_us = self.now_us();
         while !is_so(self) {
@@ -124,13 +124,13 @@ impl Town {
         Some(self.now_us() - began_us)
     }
 
-    /// Runs until all that are up would have the same, and says who.
+    /// Runs until all nodes that are up agree, and returns the leader.
     pub(super) fn settle(&mut self, most_us: u64) -> Option<NodeId> {
         self.until(most_us, |town| town.agreed(&town.up()).is_some())?;
         self.agreed(&self.up())
     }
 
-    /// The log has decided who votes: all know at once.
+    /// Changes the set of voters. All nodes learn it at once.
     pub(super) fn elect(&mut self, voters: u32) {
         self.setup.voters = voters;
         self.setup.begin();
@@ -154,8 +154,8 @@ impl Town {
         self.world.befall(Incident::Crash(node));
     }
 
-    /// The log keeps its leader while that has a quorum, and takes whom a majority would have. Liars cannot lead it: they
-    /// do not answer as they should.
+    /// Lets the log elect: the node that a majority wants, or else the current leader while it has a quorum. A liar
+    /// cannot lead the log, because it does not answer as the protocol requires.
     fn decide(&mut self) {
         let majority = |supporters: usize| supporters > self.setup.voters as usize / 2;
         let with = |leader: NodeId, counts: &dyn Fn(NodeId) -> bool| {

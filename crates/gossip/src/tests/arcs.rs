@@ -1,4 +1,4 @@
-//! Exchanges move arcs; they make none, and lose none. What came apart finds together again.
+//! Exchanges move arcs, and neither create nor lose them. Separated views reconnect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::{Counts, Message, Sampling};
 
 type Town = BTreeMap<PublicKey, Sampling>;
 
-/// One exchange of each node; whoever is on the other side of a cut is not reached.
+/// Performs an exchange of each node. Nodes on opposite sides of a cut do not reach each other.
 fn exchange_all(town: &mut Town, is_cut: impl Fn(&PublicKey, &PublicKey) -> bool, rng: &mut Rng) {
     let mut counts = Counts::default();
     for me in town.keys().copied().collect::<Vec<_>>() {
@@ -27,7 +27,7 @@ fn exchange_all(town: &mut Town, is_cut: impl Fn(&PublicKey, &PublicKey) -> bool
     }
 }
 
-/// Whoever has heard of it tells all it knows.
+/// Lets every informed node inform all its peers.
 fn tell(town: &Town, heard: &mut BTreeSet<PublicKey>) {
     let told = heard.iter().flat_map(|node| town[node].peers()).map(|peer| peer.key);
     *heard = told.chain(heard.iter().copied()).collect();
@@ -76,7 +76,7 @@ fn exchanges_keep_the_number_of_arcs_and_make_none_to_oneself() {
         let me = key(turn % 40);
         let (to, asked) = nodes.get_mut(&me).unwrap().tick(1, &mut rng, &mut counts).unwrap();
         assert!(matches!(&asked, Message::Exchange(arcs) if arcs[0].key == me));
-        // Each is asked at most once in a round of its own.
+        // Each node takes part in at most one exchange in its own round.
         let answers = nodes.get_mut(&to).unwrap().receive(me, asked.clone(), &mut rng);
         let refused = nodes.get_mut(&to).unwrap().receive(me, asked, &mut rng);
         assert_eq!(refused, [(me, Message::Busy)], "one in a round");

@@ -1,4 +1,4 @@
-//! A million messages that nobody would send: no panic, and nothing that is not proven is believed.
+//! Fuzzing with a million invalid or implausible messages: the node does not panic, and believes nothing without proof.
 //!
 //! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-gossip --lib fuzz` replays or goes further.
 
@@ -13,7 +13,7 @@ use crate::{MAX_ARCS, MAX_MESSAGE_BYTES, Message, Next, Node, Sampling, Settings
 
 const REPLAY: &str = "cargo test -p holdoff-gossip --lib fuzz";
 
-/// One of each kind, of an epoch that is over or not begun.
+/// Returns a message of each kind, of an epoch that is over or has not begun.
 fn corpus() -> Vec<Vec<u8>> {
     let later = certificate(9, &[3, 4], Some(4));
     let claim = later.claim().unwrap();
@@ -91,7 +91,7 @@ fn what_is_written_is_read_and_nothing_longer() {
     let size = |message: &Message| message.encode().unwrap().len();
     let claim = certificate(1, &[0, 1, 2], Some(1)).claim().unwrap();
     assert_eq!(size(&Message::Beat(beat(claim, 100_000, 1))), 1 + 1 + 5 + 32 + 3 + 1 + 64);
-    // The longest there is fits: a majority of fifteen, each wishing for somebody.
+    // The longest message fits: fifteen votes, each with a nomination.
     let most: Vec<_> = (0..15).collect();
     let longest = Message::Proof {
         certificate: certificate(u64::MAX, &most, Some(1)),

@@ -1,4 +1,4 @@
-//! Hints are merged by maximum, and nobody jumps.
+//! Property tests: nodes merge hints by maximum, and no voter can skip epochs.
 
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -7,13 +7,13 @@ use super::{HONEST, VOTERS, beat, certificate, over, proof, watch};
 use crate::simulation::keys::{GROUP, Pen, key, number};
 use crate::{Beat, Certificate, Claim, Hint, Message, Next, Say, Signature, Standing, Vote};
 
-/// `PROPTEST_CASES` asks for more of them.
+/// `PROPTEST_CASES` sets the number of cases.
 fn cases() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(512), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Proofs of some epochs by any majorities, each with some beats of whom it names.
+/// Returns proofs of some epochs by arbitrary majorities, each with some heartbeats of its leader.
 fn true_news(rng: &mut Rng) -> Vec<Message> {
     let mut news = Vec::new();
     for _ in 0..rng.usize(1..8) {
@@ -37,7 +37,7 @@ fn what_it_says(news: &Message) -> Option<Hint> {
     Some(Hint { claim, heartbeat: beat.map_or(0, |beat| beat.hint.heartbeat) })
 }
 
-/// Whatever two liars of five can sign, and whatever they can only pretend to: honest voters have signed up to this epoch.
+/// Returns a message that two lying voters of five can sign or forge. The honest voters have signed up to this epoch.
 fn lie(rng: &mut Rng, honest_epoch: u64) -> Message {
     let epochs = [honest_epoch, honest_epoch + 1, honest_epoch + 2, u64::MAX, rng.u64(..)];
     let epoch = epochs[rng.usize(..epochs.len())];
@@ -70,7 +70,7 @@ fn lie(rng: &mut Rng, honest_epoch: u64) -> Message {
     }
 }
 
-/// The epoch it has voted for in what it says, if it has.
+/// Returns the epoch that a node votes for in these messages, if it votes.
 fn voted(says: &[Say], me: u32) -> Option<u64> {
     says.iter().find_map(|say| match say {
         Say::Spread(Message::Votes { next, votes }) if votes.iter().any(|vote| vote.by == key(me)) => {
@@ -111,7 +111,7 @@ proptest! {
         for _ in 0..100 {
             let lie = lie(&mut rng, epoch);
             watch.hear(1, lie);
-            // All who agree outrank luck: no stuffed proof does better either.
+            // A unanimous nomination outranks every tie-breaker: no certificate with an added vote outranks it either.
             prop_assert_eq!(watch.hint(), hint);
         }
     }
@@ -245,7 +245,8 @@ fn who_is_new_listens_first() {
     assert_eq!(voted(&watch.tick(600_000), 0), Some(1));
 }
 
-/// Votes that were cast behind a cut need one more when it heals: not that of a voter whose log hears the leader.
+/// Two votes cast during a partition lack one more vote when it heals. A voter whose log follows the leader does not
+/// cast it.
 #[test]
 fn a_heart_that_is_not_heard_beats_where_the_log_follows() {
     let certificate = certificate(1, &[0, 1, 2], Some(1));

@@ -1,4 +1,4 @@
-//! When another should lead, and what a voter does about it.
+//! Suspicion: the reasons to replace the leader, and the votes that follow.
 
 use holdoff_net::PublicKey;
 
@@ -6,7 +6,7 @@ use super::{Held, Standing, Watch};
 use crate::{Certificate, Claim, Signer, Verifier, Vote};
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
-    /// Votes for the next epoch while there is a reason to.
+    /// Votes for the next epoch while there is a reason to, and withdraws the vote when there is none.
     pub(super) fn doubt(&mut self) {
         let me = self.pen.public();
         if !self.suspects() {
@@ -28,13 +28,13 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// Whether there are votes enough; then the next epoch begins.
+    /// Begins the next epoch if the votes are a majority. Returns whether it did.
     pub(super) fn count(&mut self) -> bool {
         let Some(next) = self.next() else { return false };
         let Some(certificate) = Certificate::gather(next, &self.votes, self.electorate.majority()) else {
             return false;
         };
-        // Each vote was checked when it came.
+        // Each vote was verified when it arrived; this verifies the certificate as a whole.
         match certificate.prove(self.group, &self.electorate, &self.verifier) {
             Ok(proven) => {
                 self.adopt(proven, None);
@@ -44,8 +44,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// A voter that has listened and hears somebody may; one that hears nobody may be what is broken. Who is wished for
-    /// votes first, for without its vote it cannot be chosen; the others wait for that, but not for long.
+    /// Returns whether this node may vote. A voter must have listened first and must receive messages: a voter that
+    /// receives none may itself be disconnected. The nominee votes first, because a certificate without its vote cannot
+    /// name it; the other voters wait for its vote, for two rounds at most.
     pub(super) fn may_vote(&self, wish: Option<PublicKey>) -> bool {
         let me = self.pen.public();
         let since = |us: u64| self.now_us.saturating_sub(us);
@@ -58,25 +59,26 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             && !waits
     }
 
-    /// Whether another should lead.
+    /// Returns whether another node should lead.
     pub(super) fn suspects(&self) -> bool {
         let Some(held) = &self.held else { return true };
         self.is_outdated(held) || held.leaving().is_some() || self.is_silent(held) || self.is_astray(held)
     }
 
-    /// Whether it may soon be suspected.
+    /// Returns whether the leader is suspected, or has not raised its heartbeat for two rounds.
     pub(super) fn doubts(&self) -> bool {
         let Some(held) = &self.held else { return true };
         self.now_us.saturating_sub(held.risen_us) >= self.times.round_us.saturating_mul(2) || self.suspects()
     }
 
-    /// Others vote now, and to them the epoch is not proven.
+    /// Returns whether the electorate has changed so that the certificate no longer proves the epoch to it.
     fn is_outdated(&self, held: &Held) -> bool {
         !held.proven.holds_for(&self.electorate)
     }
 
-    /// The heart stands still, and the log does not follow it either: whoever is heard there is not dead. One that has not
-    /// begun to beat has its tenure to get a quorum; after false alarms there is more patience, up to twice as much.
+    /// Returns whether the heartbeat stands still and the log does not follow that leader either: a leader that the log
+    /// follows is alive. A leader without a first heartbeat has its minimum tenure to get a quorum. After false alarms
+    /// the suspicion time is longer, up to twice as long.
     fn is_silent(&self, held: &Held) -> bool {
         if self.is_confirmed(held.proven.claim()) {
             return false;
@@ -89,12 +91,12 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         still_us >= self.times.suspicion_us.saturating_mul(halves) / 2
     }
 
-    /// The heart beats, but the log does not follow: authority comes from there.
+    /// Returns whether the heartbeat rises although the log does not follow that leader: authority comes from the log.
     fn is_astray(&self, held: &Held) -> bool {
         held.beat.is_some() && self.now_us.saturating_sub(self.agreed_us) >= self.times.tenure_us
     }
 
-    /// Notes when the log and the hint name the same.
+    /// Notes the time if the log and the hint name the same leader. A node that does not vote always notes it.
     pub(super) fn compare(&mut self) {
         let Some(claim) = self.claim() else { return };
         if self.is_confirmed(claim) || !self.electorate.has(&self.pen.public()) {
@@ -102,7 +104,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// Whether the log names the same.
+    /// Returns whether the log names the leader of this claim.
     fn is_confirmed(&self, claim: Claim) -> bool {
         match self.standing {
             Standing::Leads => claim.leader == self.pen.public(),
@@ -111,7 +113,9 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// Whom the leader named, or who leads anyway.
+    /// Returns the voter to nominate: the target of a leadership transfer, or else the current leader if the electorate
+    /// has changed, or else this node if it leads the log, or else the leader that the log follows if it differs from
+    /// the hint.
     pub(super) fn wish(&self) -> Option<PublicKey> {
         let held = self.held.as_ref();
         let leader = held.map(|held| held.proven.claim().leader);

@@ -1,4 +1,4 @@
-//! What others say, and what is believed of it: what is proven and more than what is held.
+//! Received messages: the watch adopts only news that is proven and higher than its own.
 
 use holdoff_net::PublicKey;
 
@@ -6,7 +6,7 @@ use super::{Held, Say, Watch};
 use crate::{Beat, Certificate, Claim, Message, Next, Proven, Signer, Verifier, Vote};
 
 impl<S: Signer, V: Verifier> Watch<S, V> {
-    /// Another node has said something.
+    /// Handles a message from another node.
     pub fn hear(&mut self, now_us: u64, message: Message) -> Vec<Say> {
         self.at(now_us);
         if !message.is_within_limits() {
@@ -28,7 +28,8 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         std::mem::take(&mut self.says)
     }
 
-    /// A claim without proof changes nothing: who seems to know better is asked for it, who knows less is told.
+    /// Handles a claim without proof, which changes nothing. If the claim is higher than this node's, the node asks for
+    /// the proof. If it is lower, the node sends its own proof.
     fn hear_claim(&mut self, theirs: Option<Claim>) {
         let mine = self.claim();
         if theirs > mine {
@@ -50,7 +51,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         let Some(held) = &self.held else { return };
         let (mine, theirs) = (held.heartbeat(), beat.hint.heartbeat);
         if theirs.saturating_add(2) <= mine {
-            // A leader that forgot how far it was would not be heard.
+            // A restarted leader has lost its heartbeat counter and would not be heard: send it the latest heartbeat.
             if let Some(latest) = held.beat {
                 self.answer(Message::Beat(latest));
             }
@@ -72,7 +73,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         planted!(UncheckedBeats) || beat.is_genuine(self.group, &self.verifier)
     }
 
-    /// The heartbeat has risen: whoever wanted another leader is mostly wrong, and others shall know.
+    /// Adopts a higher heartbeat: usually refutes the suspicion, drops the votes, and forwards the heartbeat.
     pub(super) fn rise(&mut self, beat: Beat) {
         let Some(held) = &mut self.held else { return };
         (held.beat, held.risen_us) = (Some(beat), self.now_us);
@@ -104,7 +105,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         }
     }
 
-    /// Votes count for the next epoch alone.
+    /// Handles votes. Only votes for the next epoch count.
     fn hear_votes(&mut self, next: Next, votes: Vec<Vote>) {
         let mine = self.epoch();
         if next.epoch <= mine {
@@ -112,7 +113,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
             return;
         }
         if self.next() != Some(next) {
-            // They know of later epochs, or of another claim in this one: better or not, asking settles it.
+            // The sender knows later epochs, or another claim in this epoch. Asking resolves both cases.
             let mine = self.claim();
             self.answer(Message::Ask(mine));
             return;
@@ -131,7 +132,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         if !is_new || self.count() {
             return;
         }
-        // Who has just heard the leader passes no doubts on.
+        // A node that has recently received a heartbeat does not forward votes.
         if self.suspects() && self.may_vote(self.wish()) {
             self.doubt();
         } else if self.doubts() {
@@ -145,7 +146,7 @@ impl<S: Signer, V: Verifier> Watch<S, V> {
         self.say_to_some(Message::Votes { next, votes });
     }
 
-    /// A better claim is proven.
+    /// Adopts a higher claim that is proven, and announces its proof.
     pub(super) fn adopt(&mut self, proven: Proven, beat: Option<Beat>) {
         let claim = proven.claim();
         let genuine =

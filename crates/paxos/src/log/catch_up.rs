@@ -1,11 +1,12 @@
-//! What one who is behind is sent: the entries it misses, or the snapshot that stands for them.
+//! Catching up: a leader sends a follower the missing entries, or the snapshot that replaces them.
 
 use super::node::{Output, Role};
 use super::{Append, Entry, Message, Node, Payload, Record, Snapshot, Term};
 use crate::{NodeId, Slot};
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Sends a follower what it is thought to miss, so much at a time; if nothing, then that.
+    /// Sends the next batch of missing entries to a follower, or an empty heartbeat if it is up to date. If the leader
+    /// has compacted the missing entries, it sends its snapshot.
     pub(super) fn catch_up(&mut self, node: NodeId) {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(follower) = leader.followers.iter_mut().find(|follower| follower.node == node) else {
@@ -28,7 +29,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.outputs.push(Output::Send(node, Message::Append(append)));
     }
 
-    /// A leader sends what it has no entries of any more.
+    /// Handles a leader's snapshot, which replaces entries that the leader has compacted.
     pub(super) fn install(&mut self, from: NodeId, term: Term, inherited: Slot, snapshot: Snapshot<S>) {
         if !self.heed(from, term) {
             return;
@@ -43,7 +44,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.accept(from, term, slot, inherited);
     }
 
-    /// Puts a state into the place of the entries that made it.
+    /// Compacts the log: replaces the decided entries up to a slot with the state that they produced.
     pub(super) fn compact(&mut self, through: Slot, state: S) {
         let base = self.store.snapshot();
         let Some(last) = self.store.mark(through).filter(|_| through <= self.store.decided()) else { return };

@@ -1,4 +1,14 @@
-//! Who comes to lead: first a trial, in which nobody promises anything, then the vote.
+//! Elections: first a pre-vote, which binds no voter, then the vote.
+//!
+//! A voter grants a request if all conditions hold:
+//!
+//! | condition | reason |
+//! |---|---|
+//! | the term is the sender's, and not of an earlier configuration | an earlier configuration decides no more slots |
+//! | the term is later than the promise, or equal to it in a vote | a promise never falls; repeated votes are equal |
+//! | the candidate's `(accepted, last)` is not less than the voter's | the winner must have all decided entries |
+//! | the voter has room for a promise of that term | the number of promises is limited |
+//! | the voter has not recently heard from another leader | a returning node must not disrupt a leader with a quorum |
 
 use super::node::{Leader, Role};
 use super::progress::Progress;
@@ -6,7 +16,7 @@ use super::{Candidacy, Message, Node, Payload, Record, Term};
 use crate::{NodeId, Tally};
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Asks whether it would be let lead. Whoever was cut off asks in vain, and disturbs nobody.
+    /// Starts a pre-vote. A node that was partitioned does not win it, and raises no other node's term.
     pub(super) fn run_for_trial(&mut self) {
         self.wait();
         match self.next_term() {
@@ -15,8 +25,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Means to ask as soon as others may listen: they refuse while they have heard of a leader, as lately as this one has.
-    /// Not more often than a leader is heard of.
+    /// Schedules a pre-vote because of a hint that this node should lead. The earliest time is `election_us` after this
+    /// node last heard from a leader: until about then the other voters refuse, because they have heard from that
+    /// leader as recently. Hinted pre-votes are at least one heartbeat interval apart.
     pub(super) fn urge(&mut self) {
         if matches!(self.role, Role::Leader(_) | Role::Candidate { trial: false, .. }) {
             return;
@@ -26,8 +37,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.urged_us = Some(given_up_us.max(again_us));
     }
 
-    /// Asks because others think that it should. If that comes to nothing its patience is as it was: a lie costs a round of
-    /// messages.
+    /// Starts a pre-vote because of a hint. If it does not succeed, the election timeout stays as it was: a wrong hint
+    /// costs a round of messages.
     pub(super) fn run_when_urged(&mut self) {
         let deadline_us = self.deadline_us;
         self.ran_us = Some(self.now_us);
@@ -37,7 +48,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// The next term of its own, if it may lead.
+    /// Returns this node's next term, if the node is a voter of the active configuration.
     pub(super) fn next_term(&self) -> Option<Term> {
         let start = self.store.start();
         let promised = self.store.promised_under(start);
@@ -59,14 +70,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.count();
     }
 
-    /// Somebody asks to lead.
+    /// Handles a request for a vote or a pre-vote.
     pub(super) fn vote(&mut self, from: NodeId, asked: Candidacy) {
         let promised = self.store.promised_under(asked.term.start());
         let is_next = if asked.trial { asked.term > promised } else { asked.term >= promised };
         let is_sound = asked.term.leader() == from && asked.term.is_sound();
         let is_known = is_sound && asked.term.start() >= self.store.start();
-        // Whoever may lead has all that may be decided: among those who have accepted in the latest term any of
-        // us has, the longest log has it.
+        // The winner must have every entry that may be decided. Among the voters that accepted in the latest accepted
+        // term, the longest log has all of these entries.
         let has_all = (asked.accepted, asked.last) >= (self.store.accepted(), self.store.last());
         let can_promise = self.store.promises().have_room_for(asked.term);
         let granted = is_known && is_next && has_all && can_promise && !self.hears_another(from);
@@ -81,13 +92,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.send(from, Message::Voted { trial: asked.trial, term: asked.term, granted, promised });
     }
 
-    /// Takes nothing of an earlier term from now on.
+    /// Promises a term: from now on this node accepts nothing of an earlier term.
     pub(super) fn promise(&mut self, term: Term) {
         let promises = self.store.promises().with(term);
         self.keep(Record::Promised(promises));
     }
 
-    /// Whether somebody else leads, and lives.
+    /// Returns whether this node has recently heard from a leader other than `node`, or is itself a leader with a
+    /// quorum.
     fn hears_another(&self, node: NodeId) -> bool {
         match &self.role {
             Role::Leader(leader) => self.is_followed(leader),
@@ -96,7 +108,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A voter has answered.
+    /// Handles a voter's answer.
     pub(super) fn voted(&mut self, from: NodeId, trial: bool, term: Term, granted: bool, promised: Term) {
         let Role::Candidate { trial: of_trial, term: of, granted: tally } = &mut self.role else { return };
         if (*of_trial, *of) != (trial, term) {
@@ -124,7 +136,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Leads: what it has is accepted in its own term from now on, and a barrier goes on top of it.
+    /// Becomes leader. It accepts its whole log in its own term and appends a no-op entry, unless the log ends with an
+    /// undecided configuration change.
     fn take_over(&mut self, term: Term) {
         let inherited = self.store.last();
         self.keep(Record::Accepted { term, last: inherited });
@@ -140,14 +153,15 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.count_matched();
     }
 
-    /// The latest attempt that stood in anybody's way: the next one jumps over it.
+    /// Notes the attempt of a term that caused a refusal: this node's next attempt is higher.
     pub(super) fn note(&mut self, promised: Term) {
         if promised.start() == self.store.start() {
             self.seen = self.seen.max(promised.attempt());
         }
     }
 
-    /// Others decide what comes next: whoever leads leads no longer, and may ask them.
+    /// Reacts to a new active configuration. A leader steps down, after a last heartbeat that announces the decision,
+    /// and starts a pre-vote among the new voters.
     pub(super) fn hand_over(&mut self) {
         self.seen = 0;
         self.heard_us = None;

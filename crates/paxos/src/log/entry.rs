@@ -1,39 +1,39 @@
-//! What stands in the log.
+//! Entries of the log, and snapshots.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Mark, Term};
 use crate::{Configuration, Slot};
 
-/// One place of the log. Whoever takes it over leaves its term as it is.
+/// An entry of the log. A later leader that inherits the entry keeps its term.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Entry<V> {
-    /// In whose term it was written.
+    /// The term of the leader that created the entry.
     pub term: Term,
-    /// What was written.
+    /// The content.
     pub payload: Payload<V>,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Payload<V> {
-    /// What somebody proposed.
+    /// A proposed value.
     Value(V),
-    /// A leader begins here: all before it is decided when this is.
+    /// The no-op entry with which a leader begins its term. When it is decided, all entries before it are decided.
     Barrier,
-    /// From the next slot on these decide.
+    /// A configuration change: these voters decide from the next slot on.
     Configuration(Configuration),
 }
 
-/// All decided slots up to one of them, put together.
+/// A snapshot: the state that replaces all decided entries up to a slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Snapshot<S> {
-    /// The last entry that is in it.
+    /// The last entry that the snapshot covers.
     pub last: Mark,
-    /// The first slot of the configuration that decides what comes next.
+    /// The first slot of the configuration that decides the slot after the snapshot.
     pub start: Slot,
-    /// Who decides what comes next.
+    /// The configuration that decides the slot after the snapshot.
     pub configuration: Configuration,
-    /// What the entries have made of the machine that they are for.
+    /// The state of the state machine after the covered entries.
     pub state: S,
 }

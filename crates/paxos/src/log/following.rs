@@ -1,11 +1,11 @@
-//! A follower: takes what a leader sends, each entry on top of the one it belongs on.
+//! Followers: they append the leader's entries, each after the entry that precedes it in the leader's log.
 
 use super::node::Role;
 use super::{Append, Entry, Mark, Message, Node, Record, Term};
 use crate::{NodeId, Slot, planted};
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// A leader sends what comes next.
+    /// Handles a leader's append request or heartbeat.
     pub(super) fn follow(&mut self, from: NodeId, append: Append<V>) {
         let Append { term, before, entry, more, inherited, decided } = append;
         if !self.heed(from, term) {
@@ -30,7 +30,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.decide(decided.min(slot));
     }
 
-    /// Whether this is the leader to follow: of no earlier term than what was promised.
+    /// Returns whether to follow the sender: its term must not be earlier than the promised term. If so, promises that
+    /// term and restarts the election timeout; else sends a refusal.
     pub(super) fn heed(&mut self, from: NodeId, term: Term) -> bool {
         let promised = self.store.promised_under(term.start());
         let can_promise = self.store.promises().have_room_for(term);
@@ -47,27 +48,30 @@ impl<V: Clone, S: Clone> Node<V, S> {
         true
     }
 
-    /// Keeps an entry on top of those that it belongs on.
+    /// Stores an entry. Its predecessor is already in the log.
     pub(super) fn take(&mut self, slot: Slot, entry: Entry<V>) {
         self.decide_before(entry.term);
         self.keep(Record::Entry { slot, entry });
     }
 
-    /// Whoever writes in a term knows that all before its start is decided: so does whoever has that, before it has more.
+    /// Decides all slots before the start of a term. The leader of a term knows that these slots are decided. A node
+    /// that receives an entry of that term stores this knowledge before it stores the entry.
     fn decide_before(&mut self, term: Term) {
         if term.start() > self.store.start() {
             self.decide(Slot(term.start().0.saturating_sub(1)));
         }
     }
 
-    /// Whether the log has this entry, and so all before it; else from where on to send.
+    /// Returns whether the log contains the entry `before`, and thus all entries before it (log matching). Otherwise
+    /// returns the slot after which the leader continues.
     fn fits<'a>(&self, before: Mark, mut entries: impl Iterator<Item = &'a Entry<V>>) -> Result<(), Slot>
     where
         V: 'a,
     {
         let (last, decided) = (self.store.last(), self.store.decided());
         if let Some(skipped) = decided.0.checked_sub(before.slot.next().0) {
-            // Others may have proven what this leader, whose time is over, has otherwise: it must show that it has the same.
+            // This node may have learned decided entries from a proof, while a stale leader has other entries in these
+            // slots. The leader must therefore show that it has the same entry at the last decided slot.
             let theirs = usize::try_from(skipped).ok().and_then(|skipped| entries.nth(skipped));
             let is_same =
                 |theirs: &Entry<V>| self.store.mark(decided).is_some_and(|mark| mark.term == theirs.term);
@@ -77,7 +81,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         if there == before || planted!(TakeWithoutMatch) {
             return Ok(());
         }
-        // All that this author wrote may be wrong: go back before it at once.
+        // All entries of this term may conflict: skip the whole term at once.
         let mut have = before.slot;
         while have > decided && self.store.mark(have).is_some_and(|mark| mark.term == there.term) {
             have = Slot(have.0 - 1);
@@ -85,8 +89,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         Err(have)
     }
 
-    /// The log is the leader's up to a slot. If that is all the leader began with, it is accepted in its term, and
-    /// what comes after it is not the leader's.
+    /// Acknowledges that the log equals the leader's up to a slot. If that covers the whole log that the leader began
+    /// with, stores that the log is accepted in the leader's term, and drops the entries after that slot.
     pub(super) fn accept(&mut self, from: NodeId, term: Term, slot: Slot, inherited: Slot) {
         if slot >= inherited && self.store.accepted() < term {
             let last = slot.max(self.store.decided());

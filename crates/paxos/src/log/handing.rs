@@ -1,20 +1,20 @@
-//! Handing over: a leader takes nothing more, waits until another has all of its log, and goes.
+//! Leadership transfer: the leader stops accepting proposals, waits until the target has its whole log, and steps down.
 
 use super::node::{Output, Refusal, Role};
 use super::{Message, Node, Term};
 use crate::NodeId;
 
-/// Whom a leader means to hand over to.
+/// A leadership transfer in progress.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Handing {
     term: Term,
     to: NodeId,
-    /// When it gives up, and goes on leading.
+    /// The time at which the leader gives the transfer up and continues to lead.
     until_us: u64,
 }
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Somebody wants another to lead.
+    /// Begins a leadership transfer to a voter, or reports the refusal.
     pub(super) fn hand_over_to(&mut self, to: NodeId) {
         match self.may_hand_over(to) {
             Ok(term) => {
@@ -39,7 +39,9 @@ impl<V: Clone, S: Clone> Node<V, S> {
         Ok(leader.term)
     }
 
-    /// Goes when the other has everything; stays when that takes too long; and says so if it went otherwise.
+    /// Advances a leadership transfer. If the target has the whole log, the leader steps down. If the deadline has
+    /// passed, the leader continues to lead. If the node has lost leadership in the meantime, it reports that the
+    /// transfer failed.
     pub(super) fn hand_on(&mut self) {
         let Some(Handing { term, to, until_us }) = self.handing else { return };
         let leader = match &self.role {
@@ -60,7 +62,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Leads no longer, and says so to everybody: first to whom it hands over.
+    /// Steps down and informs all voters, the target first.
     fn resign(&mut self, term: Term, to: NodeId) {
         self.role = Role::Follower(None);
         self.heard_us = None;
@@ -74,7 +76,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.outputs.push(Output::HandedOver(to));
     }
 
-    /// Whoever led in this term leads no longer. The one it names need not ask whether it would be let lead.
+    /// Handles a leader's message that it has stepped down (Raft's `TimeoutNow` for the target). The voters no longer
+    /// refuse candidates because of that leader. The target starts an election without a pre-vote.
     pub(super) fn relieve(&mut self, from: NodeId, term: Term, to: NodeId) {
         if term.leader() != from || term != self.store.promised_under(term.start()) || self.leads().is_some()
         {

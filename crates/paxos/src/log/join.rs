@@ -1,4 +1,4 @@
-//! Many entries in few messages: what follows on goes with what it follows.
+//! Batching: consecutive append messages to the same node become a single message.
 
 use super::Append;
 use crate::NodeId;
@@ -8,7 +8,7 @@ impl<V> Append<V> {
         usize::from(self.entry.is_some()) + self.more.len()
     }
 
-    /// Takes up the entries of what the same leader says next, if they follow on and it is not too much.
+    /// Moves the entries of the leader's next message into this message, if they are consecutive and fit into a batch.
     fn take_up(&mut self, next: &mut Self, batch: usize) -> bool {
         let last = self.more.last().or(self.entry.as_ref()).map_or(self.before.term, |entry| entry.term);
         let through = self.before.slot.0.checked_add(self.len() as u64);
@@ -27,10 +27,11 @@ impl<V> Append<V> {
     }
 }
 
-/// Joins what goes to the same node, one after the other, with up to so many entries in one message.
+/// Joins consecutive append messages to the same node, up to `batch` entries a message.
 ///
-/// `to` says for whom something is, if it is a message, and `append` what of it can be joined. What is said to a node
-/// in between is not overtaken; what is no message stays where it is.
+/// `to` returns the receiver of an output, if the output is a message. `append` returns the append request of an
+/// output, if it can be joined. The order of the messages to a node stays the same: entries are not moved across
+/// another message to the same node. Outputs that are not messages stay where they are.
 pub fn join<O, V>(
     outputs: &mut Vec<O>,
     batch: usize,
@@ -38,7 +39,7 @@ pub fn join<O, V>(
     append: impl Fn(&mut O) -> Option<&mut Append<V>>,
 ) {
     let mut joined: Vec<O> = Vec::with_capacity(outputs.len());
-    // For each node the place of what was last said to it: a handful.
+    // For each node, the position of the last message to it. There are few nodes.
     let mut latest: Vec<(NodeId, usize)> = Vec::new();
     for mut output in outputs.drain(..) {
         if let Some(node) = to(&output) {

@@ -1,4 +1,4 @@
-//! A leader: appends, counts who has what, and goes when it is alone.
+//! Leaders: they append entries, count replicas, and step down when they lose their quorum.
 
 use super::node::{Leader, Output, Refusal, Role};
 use super::progress::Progress;
@@ -6,7 +6,7 @@ use super::{Append, Entry, Message, Node, Payload, Record, Term};
 use crate::{MAX_ACCEPTORS, NodeId, Slot, planted};
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// Somebody wants something decided.
+    /// Appends a proposed value or configuration change, or refuses it.
     pub(super) fn propose(&mut self, payload: Payload<V>) {
         let output = match self.may_propose(&payload) {
             Ok(term) => {
@@ -42,14 +42,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         Ok(leader.term)
     }
 
-    /// Puts an entry on top of the log.
+    /// Appends an entry to the log.
     pub(super) fn add(&mut self, term: Term, payload: Payload<V>) -> Slot {
         let slot = self.store.last().next();
         self.keep(Record::Entry { slot, entry: Entry { term, payload } });
         slot
     }
 
-    /// Sends a new entry to those who have all before it.
+    /// Sends a new entry to every follower that has been sent all entries before it and has room in its window.
     fn stream(&mut self, slot: Slot) {
         let Role::Leader(leader) = &mut self.role else { return };
         let before = Slot(slot.0 - 1);
@@ -70,7 +70,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A follower has the log up to a slot.
+    /// Handles an acknowledgement: a follower has the leader's log up to a slot.
     pub(super) fn matched(&mut self, from: NodeId, term: Term, slot: Slot) {
         let (last, window) = (self.store.last(), self.options.window);
         let Some(follower) = self.follower(from, term) else { return };
@@ -84,7 +84,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A follower misses what comes before what it was sent.
+    /// Handles a rejection: a follower lacks the entries before the entries that it was sent.
     pub(super) fn behind(&mut self, from: NodeId, term: Term, have: Slot) {
         let have = have.min(self.store.last());
         if self.follower(from, term).is_some_and(|follower| follower.behind(have)) {
@@ -92,7 +92,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// One of its followers, that has just been heard of.
+    /// Returns the progress of a follower, and notes that the leader has just heard from it.
     pub(super) fn follower(&mut self, node: NodeId, term: Term) -> Option<&mut Progress> {
         let Role::Leader(leader) = &mut self.role else { return None };
         let is_it = |follower: &&mut Progress| follower.node == node;
@@ -101,8 +101,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         Some(follower)
     }
 
-    /// Decides what a majority has. Whoever has not all that the leader began with has accepted none of it in this
-    /// term, and does not count.
+    /// Decides the entries that a majority has. A follower that lacks a part of the log that the leader began with has
+    /// not accepted in this term, and does not count.
     pub(super) fn count_matched(&mut self) {
         let Role::Leader(leader) = &self.role else { return };
         let configuration = self.store.configuration();
@@ -114,7 +114,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         for (has, place) in mine.into_iter().chain(theirs).zip(&mut places) {
             *place = has;
         }
-        // The rest is 0: the order of the highest ones is all that matters.
+        // Unused elements are not sorted: only the replicas that count matter.
         let unused = places.len();
         let Some(has) = has.get_mut(..MAX_ACCEPTORS - unused) else { return };
         has.sort_unstable();
@@ -124,7 +124,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Shows that it lives, or goes: a leader that a majority does not hear may have been replaced.
+    /// Sends a heartbeat when it is due. A leader that has not heard from a majority for `election_us` steps down
+    /// (check quorum), because another node may have replaced it.
     pub(super) fn lead_on(&mut self) {
         let Role::Leader(leader) = &self.role else { return };
         if !self.is_followed(leader) {
@@ -135,7 +136,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Whether a majority was heard of lately.
+    /// Returns whether the leader has heard from a majority within the last `election_us`.
     pub(super) fn is_followed(&self, leader: &Leader) -> bool {
         let lately = |heard_us: u64| heard_us + self.options.election_us >= self.now_us;
         let followers = leader.followers.iter().filter(|follower| lately(follower.heard_us)).count();
@@ -143,7 +144,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         followers + usize::from(configuration.contains(self.me)) >= configuration.majority()
     }
 
-    /// Says to everybody that it leads, and what comes next.
+    /// Sends every follower its next batch of entries, or an empty heartbeat.
     pub(super) fn beat(&mut self) {
         let Role::Leader(leader) = &mut self.role else { return };
         leader.beat_us = self.now_us;
@@ -153,7 +154,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// A later term stands in the way, says one who votes: nobody else's promise does.
+    /// Handles a refusal because of a later term. Only the promise of a voter counts; a refusal by another node is
+    /// ignored.
     pub(super) fn refused(&mut self, from: NodeId, term: Term, promised: Term) {
         if !self.store.configuration().contains(from) {
             return;

@@ -1,17 +1,18 @@
-//! What is decided, from somebody who does not lead but has proven it.
+//! Learning decided entries from a proof, independent of the leader.
 //!
-//! It is taken like a leader's, but for what only a leader can say: nothing is accepted by it, so nobody counts it. What it
-//! puts others in the place of was undecided, and cannot be decided any more.
+//! The node stores such entries like a leader's, with one difference: it does not accept them in any term, so that no
+//! leader counts them. The entries that they overwrite were undecided, and can no longer be decided.
 
 use super::node::{Output, Role};
 use super::{Entry, Mark, Node, Record, Snapshot};
 use crate::Slot;
 
-/// No log comes so far: whoever says so is not to be believed.
+/// The highest slot that a snapshot may claim. No log becomes that long: the node ignores snapshots beyond it.
 const FURTHEST: Slot = Slot(1 << 62);
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// These entries are decided. They go on from what is known to be, or are passed over.
+    /// Stores entries that are proven to be decided. If they do not continue the known decided entries, the node
+    /// ignores them.
     pub(super) fn learn(&mut self, first: Slot, entries: Vec<Entry<V>>) {
         let decided = self.store.decided();
         if first > decided.next() {
@@ -28,12 +29,13 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
         self.decide(slot);
         if self.store.decided() > decided {
-            // No leader may ever say so again to one who does not vote.
+            // A node that does not vote may never hear of this decision from a leader: store it.
             self.keep(Record::Decided(self.store.decided()));
         }
     }
 
-    /// This stands for decided slots.
+    /// Installs a snapshot that is proven to cover decided slots. A snapshot of the same slots replaces the current
+    /// snapshot.
     pub(super) fn rest(&mut self, snapshot: Snapshot<S>) {
         if snapshot.last == self.store.snapshot().last {
             self.keep(Record::Snapshot(snapshot));
@@ -59,7 +61,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Others have decided something else than what stands here: whoever leads, or asks to, does so no longer.
+    /// Steps down as leader or candidate: a decided entry differs from this node's entry in the same slot.
     fn give_up(&mut self) {
         if !matches!(self.role, Role::Follower(_)) {
             self.role = Role::Follower(None);

@@ -1,93 +1,94 @@
-//! What nodes say to each other.
+//! The messages between nodes of the log.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Mark, Snapshot, Term};
 use crate::{NodeId, Slot};
 
-/// What one node says to another. Every answer names the term it answers.
+/// A message from a node to another. Every answer names the term that it answers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message<V, S> {
-    /// Somebody asks to lead.
+    /// A candidate asks for a vote, or for a pre-vote.
     Vote(Candidacy),
-    /// The answer to it.
+    /// A voter's answer.
     Voted {
-        /// Whether it was only asked for.
+        /// Whether the answer belongs to a pre-vote.
         trial: bool,
-        /// The term that was asked for.
+        /// The candidate's term.
         term: Term,
-        /// Whether it may lead, as far as this voter is concerned.
+        /// Whether the voter grants the vote.
         granted: bool,
-        /// What this voter has promised.
+        /// The voter's promise for the configuration of that term.
         promised: Term,
     },
-    /// A leader sends what comes next, or nothing: then it only shows that it lives.
+    /// A leader sends entries. Without entries the message is a heartbeat.
     Append(Append<V>),
-    /// A leader sends what it no longer has as entries.
+    /// A leader sends its snapshot, because it has compacted the entries that the follower needs.
     Install {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// How long the log was that the leader began with.
+        /// The last slot of the log that the leader began with.
         inherited: Slot,
-        /// All up to where its entries begin.
+        /// The state up to the slot where the leader's entries begin.
         snapshot: Snapshot<S>,
     },
-    /// Whoever says it has the leader's log up to there.
+    /// The sender has the leader's log up to this slot.
     Matched {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The last slot that is the same.
+        /// The last slot that is equal in both logs.
         slot: Slot,
     },
-    /// Whoever says it cannot take what was sent.
+    /// The sender cannot append the entries that it was sent.
     Behind {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// Where to try again: what comes after this slot.
+        /// The slot after which the leader continues.
         have: Slot,
     },
-    /// A later term was promised.
+    /// The sender has promised a later term.
     Refused {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The one in its way.
+        /// The promise that caused the refusal.
         promised: Term,
     },
-    /// Whoever led in this term leads no longer: another is to lead.
+    /// The leader of this term has stepped down in favour of another node (leadership transfer; Raft's `TimeoutNow`).
     Lead {
-        /// The term that is over.
+        /// The term that has ended.
         term: Term,
-        /// Who has all of its log.
+        /// The target, which has the leader's whole log.
         to: NodeId,
     },
 }
 
-/// Somebody asks to lead.
+/// A candidate's request for a vote or a pre-vote.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Candidacy {
-    /// Whether it only asks what the answer would be: then nobody promises anything.
+    /// Whether it is a pre-vote: a pre-vote binds no voter.
     pub trial: bool,
-    /// The term to lead in.
+    /// The term that the candidate would lead in.
     pub term: Term,
-    /// The term its log was last accepted in.
+    /// The term in which the candidate last accepted its log as a leader's.
     pub accepted: Term,
-    /// Its last slot.
+    /// The candidate's last slot.
     pub last: Slot,
 }
 
-/// What a leader sends.
+/// A leader's append request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Append<V> {
-    /// The leader's.
+    /// The leader's term.
     pub term: Term,
-    /// What its first entry stands on.
+    /// The entry that precedes the first entry sent.
     pub before: Mark,
     /// The next entry.
     pub entry: Option<Entry<V>>,
-    /// Those after it, for one who is behind.
+    /// The entries after it, for a follower that is behind.
     pub more: Vec<Entry<V>>,
-    /// How long the log was that the leader began with: whoever has all of that has accepted it in this term.
+    /// The last slot of the log that the leader began with. A follower that has the log up to it has accepted it in
+    /// this term.
     pub inherited: Slot,
-    /// All up to here is decided.
+    /// The last slot that is known to be decided.
     pub decided: Slot,
 }

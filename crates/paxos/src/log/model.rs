@@ -1,8 +1,9 @@
-//! The log's votes and decisions, in every order in which they can happen: the types of this module under stateright.
+//! Model of the log: stateright explores every order of votes and decisions with the types of this module.
 //!
-//! Three voters, one entry to a message, elections and proposals as the bounds say. The network is a set that only
-//! grows. A node may lose its memory between any two steps. Time stands still, and every patience is nothing: whoever
-//! may run out of it may at any moment, and nobody refuses for having heard of a leader.
+//! The model has three voters and one entry a message; the bounds set the number of elections and proposals. The
+//! network is a set that only grows. A node may crash between any two steps and lose its memory. Time stands still and
+//! every timeout is zero: a node may start an election at any moment, and no voter refuses because it has heard from a
+//! leader.
 
 mod mutants;
 mod state;
@@ -14,23 +15,23 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use crate::flaw::{self, Flaw};
 use state::{Action, Past, State};
 
-/// How much may happen.
+/// The bounds of the exploration.
 #[derive(Clone, Debug)]
 struct Bounds {
-    /// How many times each node may ask to lead.
+    /// The number of elections that each node may start.
     elections: [u8; 3],
     proposals: u8,
-    /// How many times a voter is let go.
+    /// The number of configuration changes. Each removes a voter.
     changes: u8,
     crashes: u8,
-    /// Whether a leader sends what it has not stored: then a crash loses that.
+    /// Whether leaders send entries that they have not stored. A crash then loses these entries.
     early: bool,
-    /// What has happened before.
+    /// The events before the exploration begins.
     past: &'static [Past],
     flaw: Option<Flaw>,
 }
 
-/// Nobody asks to lead, and nothing goes wrong.
+/// No elections and no faults.
 const NOTHING: Bounds =
     Bounds { elections: [0; 3], proposals: 0, changes: 0, crashes: 0, early: false, past: &[], flaw: None };
 
@@ -69,7 +70,8 @@ impl Model for Bounds {
     }
 }
 
-/// Explores everything within the bounds, or until one of these goes wrong, and says what did.
+/// Explores all states within the bounds, or stops when a safety property is violated. Returns the number of states and
+/// the names of the violated properties.
 fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
     let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement", "acknowledged is in the log"]));
     let properties = bounds.properties();
@@ -82,7 +84,8 @@ fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
     (checker.unique_state_count(), wrong.collect())
 }
 
-/// A leader has two entries that nobody else has, and has crashed; another leads, and nobody has its barrier yet.
+/// A leader has two entries that no other node has, and has restarted. Another leader is elected, and no follower has
+/// its no-op entry yet.
 const FORKED: &[Past] = &[
     Past::Elected { leader: 1, by: 2 },
     Past::Settled(1),
@@ -98,7 +101,7 @@ fn holds(name: &str, bounds: Bounds, never: &[&str]) {
     assert_eq!(wrong, never, "{name}");
 }
 
-/// What needs a leader that sends early.
+/// The property that only a model with early sending can reach.
 const AHEAD: &str = "crashed ahead of its disk";
 
 #[test]
@@ -113,7 +116,7 @@ fn three_may_ask_to_lead() {
     holds("three terms, a crash", bounds, &["decided", "changed", AHEAD]);
 }
 
-/// A leader whom all follow.
+/// A leader that all nodes follow.
 const SETTLED: &[Past] = &[Past::Elected { leader: 0, by: 2 }, Past::Settled(0)];
 
 #[test]

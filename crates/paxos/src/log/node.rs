@@ -1,11 +1,11 @@
-//! One node: what comes in, and what follows from it.
+//! A node of the log: its inputs, its outputs, and the step function.
 
 use super::handing::Handing;
 use super::progress::Progress;
 use super::{Entry, Message, Options, Payload, Record, Snapshot, Step, Store, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
 
-/// What comes to a node.
+/// An input of a node.
 #[allow(
     clippy::large_enum_variant,
     reason = "what comes most often is the largest: a box would cost each message"
@@ -14,104 +14,107 @@ use crate::{Configuration, NodeId, Slot, Tally};
 pub enum Input<V, S> {
     /// Time has passed.
     Tick,
-    /// Another node has said something.
+    /// A message from another node has arrived.
     Message(NodeId, Message<V, S>),
-    /// Somebody wants this to be decided.
+    /// A client proposes a value.
     Propose(V),
-    /// Somebody wants these to decide from then on.
+    /// A client proposes another configuration.
     Change(Configuration),
-    /// These entries are decided, as somebody has proven: they need not come from a leader.
+    /// These entries are decided. The caller has verified a proof of it; the sender need not be the leader.
     Learn {
-        /// The slot of the first.
+        /// The slot of the first entry.
         first: Slot,
         /// The entries.
         entries: Vec<Entry<V>>,
     },
-    /// This stands for decided slots, as somebody has proven; or for those that the one before stands for.
+    /// This snapshot covers decided slots. The caller has verified a proof of it. A snapshot that ends at the same
+    /// entry as the current snapshot replaces it.
     Rest(Snapshot<S>),
-    /// This is the state after so many decided slots: their entries can go.
+    /// This is the state after a decided slot: the node drops the entries up to it.
     Compact {
-        /// The last slot that is in it.
+        /// The last slot that the state covers.
         through: Slot,
-        /// What they have made of the machine.
+        /// The state of the state machine.
         state: S,
     },
-    /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
+    /// The content of [`Output::Stored`], returned to the node unchanged. Of several the last is enough.
     Stored {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The last slot.
+        /// The last stored slot.
         slot: Slot,
     },
-    /// Others think that this node should lead: unless it hears of a leader, it asks whether it may as soon as it ticks and
-    /// others have given the last one up, without any patience beyond that.
+    /// A hint that this node should lead. Unless the node hears from a leader, it starts a pre-vote at the first tick
+    /// at which it has not heard from a leader for `election_us`, without the random part of the election timeout.
     Run,
-    /// Somebody wants this node to lead no longer, and that one to.
+    /// A client asks this node to transfer leadership to another voter.
     HandOver(NodeId),
-    /// Others wait to hear what is decided: a leader that has nothing to send them anyway says so now, and not with its next
-    /// heartbeat.
+    /// Followers wait for the decided slot. A leader that has no entries to send announces it now instead of with its
+    /// next heartbeat.
     Announce,
 }
 
-/// What a node wants done, once its records are stored.
+/// An action for the caller, to be performed once the records of the step are stored.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output<V, S> {
-    /// Say this to another node.
+    /// Send this message to a node.
     Send(NodeId, Message<V, S>),
-    /// What was proposed stands in this slot. It is decided when that slot is, if it is still this term's then.
+    /// The proposal has this slot. The proposal is decided when the slot is decided, if the slot's entry is of this
+    /// term then.
     Proposed(Slot, Term),
-    /// What was proposed is not taken.
+    /// The node has refused the proposal.
     NotTaken(Refusal),
-    /// All up to this slot is decided: apply what was not.
+    /// All slots up to this slot are decided: apply those that are not applied yet.
     Decided(Slot),
-    /// A snapshot has come in the place of entries: begin anew from its state.
+    /// A snapshot has replaced entries: restart the state machine from its state.
     Installed(Slot),
-    /// The log of this term is on this node's disk up to this slot: tell it so by [`Input::Stored`].
+    /// The log of this term is on this node's disk up to this slot: return it to the node as [`Input::Stored`].
     Stored {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The last slot.
+        /// The last stored slot.
         slot: Slot,
     },
-    /// This node leads no longer, and has told that one to lead. Whether it comes to, the voters decide.
+    /// This node has stepped down and told that node to start an election. Whether that node becomes leader depends on
+    /// the voters.
     HandedOver(NodeId),
-    /// It was not handed over.
+    /// The leadership transfer has failed.
     NotHandedOver(Refusal),
 }
 
-/// Why something is not done. Nothing has changed.
+/// The reason for a refusal. The node's state has not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Another node leads, or nobody.
+    /// Another node leads, or there is no leader.
     #[error("this node does not lead: ask {0:?}")]
     NotLeading(Option<NodeId>),
-    /// What was inherited is not decided yet.
+    /// The inherited entries are not decided yet.
     #[error("this leader has only begun: ask again")]
     NotReady,
-    /// Who decides is being changed.
+    /// A configuration change is in progress.
     #[error("the configuration is being changed: ask again")]
     Changing,
-    /// More than one voter would come or go at once.
+    /// The change would add or remove more than one voter.
     #[error("one voter comes or goes at a time")]
     TooFar,
-    /// Too much is undecided.
+    /// The leader has reached its limit of undecided entries.
     #[error("too much is undecided: ask again")]
     Full,
-    /// Another is to lead.
+    /// A leadership transfer is in progress.
     #[error("this leader is handing over: ask again")]
     HandingOver,
-    /// It is not one of the other voters.
+    /// The target is not one of the other voters.
     #[error("{0} is none of the other voters")]
     NoVoter(NodeId),
-    /// It did not get all of the log in time.
+    /// The target did not receive the whole log in time.
     #[error("whoever was to lead has not caught up in time: ask again")]
     TooLate,
 }
 
-/// A voter, that may come to lead.
+/// A replica of the log, which votes, follows, and may become leader.
 ///
-/// Give it what happens by [`Node::step`], with a time that never goes back and a number drawn at random; store its
-/// records, in order; then do what it wants done.
+/// The caller passes every event to [`Node::step`], with a time that never goes back and a random number. It stores the
+/// records of each step, in order, and then performs the outputs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node<V, S> {
     pub(super) me: NodeId,
@@ -119,13 +122,13 @@ pub struct Node<V, S> {
     pub(super) store: Store<V, S>,
     pub(super) role: Role,
     pub(super) handing: Option<Handing>,
-    /// When a living leader was last heard of.
+    /// When this node last heard from a leader.
     pub(super) heard_us: Option<u64>,
     pub(super) deadline_us: u64,
-    /// When it means to run because others think that it should, and when it last did.
+    /// When this node starts a pre-vote because of a hint, and when it last did so.
     pub(super) urged_us: Option<u64>,
     pub(super) ran_us: Option<u64>,
-    /// The latest attempt that was in somebody's way.
+    /// The highest attempt that caused a refusal under the active configuration.
     pub(super) seen: u64,
     pub(super) now_us: u64,
     pub(super) roll: u32,
@@ -143,18 +146,19 @@ pub(super) enum Role {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Leader {
     pub(super) term: Term,
-    /// How long the log was that it began with.
+    /// The last slot of the log that the leader began with.
     pub(super) inherited: Slot,
-    /// What must be decided before it serves; none while who decides is being changed.
+    /// The slot of the no-op entry that must be decided before the leader serves. None if the inherited log ends with
+    /// an undecided configuration change.
     pub(super) barrier: Option<Slot>,
     pub(super) followers: Vec<Progress>,
-    /// How much of its log it was told to be on its own disk.
+    /// The last slot that the caller has reported to be on this node's disk. None before the first report of this term.
     pub(super) stored: Option<Slot>,
     pub(super) beat_us: u64,
 }
 
 impl<V: Clone, S: Clone> Node<V, S> {
-    /// A node that goes on from what it has stored.
+    /// Creates a node that continues from its stored state.
     pub fn new(me: NodeId, options: Options, store: Store<V, S>, now_us: u64, roll: u32) -> Self {
         let mut node = Self {
             me,
@@ -176,7 +180,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         node
     }
 
-    /// Something happens.
+    /// Processes an input. Returns the records to store and the outputs to perform.
     pub fn step(&mut self, now_us: u64, roll: u32, input: Input<V, S>) -> Step<Record<V, S>, Output<V, S>> {
         (self.now_us, self.roll) = (now_us, roll);
         match input {
@@ -198,12 +202,12 @@ impl<V: Clone, S: Clone> Node<V, S> {
         Step::new(early, records, outputs)
     }
 
-    /// Its promise and its log.
+    /// Returns the node's stored state: its promises and its log.
     pub fn store(&self) -> &Store<V, S> {
         &self.store
     }
 
-    /// Who leads, as far as this node knows.
+    /// Returns the leader, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         match &self.role {
             Role::Follower(leader) => *leader,
@@ -212,7 +216,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// The term it leads in, if it does.
+    /// Returns the term in which this node leads, if it leads.
     pub fn leads(&self) -> Option<Term> {
         match &self.role {
             Role::Leader(leader) => Some(leader.term),
@@ -220,13 +224,13 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Whether it leads, and all that it inherited is decided.
+    /// Returns whether this node leads and all entries that it inherited are decided.
     pub fn is_ready(&self) -> bool {
         matches!(&self.role, Role::Leader(leader)
             if leader.barrier.is_some_and(|barrier| barrier <= self.store.decided()))
     }
 
-    /// Whether it leads, and another is to.
+    /// Returns whether this node leads and a leadership transfer is in progress.
     pub fn hands_over(&self) -> bool {
         self.handing.is_some()
     }
@@ -255,7 +259,8 @@ impl<V: Clone, S: Clone> Node<V, S> {
         }
     }
 
-    /// Keeps a record: in memory now, and on disk before anything else is said.
+    /// Applies a record in memory now, and adds it to the records that must be on disk before the outputs are
+    /// performed.
     pub(super) fn keep(&mut self, record: Record<V, S>) {
         self.store.apply(record.clone());
         self.records.push(record);
@@ -265,14 +270,14 @@ impl<V: Clone, S: Clone> Node<V, S> {
         self.outputs.push(Output::Send(to, message));
     }
 
-    /// Does not look for another leader for a while.
+    /// Restarts the election timeout, drawn between one and two times `election_us`, and drops a pending hint.
     pub(super) fn wait(&mut self) {
         let spread = u64::from(self.roll) * self.options.election_us / u64::from(u32::MAX);
         self.deadline_us = self.now_us + self.options.election_us + spread;
         self.urged_us = None;
     }
 
-    /// All up to a slot is decided, as far as there is any.
+    /// Marks all slots up to a slot as decided, as far as the log has entries.
     pub(super) fn decide(&mut self, through: Slot) {
         let before = self.store.decided();
         let others_decide = self.store.decide(through);
@@ -281,7 +286,7 @@ impl<V: Clone, S: Clone> Node<V, S> {
             self.outputs.push(Output::Decided(decided));
         }
         if others_decide {
-            // Another life must know under which configuration it may ask to lead.
+            // After a restart the node must know under which configuration it may become a candidate.
             self.keep(Record::Decided(decided));
             self.hand_over();
         }

@@ -1,20 +1,21 @@
-//! How long to wait, and how much at once.
+//! Timeouts and limits of a node.
 
-/// How patient a node is, and what it carries at a time.
+/// The timeouts and limits of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
-    /// A leader unheard of for so long is taken for dead; whoever looks for another waits up to twice as long.
+    /// The minimum election timeout. A node that has not heard from a leader for this time considers it failed. The
+    /// election timeout is drawn between one and two times this value.
     pub election_us: u64,
-    /// A leader is heard of so often.
+    /// The heartbeat interval.
     pub heartbeat_us: u64,
-    /// So many entries go to one who is behind, at a time.
+    /// The maximum number of entries in a message to a follower that is behind.
     pub batch: usize,
-    /// So many entries are on their way to one follower, before it has said that it has them.
+    /// The maximum number of unacknowledged entries on their way to a follower.
     pub window: u64,
-    /// So many entries of a leader may be undecided.
+    /// The maximum number of undecided entries of a leader.
     pub undecided: u64,
-    /// Whether a leader's entries may go to others while its own disk writes them: then whoever runs the node tells it
-    /// by [`Input::Stored`](super::Input::Stored) what it has been told by [`Output::Stored`](super::Output::Stored).
+    /// Whether a leader sends entries while its own disk writes them. If so, the caller returns each
+    /// [`Output::Stored`](super::Output::Stored) to the node as [`Input::Stored`](super::Input::Stored).
     pub early: bool,
 }
 

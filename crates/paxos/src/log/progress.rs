@@ -1,16 +1,25 @@
-//! How far each follower has come.
+//! A leader's view of each follower's progress.
+//!
+//! | state | `streams` | the leader sends | transition |
+//! |---|---|---|---|
+//! | probe | `false` | a batch from `next` with each heartbeat; `next` stays | an acknowledgement starts streaming |
+//! | replicate | `true` | new entries at once, within the window; `next` advances | a rejection starts probing |
+//!
+//! There is no separate snapshot state: if the leader has compacted the entry before `next`, it sends its snapshot
+//! instead.
 
 use crate::{NodeId, Slot};
 
-/// What a leader knows of one follower.
+/// A leader's view of a follower.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Progress {
     pub(super) node: NodeId,
-    /// It has the leader's log up to here.
+    /// The follower has the leader's log up to this slot.
     pub(super) matched: Slot,
-    /// What it is sent next.
+    /// The next slot to send.
     pub(super) next: Slot,
-    /// Whether it takes what it is sent, so that more may be sent before it has said so.
+    /// Whether the leader streams entries before it has acknowledgements for earlier entries (replicate). Otherwise it
+    /// probes.
     pub(super) streams: bool,
     pub(super) heard_us: u64,
 }
@@ -26,7 +35,7 @@ impl Progress {
         self.streams = true;
     }
 
-    /// It could not take what was sent. Returns whether that is news.
+    /// Handles a rejection: falls back to probing after `have`. Returns whether the rejection changed anything.
     pub(super) fn behind(&mut self, have: Slot) -> bool {
         let next = have.max(self.matched).next();
         let is_news = self.streams || next != self.next;
@@ -35,7 +44,7 @@ impl Progress {
         is_news
     }
 
-    /// Whether this slot is what it waits for.
+    /// Returns whether this slot is the next slot to stream to the follower, within the window.
     pub(super) fn wants(&self, slot: Slot, window: u64) -> bool {
         self.streams && self.next == slot && self.next.0 - self.matched.0 <= window
     }

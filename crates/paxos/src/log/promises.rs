@@ -1,35 +1,37 @@
-//! What a voter has promised: once for each configuration that it was asked under.
+//! A voter's promises: a term for each configuration under which a candidate has asked it.
 //!
-//! Whoever asks under a later configuration knows that the slot before its start is decided; who is asked need not. Until it
-//! does, it goes on voting under the configuration it knows: else, with the one who knew gone, what is decided could stand on
-//! every disk and nobody could find out. It does no harm: under the earlier configuration nothing can be decided any more but
-//! what is already, and no entry goes on top of a change that is not known to be decided.
+//! A candidate under a later configuration knows that the slot before the start of that configuration is decided; the
+//! voter may not know it yet. Until it does, the voter keeps voting under the configuration that it knows. Otherwise,
+//! if the candidate is lost, a decided change could be on every disk and no node could find out that it is decided.
+//! Voting under the earlier configuration is safe: it can decide nothing except entries that are already decided, and
+//! no leader appends an entry after a change that it does not know to be decided.
 
 use serde::{Deserialize, Serialize};
 
 use super::Term;
 use crate::Slot;
 
-/// Whoever was asked under so many configurations that it knows nothing of must learn first.
+/// The maximum number of promises. A voter that has promised under so many configurations that it does not know must
+/// learn the decided changes first.
 const MOST: usize = 64;
 
-/// The latest terms that were promised, each of another start.
+/// The latest promised terms, each with a different start slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Promises(Vec<Term>);
 
 impl Promises {
-    /// The latest of all.
+    /// Returns the latest promise.
     pub(super) fn latest(&self) -> Term {
         self.0.last().copied().unwrap_or_else(Term::none)
     }
 
-    /// The latest that binds whoever is asked under the configuration of this start.
+    /// Returns the latest promise that binds the voter under the configuration with this start.
     pub(super) fn under(&self, start: Slot) -> Term {
         let known = self.0.iter().rev().find(|term| term.start() <= start);
         known.copied().unwrap_or_else(Term::none)
     }
 
-    /// With a later term of its start.
+    /// Returns the promises with this term in place of the earlier promise for the same start.
     pub(super) fn with(&self, term: Term) -> Self {
         let mut terms: Vec<_> = self.0.iter().filter(|it| it.start() != term.start()).copied().collect();
         terms.push(term);
@@ -37,12 +39,13 @@ impl Promises {
         Self(terms)
     }
 
-    /// Whether there is room for this one.
+    /// Returns whether there is room for a promise of this term.
     pub(super) fn have_room_for(&self, term: Term) -> bool {
         self.0.len() < MOST || self.0.iter().any(|known| known.start() == term.start())
     }
 
-    /// The configuration of this start is known: of what was promised until then, the latest is enough.
+    /// Drops superseded promises once the configuration with this start is known: of the promises up to that start the
+    /// latest is enough.
     pub(super) fn settle(&mut self, start: Slot) {
         let latest = self.under(start);
         self.0.retain(|term| *term >= latest);

@@ -1,11 +1,11 @@
-//! Nodes on bad links, with disks that forget what was not flushed: first everything goes wrong, then all is healed.
+//! Simulation of nodes on unreliable links, with disks that lose unflushed data: first faults, then recovery.
 //!
-//! Messages are lost, doubled, held back; links are cut, also one way; nodes crash, and lose what they had not
-//! stored; voters come and go; leaders hand over; logs are compacted. In every other run leaders send what they have not
-//! stored. Whatever a node decides is held against what others have. After
-//! healing all must come to the same state, and go on.
+//! Messages are lost, duplicated and delayed. Links are cut, also in one direction. Nodes crash and lose their unstored
+//! records. Voters are added and removed, leaders transfer leadership, and logs are compacted. In every other run
+//! leaders send entries that they have not stored. Every decision of a node is compared with the decisions and the
+//! disks of the others. After all faults are healed, all voters must reach the same state and continue to decide.
 //!
-//! A seed that fails is printed with the command that replays it. `HOLDOFF_PAXOS_SEEDS` sets how many are run.
+//! A failing seed is printed with the command that replays it. `HOLDOFF_PAXOS_SEEDS` sets the number of seeds.
 
 mod machine;
 mod truth;
@@ -17,17 +17,17 @@ use crate::flaw::{Flaw, Plant};
 use machine::Machine;
 use truth::{Ran, Truth};
 
-/// How long everything goes wrong, and how long it may take until all is well again.
+/// The end of the fault phase, and the end of the run, by which all voters must have recovered.
 const TROUBLE_US: u64 = 6_000_000;
 const HEALED_US: u64 = 12_000_000;
-/// Nothing more is proposed from here on.
+/// The time after which no client proposes.
 const QUIET_US: u64 = 10_000_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|number| number.parse().ok())
 }
 
-/// Whether leaders send what they have not stored.
+/// Returns whether leaders send entries that they have not stored.
 fn is_early(seed: u64) -> bool {
     seed % 2 == 1
 }
@@ -53,7 +53,7 @@ fn bad_link(chance: &mut Chance) -> Link {
     Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
 }
 
-/// Crashes and cuts, as many as the seed says.
+/// Plans crashes and cuts, as many as the seed determines.
 fn plan(world: &mut World<Machine>, chance: &mut Chance) {
     let last = u64::from(world.nodes() - 1);
     let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, last)).unwrap();
@@ -77,7 +77,7 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
     }
 }
 
-/// Up to two leaders crash just when others have heard more of them than their disks have.
+/// Crashes up to two leaders at a moment when others have received entries that are not on the leader's disk.
 fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
     for _ in 0..chance.between(0, 2) {
         let at_us = world.now_us() + chance.between(0, TROUBLE_US / 2);
@@ -148,7 +148,7 @@ fn a_leader_that_counts_what_it_has_not_stored_is_found() {
     assert!(found.is_some());
 }
 
-/// The other defect of the log takes some thousand seeds to show; the model finds it at once.
+/// The log's other defect takes some thousand seeds to appear here; the model finds it at once.
 #[test]
 fn a_chain_that_tears_is_found() {
     let found = (0..20).find_map(|seed| Some((seed, Flaw::TakeWithoutMatch.plant(|| run(seed)).err()?)));
@@ -156,7 +156,7 @@ fn a_chain_that_tears_is_found() {
     assert!(found.is_some());
 }
 
-/// In how many runs each fault struck.
+/// The number of runs in which each fault occurred.
 #[derive(Default, Debug)]
 struct Struck {
     lost: u64,
@@ -169,7 +169,7 @@ struct Struck {
     changed: u64,
     installed: u64,
     handed_over: u64,
-    /// Of the runs in which leaders send early.
+    /// Counted in the runs in which leaders send early.
     overtaken: u64,
 }
 

@@ -1,10 +1,11 @@
-//! What comes of a step: some of it may go at once, the rest when the step is on disk.
+//! The result of a step: messages that may leave at once, and outputs that wait for the disk.
 
 use crate::Held;
 
-/// What must be stored, what may be done then, and what need not wait for it.
+/// The records to store, the outputs that depend on them, and the early outputs that do not.
 ///
-/// Release steps in the order in which they came. Whoever does not ask for what is early gets it with the rest.
+/// The caller releases steps in the order in which it received them. If it does not take the early outputs, it gets
+/// them with the others.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[must_use = "what is held back reaches nobody until its records are stored"]
 pub struct Step<R, O> {
@@ -13,28 +14,28 @@ pub struct Step<R, O> {
 }
 
 impl<R, O> Step<R, O> {
-    /// These are early; those may be done when the records are stored.
+    /// Creates a step. The early outputs are free at once, the others when the records are stored.
     pub fn new(early: Vec<O>, records: Vec<R>, outputs: Vec<O>) -> Self {
         let held = if records.is_empty() { Held::free(outputs) } else { Held::behind(records, outputs) };
         Self { early, held }
     }
 
-    /// Takes what may be done at once, whatever is on disk.
+    /// Takes the outputs that may be performed at once, whether or not the records are stored.
     pub fn early(&mut self) -> Vec<O> {
         std::mem::take(&mut self.early)
     }
 
-    /// What must be stored.
+    /// Returns the records that must be stored.
     pub fn record(&self) -> Option<&Vec<R>> {
         self.held.record()
     }
 
-    /// Stores what must be, and gives out what may be done then.
+    /// Stores the records and returns the outputs that depended on them.
     pub fn release<E>(self, store: impl FnOnce(Vec<R>) -> Result<(), E>) -> Result<Vec<O>, E> {
         self.into_held().release(store)
     }
 
-    /// Stores the records of many at once, in their order, and gives out what may be done then.
+    /// Stores the records of many steps with one call, in order, and returns their outputs.
     pub fn release_all<E>(
         many: impl IntoIterator<Item = Self>,
         store: impl FnOnce(Vec<Vec<R>>) -> Result<(), E>,
@@ -42,7 +43,7 @@ impl<R, O> Step<R, O> {
         Held::release_all(many.into_iter().map(Self::into_held), store)
     }
 
-    /// All of it behind the records, also what is early and was not taken.
+    /// Holds all outputs behind the records, including early outputs that were not taken.
     pub fn into_held(self) -> Held<Vec<R>, Vec<O>> {
         let mut early = self.early;
         self.held.map(|held| {

@@ -1,36 +1,37 @@
-//! What a node has on disk, and in memory in the same form.
+//! A node's stored state, kept in memory in the same form as on disk.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Mark, Payload, Promises, Snapshot, Term};
 use crate::{Configuration, Slot};
 
-/// What must be on disk before anybody may know of it.
+/// A record that must be on disk before any other node may learn of its content.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Record<V, S> {
-    /// Nothing of an earlier term will be taken, under the configuration of its start.
+    /// The promises: under the configuration of a promised term's start the node accepts nothing of an earlier term.
     Promised(Promises),
-    /// The log up to this slot is the leader's of this term; what came after it is none.
+    /// The log up to this slot equals the log of this term's leader. Entries after the slot are removed.
     Accepted {
         /// The leader's term.
         term: Term,
         /// The last slot.
         last: Slot,
     },
-    /// An entry; what came after its slot is none.
+    /// An entry. Entries after its slot are removed.
     Entry {
-        /// Where it is.
+        /// The entry's slot.
         slot: Slot,
-        /// What is there.
+        /// The entry.
         entry: Entry<V>,
     },
-    /// All up to this slot is decided. It is stored where the configuration changes, and need not be elsewhere.
+    /// All slots up to this slot are decided. The node must store this where the configuration changes; elsewhere it
+    /// need not.
     Decided(Slot),
-    /// This stands for all entries up to its last.
+    /// A snapshot that replaces all entries up to its last entry.
     Snapshot(Snapshot<S>),
 }
 
-/// A node's promise, its log, and how much of it is decided.
+/// A node's promises, its log, and the last decided slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Store<V, S> {
     promises: Promises,
@@ -38,13 +39,13 @@ pub struct Store<V, S> {
     base: Snapshot<S>,
     entries: Vec<Entry<V>>,
     decided: Slot,
-    /// Of whatever comes after what is decided.
+    /// The first slot of the configuration that decides the next undecided slot.
     start: Slot,
     configuration: Configuration,
 }
 
 impl<V, S> Store<V, S> {
-    /// An empty log that these decide.
+    /// Creates an empty log with this configuration.
     pub fn new(configuration: Configuration, state: S) -> Self {
         let last = Mark { slot: Slot(0), term: Term::none() };
         let start = Slot(1);
@@ -53,7 +54,7 @@ impl<V, S> Store<V, S> {
         Self { promises, accepted, base, entries: Vec::new(), decided: Slot(0), start, configuration }
     }
 
-    /// Takes up a record: as it is made, and again in another life.
+    /// Applies a record: when the node creates it, and again when the node recovers after a restart.
     pub fn apply(&mut self, record: Record<V, S>) {
         match record {
             Record::Promised(promises) => {
@@ -77,12 +78,13 @@ impl<V, S> Store<V, S> {
         }
     }
 
-    /// The latest term that was promised.
+    /// Returns the latest promised term.
     pub fn promised(&self) -> Term {
         self.promises.latest()
     }
 
-    /// The latest promise that binds it towards whoever leads, or would, under the configuration of this start.
+    /// Returns the latest promise that binds this node towards leaders and candidates under the configuration with this
+    /// start.
     pub(super) fn promised_under(&self, start: Slot) -> Term {
         self.promises.under(start.max(self.start))
     }
@@ -91,47 +93,47 @@ impl<V, S> Store<V, S> {
         &self.promises
     }
 
-    /// The term in which the log was last accepted as a leader's.
+    /// Returns the term in which the log was last accepted as a leader's.
     pub fn accepted(&self) -> Term {
         self.accepted
     }
 
-    /// The last slot.
+    /// Returns the last slot of the log.
     pub fn last(&self) -> Slot {
         Slot(self.base.last.slot.0 + self.entries.len() as u64)
     }
 
-    /// All up to here is decided.
+    /// Returns the last slot that is known to be decided.
     pub fn decided(&self) -> Slot {
         self.decided
     }
 
-    /// The first slot that the configuration is for.
+    /// Returns the first slot of the active configuration.
     pub fn start(&self) -> Slot {
         self.start
     }
 
-    /// Who decides what comes after what is decided.
+    /// Returns the configuration that decides the slot after the decided slots.
     pub fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// What stands for the entries that are not there any more.
+    /// Returns the snapshot that replaces the compacted entries.
     pub fn snapshot(&self) -> &Snapshot<S> {
         &self.base
     }
 
-    /// What is at a slot, unless a snapshot stands for it or nothing is there yet.
+    /// Returns the entry of a slot. None if a snapshot covers the slot or the log ends before it.
     pub fn entry(&self, slot: Slot) -> Option<&Entry<V>> {
         self.entries.get(self.place(slot)?)
     }
 
-    /// The entries from a slot on.
+    /// Returns the entries from a slot on.
     pub(super) fn from(&self, slot: Slot) -> &[Entry<V>] {
         self.place(slot).and_then(|place| self.entries.get(place..)).unwrap_or_default()
     }
 
-    /// The entry at a slot by its author.
+    /// Returns the slot and term of the entry at a slot.
     pub(super) fn mark(&self, slot: Slot) -> Option<Mark> {
         if slot == self.base.last.slot {
             return Some(self.base.last);
@@ -139,13 +141,14 @@ impl<V, S> Store<V, S> {
         self.entry(slot).map(|entry| Mark { slot, term: entry.term })
     }
 
-    /// Whether an undecided entry is there that changes who decides what comes after it.
+    /// Returns whether the log ends with an undecided configuration change.
     pub(super) fn is_changing(&self) -> bool {
         let change = |entry: &Entry<V>| matches!(entry.payload, Payload::Configuration(_));
         self.decided < self.last() && self.entries.last().is_some_and(change)
     }
 
-    /// All up to this slot, as far as there is any, is decided. Returns whether others decide what comes next.
+    /// Marks all slots up to this slot as decided, as far as the log has entries. Returns whether the configuration
+    /// changed.
     pub(super) fn decide(&mut self, through: Slot) -> bool {
         let start = self.start;
         while self.decided < through {
@@ -180,7 +183,7 @@ impl<V, S> Store<V, S> {
         self.base = snapshot;
     }
 
-    /// Forgets what comes after a slot.
+    /// Removes the entries after a slot.
     fn cut(&mut self, last: Slot) {
         if let Some(place) = self.place(last.next()) {
             self.entries.truncate(place);

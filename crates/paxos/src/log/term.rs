@@ -1,14 +1,15 @@
-//! Whose turn it is to lead.
+//! Terms and log positions.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Ballot, NodeId, Slot};
 
-/// A leader's turn: one ballot for all slots from a start on.
+/// A leader's term: a ballot for all slots from a start slot on.
 ///
-/// The start is the first slot of the configuration that the leader leads under. A term of a later configuration goes
-/// before every term of an earlier one: whoever names its start knows that the slot before it is decided. Within one
-/// configuration the ballots decide. A term names its leader, so no two can lead in the same.
+/// The start is the first slot of the configuration under which the leader leads. Every term of a later configuration
+/// is higher than every term of an earlier configuration: a node that uses a start knows that the slot before it is
+/// decided. Within a configuration the ballots determine the order. A term contains its leader, so that no term has two
+/// leaders.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Term {
     start: Slot,
@@ -16,43 +17,44 @@ pub struct Term {
 }
 
 impl Term {
-    /// A member's attempt to lead from this slot on.
+    /// Creates the term of a member's attempt to lead from this slot on.
     pub fn new(start: Slot, attempt: u64, member: NodeId) -> Self {
         Self { start, ballot: Ballot::new(start, attempt, member) }
     }
 
-    /// What stands before every leader's: nobody has led yet.
+    /// Returns the term that is lower than every leader's term: no leader has been elected yet.
     pub fn none() -> Self {
         Self::new(Slot(0), 0, NodeId(0))
     }
 
-    /// The first slot it is for.
+    /// Returns the first slot of the term.
     pub fn start(self) -> Slot {
         self.start
     }
 
-    /// Whether its ballot is one that this start gives its leader: a term from outside may claim any.
+    /// Returns whether the ballot's tie-breaker fits the start and the leader. A term from the network may carry any.
     pub(super) fn is_sound(self) -> bool {
         self.ballot.is_of(self.start)
     }
 
-    /// The number of the attempt.
+    /// Returns the number of the attempt.
     pub fn attempt(self) -> u64 {
         self.ballot.attempt()
     }
 
-    /// Who leads in it.
+    /// Returns the leader of this term.
     pub fn leader(self) -> NodeId {
         self.ballot.member()
     }
 }
 
-/// An entry by its place and its author: it stands for all entries before it, too.
+/// The position of an entry: its slot and its term. Logs that contain the same position are equal up to it (log
+/// matching).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Mark {
-    /// Where it is.
+    /// The entry's slot.
     pub slot: Slot,
-    /// In whose term it was written.
+    /// The term of the leader that created the entry.
     pub term: Term,
 }
 

@@ -1,4 +1,4 @@
-//! What a user of nodes notices, one thing at a time.
+//! Unit tests of the behaviour that users of a node observe.
 
 mod early;
 mod garbage;
@@ -181,7 +181,8 @@ fn a_voter_comes_and_another_goes() {
     assert_eq!(table.values(leader), [7, 9]);
 }
 
-/// The one who has counted the votes for a change, and asks under it to lead, is gone: it alone knew that it is decided.
+/// Builds a cluster in which the leader has decided a change, has asked these nodes for a vote under it, and is then
+/// cut off: it alone knew that the change is decided.
 fn with_a_change_that_nobody_knows_to_be_decided(asked: &[u128]) -> Table {
     let mut table = Table::new(4);
     table.elect(1);

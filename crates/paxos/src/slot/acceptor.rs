@@ -1,26 +1,26 @@
-//! Who remembers what was promised and accepted.
+//! The acceptor: it remembers the highest promise and the accepted value of a slot.
 
 use serde::{Deserialize, Serialize};
 
 use super::{AcceptReply, PromiseReply, Vote};
 use crate::{Ballot, Held, planted};
 
-/// One acceptor's part in one slot.
+/// The state of one acceptor for one slot.
 ///
-/// It is the only thing that two connections may contend for: whoever runs it has one writer for each
-/// slot, and a disk that it trusts. After an error of the disk it must not be asked again.
+/// It is the only state that two connections may contend for. The caller must run one writer for each slot and must
+/// have a reliable disk. After a disk error the caller must not use the acceptor again.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Acceptor<V> {
     promised: Option<Ballot>,
     accepted: Option<Vote<V>>,
 }
 
-/// What an acceptor must have on disk before its answer leaves.
+/// The record that an acceptor must have on disk before it sends its reply.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Record<V> {
-    /// Nothing below this ballot will be accepted.
+    /// The acceptor accepts nothing below this ballot.
     Promised(Ballot),
-    /// The value is accepted, and its ballot promised with it.
+    /// The acceptor has accepted this value, which also promises its ballot.
     Accepted(Vote<V>),
 }
 
@@ -31,7 +31,8 @@ impl<V> Default for Acceptor<V> {
 }
 
 impl<V: Clone> Acceptor<V> {
-    /// Takes up what an earlier life has stored, record by record.
+    /// Applies a record that an earlier incarnation has stored. The caller applies all records in the order they were
+    /// stored.
     pub fn restore(&mut self, record: Record<V>) {
         let (ballot, vote) = match record {
             Record::Promised(ballot) => (ballot, None),
@@ -41,17 +42,17 @@ impl<V: Clone> Acceptor<V> {
         self.accepted = vote.or_else(|| self.accepted.take());
     }
 
-    /// The highest ballot that was promised or accepted.
+    /// Returns the highest ballot that was promised or accepted.
     pub fn promised(&self) -> Option<Ballot> {
         self.promised
     }
 
-    /// What was accepted under the highest ballot.
+    /// Returns the value that was accepted under the highest ballot.
     pub fn accepted(&self) -> Option<&Vote<V>> {
         self.accepted.as_ref()
     }
 
-    /// Somebody asks for a promise. Asked for the same one again it says the same again.
+    /// Answers a prepare request. A repeated request gets the same answer and stores nothing.
     pub fn prepare(&mut self, ballot: Ballot) -> Held<Record<V>, PromiseReply<V>> {
         match self.promised {
             Some(promised) if promised > ballot && !planted!(RacingPromise) => {
@@ -69,7 +70,7 @@ impl<V: Clone> Acceptor<V> {
         }
     }
 
-    /// Somebody proposes a value. Proposed under the same ballot again it is accepted again.
+    /// Answers an accept request. A repeated request under the same ballot is accepted again and stores nothing.
     pub fn accept(&mut self, ballot: Ballot, value: V) -> Held<Record<V>, AcceptReply> {
         if let Some(promised) = self.promised.filter(|promised| *promised > ballot) {
             return Held::free(AcceptReply::Nack { ballot, promised });

@@ -1,13 +1,13 @@
-//! Who is told what acceptors accept, and sees what is chosen.
+//! The learner: it hears which values acceptors accept, and detects the chosen value.
 
 use super::Vote;
 use crate::{Ballot, Configuration, NodeId, Tally};
 
-/// So many ballots are followed at a time. Of more the lowest is forgotten, which may delay what is
-/// learned and never falsifies it.
+/// The maximum number of ballots that a learner follows. Beyond it the learner forgets the lowest ballot. That may
+/// delay learning; it never yields a wrong value.
 const FOLLOWED: usize = 8;
 
-/// Sees from the acceptors' votes alone what is chosen in a slot.
+/// Detects the chosen value of a slot from the acceptors' votes alone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learner<V> {
     configuration: Configuration,
@@ -15,12 +15,13 @@ pub struct Learner<V> {
 }
 
 impl<V: Clone> Learner<V> {
-    /// Of a slot that these decide.
+    /// Creates the learner of a slot with this configuration.
     pub fn new(configuration: Configuration) -> Self {
         Self { configuration, votes: Vec::new() }
     }
 
-    /// An acceptor says that it has accepted. Returns what is chosen, if this shows it.
+    /// Processes an acceptor's report of an accepted value. Returns the chosen value if this report completes or
+    /// repeats a majority.
     pub fn accepted(&mut self, from: NodeId, ballot: Ballot, value: V) -> Option<Vote<V>> {
         if !self.configuration.contains(from) {
             return None;

@@ -1,13 +1,17 @@
-//! One slot, in every order in which anything can happen: the types of this module under stateright.
+//! Model of one slot: stateright explores every order of events with the types of this module.
 //!
-//! Two proposers with two ballots each, three acceptors, a learner that applies. The network is a set that only
-//! grows: what is in it may arrive now, later, again, or never. One acceptor may lose its memory, and what it had
-//! not stored; one proposer may begin another life, in which it wants something else.
+//! The model has two proposers with two ballots each, three acceptors, and a learner that applies the chosen value. The
+//! network is a set that only grows: each message may arrive now, later, repeatedly, or never. One acceptor may crash
+//! and lose its memory and its unstored records. One proposer may restart as another incarnation, which wants another
+//! value.
 //!
-//! Three things keep it small. Answers are heard in pairs that end a proposer's phase, or show the learner a choice:
-//! who still waits is seen by nobody, and what it waits for stays in the network. What can move nobody any more is
-//! cleared, for ballots are never used twice and stored promises never fall, which is checked as well. And which
-//! acceptor is which makes no difference.
+//! Three reductions keep the state space small:
+//!
+//! - Proposers and the learner receive answers in pairs that end a proposer's phase or show the learner a chosen value.
+//!   A proposer that still waits has no visible effect, and the answers it waits for stay in the network.
+//! - Messages that can no longer change any state are removed. This is sound because ballots are never reused and
+//!   stored promises never fall; the model checks both.
+//! - Acceptors are interchangeable (symmetry reduction).
 
 mod mutants;
 mod people;
@@ -20,26 +24,26 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use crate::flaw::{self, Flaw};
 use state::{Action, State};
 
-/// How much may happen.
+/// The bounds of the exploration.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// Ballots of each proposer.
+    /// The number of ballots of each proposer.
     ballots: [u64; 2],
-    /// How many times the first acceptor may crash.
+    /// The number of crashes of acceptors.
     crashes: u8,
-    /// How many times a proposer may begin another life.
+    /// The number of restarts of proposers.
     restarts: u8,
-    /// Whether somebody asks for promises in another slot, too.
+    /// Whether the acceptors also get a prepare request for another slot.
     elsewhere: bool,
-    /// The defect to be found.
+    /// The defect that the exploration must find.
     flaw: Option<Flaw>,
 }
 
 impl Bounds {
     const WHOLE: Self = Self { ballots: [2, 2], crashes: 1, restarts: 1, elsewhere: false, flaw: None };
 
-    /// Nothing may be cleared where ballots come again. Where promises fall clearing takes away some of what could go
-    /// wrong, and leaves enough to be found.
+    /// Returns whether messages may be removed. If ballots are reused, no message may be removed. If promises fall,
+    /// removing messages hides some violations and leaves enough to find.
     fn clears(&self) -> bool {
         self.flaw != Some(Flaw::ReuseBallot)
     }
@@ -86,7 +90,8 @@ impl Model for Bounds {
     }
 }
 
-/// Explores everything within the bounds, or until two values are chosen, and says what is wrong.
+/// Explores all states within the bounds, or stops when two values are chosen. Returns the number of states and the
+/// names of the violated properties.
 fn explore(bounds: Bounds) -> (usize, Vec<&'static str>) {
     let enough = HasDiscoveries::AnyOf(BTreeSet::from(["agreement"]));
     let checker = bounds.checker().symmetry_fn(State::representative).finish_when(enough).threads(1);

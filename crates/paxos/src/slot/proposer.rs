@@ -1,64 +1,68 @@
-//! Who proposes: prepare, then accept.
+//! The proposer: prepare (phase 1), then accept (phase 2).
 
 use serde::{Deserialize, Serialize};
 
 use super::{AcceptReply, PromiseReply, Vote};
 use crate::{Ballot, Configuration, Held, NodeId, Slot, Tally, planted};
 
-/// What a proposer must have on disk before it asks anybody: a restart must not use a ballot twice.
+/// The record that a proposer must have on disk before it sends a prepare request: a restart must not reuse a ballot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Attempt {
-    /// The slot, or the first one of a range.
+    /// The slot, or the first slot of a range.
     pub slot: Slot,
     /// The number of the attempt.
     pub attempt: u64,
 }
 
-/// A proposer that asks for promises.
+/// A proposer in phase 1: it collects promises.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Preparing<V> {
     round: Round,
     found: Option<Vote<V>>,
 }
 
-/// A proposer that a majority has promised, none of whom has accepted anything: it may propose its own.
+/// A proposer that a majority has promised, none of which has accepted a value: it may propose its own value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Free {
     round: Round,
 }
 
-/// A proposer that asks to have its value accepted.
+/// A proposer in phase 2: it collects accepts for its value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Accepting<V> {
     round: Round,
     value: V,
 }
 
-/// How far an answer to a prepare has brought a proposer.
+/// The proposer's state after a reply to a prepare request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Prepared<V> {
-    /// More answers are needed.
+    /// The proposer needs more replies.
     Waiting(Preparing<V>),
-    /// Nobody was first: propose your own.
+    /// No acceptor of the majority has accepted a value: the proposer proposes its own.
     Free(Free),
-    /// Somebody may have been first: that value must be proposed, whosever it is.
+    /// A value may already be chosen: the proposer must propose the accepted value of the highest ballot, whose owner
+    /// may be another proposer.
     Bound(Accepting<V>),
-    /// So many have promised a higher ballot, this one or a lower one, that this attempt is over.
+    /// So many acceptors have promised a higher ballot that this attempt cannot get a majority. The ballot is the
+    /// highest reported promise.
     Preempted(Ballot),
 }
 
-/// How far an answer to an accept has brought a proposer.
+/// The proposer's state after a reply to an accept request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Voted<V> {
-    /// More answers are needed.
+    /// The proposer needs more replies.
     Waiting(Accepting<V>),
-    /// A majority has accepted it: that is decided.
+    /// A majority has accepted the value: it is chosen.
     Chosen(Vote<V>),
-    /// So many have promised a higher ballot, this one or a lower one, that this attempt is over.
+    /// So many acceptors have promised a higher ballot that this attempt cannot get a majority. The ballot is the
+    /// highest reported promise.
     Preempted(Ballot),
 }
 
-/// One phase of one attempt: who has said yes, who no, and what was in the way.
+/// The replies in one phase of one attempt: the acceptors that granted, those that refused, and the highest promise
+/// reported with a refusal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Round {
     configuration: Configuration,
@@ -100,8 +104,8 @@ impl Round {
 }
 
 impl<V> Preparing<V> {
-    /// Begins an attempt. It must be higher than every attempt this member has made at this slot in any
-    /// of its lives, and had better be higher than the one that stood in the way of the last.
+    /// Begins an attempt. Its number must be higher than every attempt that this member has made at this slot in any
+    /// incarnation. It should also be higher than the attempt of the ballot that preempted the last one.
     pub fn begin(
         slot: Slot,
         attempt: u64,
@@ -112,28 +116,29 @@ impl<V> Preparing<V> {
         Held::behind(Attempt { slot, attempt }, Self { round, found: None })
     }
 
-    /// The ballot to ask promises for.
+    /// Returns the ballot of the prepare request.
     pub fn ballot(&self) -> Ballot {
         self.round.ballot
     }
 
-    /// How many have promised.
+    /// Returns the number of acceptors that have promised.
     pub fn granted(&self) -> usize {
         self.round.granted.len()
     }
 
-    /// Who has not promised yet, and may be asked again.
+    /// Returns the acceptors that have not promised yet. The caller may ask them again.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
     }
 
-    /// The highest ballot that an acceptor has refused this one for. If those who are silent stay so, this
-    /// attempt may never end: give it up then, and jump over that one.
+    /// Returns the highest ballot that acceptors reported when they refused this ballot. If the remaining acceptors
+    /// stay silent, this attempt may never end: the caller then gives it up and begins an attempt above that ballot.
     pub fn in_the_way(&self) -> Option<Ballot> {
         self.round.in_the_way()
     }
 
-    /// What an acceptor has answered. Answers to other ballots change nothing, nor do strangers'.
+    /// Processes an acceptor's reply. Replies to other ballots and replies from nodes outside the configuration change
+    /// nothing.
     pub fn answer(mut self, from: NodeId, reply: PromiseReply<V>) -> Prepared<V> {
         match reply {
             PromiseReply::Promise { ballot, accepted } if ballot == self.round.ballot => {
@@ -166,40 +171,41 @@ impl<V> Preparing<V> {
 }
 
 impl Free {
-    /// Proposes a value of one's own.
+    /// Proposes the caller's own value.
     pub fn propose<V>(self, value: V) -> Accepting<V> {
         Accepting { round: self.round, value }
     }
 
-    /// The ballot that was promised.
+    /// Returns the promised ballot.
     pub fn ballot(&self) -> Ballot {
         self.round.ballot
     }
 }
 
 impl<V> Accepting<V> {
-    /// The ballot to propose under.
+    /// Returns the ballot of the accept request.
     pub fn ballot(&self) -> Ballot {
         self.round.ballot
     }
 
-    /// What to propose.
+    /// Returns the value to propose.
     pub fn value(&self) -> &V {
         &self.value
     }
 
-    /// Who has not accepted yet, and may be asked again.
+    /// Returns the acceptors that have not accepted yet. The caller may ask them again.
     pub fn silent(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.round.granted.missing(&self.round.configuration)
     }
 
-    /// The highest ballot that an acceptor has refused this one for. If those who are silent stay so, this
-    /// attempt may never end: give it up then, and jump over that one.
+    /// Returns the highest ballot that acceptors reported when they refused this ballot. If the remaining acceptors
+    /// stay silent, this attempt may never end: the caller then gives it up and begins an attempt above that ballot.
     pub fn in_the_way(&self) -> Option<Ballot> {
         self.round.in_the_way()
     }
 
-    /// What an acceptor has answered. Answers to other ballots change nothing, nor do strangers'.
+    /// Processes an acceptor's reply. Replies to other ballots and replies from nodes outside the configuration change
+    /// nothing.
     pub fn answer(mut self, from: NodeId, reply: AcceptReply) -> Voted<V> {
         match reply {
             AcceptReply::Accepted { ballot } if ballot == self.round.ballot => self.round.grant(from),

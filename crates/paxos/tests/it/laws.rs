@@ -1,4 +1,5 @@
-//! Answers in any order, twice, late and from strangers: proposer and learner say what the set of them says.
+//! Property tests: proposer and learner compute the same result as the plain set of answers, in any order, duplicated,
+//! late, and from nodes outside the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ fn mine(configuration: &Configuration) -> Preparing<u64> {
     held.release(|_| Ok::<_, Infallible>(())).unwrap()
 }
 
-/// Who answers, to which attempt, with a promise or not, and what it has accepted or promised.
+/// An answer: the sender, the attempt, whether it grants, and the sender's accepted or promised attempt.
 type Answer = (u128, u64, bool, u64);
 
 fn answers() -> impl Strategy<Value = Vec<Answer>> {
@@ -133,7 +134,7 @@ proptest! {
     }
 }
 
-/// A proposer whom all have promised.
+/// Returns a proposer that all acceptors have promised.
 fn accepting(configuration: &Configuration) -> Accepting<u64> {
     let mut preparing = mine(configuration);
     for node in configuration.acceptors() {

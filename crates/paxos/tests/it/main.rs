@@ -1,4 +1,4 @@
-//! The machines against their laws.
+//! Property tests of the proposer and the learner.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What the model must find, and finds.
+//! Injected defects that the model must find.
 
 use super::{Bounds, FORKED, NOTHING, SETTLED, explore};
 use crate::flaw::Flaw;

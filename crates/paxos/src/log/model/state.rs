@@ -1,4 +1,4 @@
-//! All that is the case, and all that can happen next.
+//! The state of the model and its actions.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,38 +13,38 @@ type Said = Message<u8, ()>;
 type StepOf = Step<Record<u8, ()>, Output<u8, ()>>;
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
-/// Who votes when one is let go.
+/// The voters that remain after the change.
 const STAYING: [NodeId; 2] = [NodeId(1), NodeId(2)];
 const OPTIONS: Options =
     Options { election_us: 0, heartbeat_us: 0, batch: 1, window: 4, undecided: 4, early: false };
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Action {
-    /// A node asks to lead, and its trial goes well.
+    /// A node starts an election and wins the pre-vote.
     Run(usize),
-    /// A leader says what comes next.
+    /// A leader sends its next entries or a heartbeat.
     Beat(usize),
     Propose(usize),
-    /// A leader is asked to let the last voter go.
+    /// A leader is asked to remove the last voter.
     Change(usize),
     /// The message with this number arrives.
     Hear(u64),
-    /// What others were sent before it was stored is stored, with all that came after it.
+    /// The unstored records of a node, part of which it has already sent, reach its disk.
     Store(usize),
     Crash(usize),
 }
 
-/// What has happened before the exploration begins.
+/// An event before the exploration begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Past {
-    /// A node has come to lead by one other's vote, and said nothing to anybody yet.
+    /// A node has become leader with the vote of one other node, and has sent nothing yet.
     Elected {
         leader: usize,
         by: usize,
     },
-    /// Everybody has, and knows to be decided, what a leader has.
+    /// All nodes have the leader's log and know that it is decided.
     Settled(usize),
-    /// A leader has appended what reached nobody.
+    /// A leader has appended an entry that reached no follower.
     Alone(usize),
     Restarted(usize),
 }
@@ -68,12 +68,12 @@ impl Sent {
 pub(super) struct State {
     nodes: Vec<Node<u8, ()>>,
     disks: Vec<Store<u8, ()>>,
-    /// What is not on disk yet: nothing, unless leaders send early.
+    /// Steps that are not on disk yet. Empty unless leaders send early.
     unstored: Vec<Vec<StepOf>>,
     options: Options,
-    /// By a number made from what it says: one and the same is there once.
+    /// Messages by the hash of their content: equal messages are in the network once.
     network: BTreeMap<u64, Sent>,
-    /// What was ever decided, and in which term first.
+    /// All entries ever decided, each with the term in which it was first decided.
     decided: BTreeMap<Slot, (Term, Entry<u8>)>,
     elections_left: [u8; 3],
     proposals: u8,
@@ -81,7 +81,7 @@ pub(super) struct State {
     changes_left: u8,
     pub(super) crashes_left: u8,
     pub(super) torn: bool,
-    /// Whether somebody crashed of whom others had heard more than was stored.
+    /// Whether a node crashed after others had received entries that it had not stored.
     pub(super) crashed_ahead: bool,
 }
 
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// Runs out of patience. Trials promise nothing, so it may as well go well: another voter grants it.
+    /// Starts an election. A pre-vote binds no voter, so that the model lets another voter grant it at once.
     fn run(&mut self, at: usize) {
         self.step(at, Input::Tick);
         let trial = self.network.values().find_map(|sent| match sent.said {
@@ -230,7 +230,7 @@ impl State {
         if !overtakes && unstored.is_empty() {
             self.store(at, vec![step]);
         } else if step.record().is_some() || !(is_empty || unstored.contains(&step)) {
-            // The same said twice is said once.
+            // An identical step without records is kept once.
             unstored.push(step);
         }
     }
@@ -274,8 +274,8 @@ impl State {
         }
     }
 
-    /// Forgets what makes no difference any more: who was heard of when, where time stands still; and messages that
-    /// can move nobody.
+    /// Drops state without influence: the time of the last heartbeat, because time stands still, and messages that can
+    /// no longer change any node.
     pub(super) fn clear(&mut self) {
         for node in &mut self.nodes {
             (node.heard_us, node.seen) = (None, 0);
@@ -289,7 +289,7 @@ impl State {
         self.network.retain(|number, _| !dead.contains(number));
     }
 
-    /// Whether it is of a term that whoever it is for still takes anything of.
+    /// Returns whether the receiver still accepts messages of this message's term.
     fn is_alive(&self, sent: &Sent) -> bool {
         let node = &self.nodes[sent.to];
         let promised = |term: &Term| self.disks[sent.to].promised_under(term.start());
@@ -309,7 +309,7 @@ impl State {
         }
     }
 
-    /// Whether it would change nothing, and bring about nothing that is not on its way already.
+    /// Returns whether the message would change nothing, and would cause no message that is not already in the network.
     fn is_idle(&self, sent: &Sent) -> bool {
         let mut node = self.nodes[sent.to].clone();
         let outputs = node.step(0, 0, Input::Message(NODES[sent.from], sent.said.clone()));
@@ -331,7 +331,7 @@ impl State {
         node == self.nodes[sent.to] && outputs.iter().all(is_known)
     }
 
-    /// Whether a leader has been told this already.
+    /// Returns whether the leader already has this acknowledgement.
     fn is_had(&self, answer: &Sent) -> bool {
         let mut node = self.nodes[answer.to].clone();
         let step = node.step(0, 0, Input::Message(NODES[answer.from], answer.said.clone()));
@@ -348,7 +348,7 @@ impl State {
         })
     }
 
-    /// Whoever leads has all that was decided in earlier terms than its own.
+    /// Returns whether every leader has all entries that were decided in terms before its own.
     pub(super) fn leaders_have_all(&self) -> bool {
         self.nodes.iter().filter_map(|node| Some((node, node.leads()?))).all(|(node, term)| {
             let mut earlier = self.decided.iter().filter(|(_, (of, _))| *of < term);
@@ -365,19 +365,19 @@ impl State {
         self.decided.values().any(|(_, entry)| matches!(entry.payload, Payload::Value(_)))
     }
 
-    /// One node has undecided what another has decided otherwise.
+    /// Returns whether a node's disk has another entry in a decided slot.
     pub(super) fn has_conflict(&self) -> bool {
         self.decided.iter().any(|(slot, (_, entry))| {
             self.disks.iter().filter_map(|disk| disk.entry(*slot)).any(|there| there != entry)
         })
     }
 
-    /// Somebody leads those who stay.
+    /// Returns whether a leader serves under the changed configuration.
     pub(super) fn has_changed(&self) -> bool {
         self.nodes.iter().any(|node| node.is_ready() && node.store().configuration().acceptors() == STAYING)
     }
 
-    /// Something was decided in a later term than it was written in.
+    /// Returns whether an entry was decided in a later term than it was created in.
     pub(super) fn has_inherited(&self) -> bool {
         self.decided.values().any(|(term, entry)| entry.term < *term)
     }

@@ -1,4 +1,4 @@
-//! A node on a simulated machine: it flushes its records now and then, and says nothing before.
+//! A node on a simulated machine: it flushes its records at intervals, and holds back its outputs until then.
 
 use std::convert::Infallible;
 
@@ -13,17 +13,17 @@ pub(super) type State = u64;
 type StepOf = Step<Record<u64, State>, Output<u64, State>>;
 
 const TICK_US: u64 = 20_000;
-/// A disk takes so long at most.
+/// The maximum duration of a flush.
 const FLUSH_US: u64 = 40_000;
 const OPTIONS: Options =
     Options { election_us: 250_000, heartbeat_us: 60_000, batch: 8, window: 32, undecided: 64, early: false };
-/// So many applied entries are kept at most.
+/// The maximum number of applied entries before the node compacts its log.
 const KEPT: u64 = 20;
 
 pub(super) struct Machine {
     pub(super) node: Node<u64, State>,
     pub(super) applied: (Slot, State),
-    /// What waits to be flushed, and then said.
+    /// Steps that wait for the flush.
     pending: Vec<StepOf>,
     led: bool,
 }
@@ -31,9 +31,9 @@ pub(super) struct Machine {
 #[derive(Default)]
 pub(super) struct Disk {
     store: Option<Store<u64, State>>,
-    /// What a crash loses is counted by the next life.
+    /// The number of unflushed records. A crash loses them; the next incarnation adds them to the statistics.
     unflushed: usize,
-    /// Of these, entries that others were sent already.
+    /// The number of unflushed entries that others have already received.
     pub(super) overtaken: u64,
 }
 
@@ -109,7 +109,7 @@ impl Machine {
         self.led = leads.is_some();
     }
 
-    /// What need not wait for the disk does not: it overtakes nothing but the leader's own entries.
+    /// Sends the early messages. They may overtake only unflushed entries of the leader's own term.
     fn send_early(&mut self, disk: &mut Disk, step: &mut StepOf, around: &mut Around<'_, Self>) {
         for output in step.early() {
             let Output::Send(to, message) = output else { panic!("{output:?} is no message") };
@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// What users and operators want of a leader.
+    /// Plays the clients and the operator: proposals, changes, transfers, hints and compaction.
     fn want(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let now_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         if self.node.leads().is_some() && now_us < QUIET_US {
@@ -155,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// Somebody comes, or goes; three stay at least.
+    /// Adds or removes a voter. At least three voters remain.
     fn change(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let last = u64::from(around.nodes() - 1);
         let one = name(u32::try_from(around.chance().between(0, last)).unwrap());
@@ -167,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// Stores what waits, in order, then does what was to be done.
+    /// Stores the pending records, in order, and performs the released outputs.
     fn flush(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let pending = std::mem::take(&mut self.pending);
         (disk.unflushed, disk.overtaken) = (0, 0);
@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// Applies what is decided, in order, each once; and no more than was stored before it was said.
+    /// Applies the decided entries in order, each once, up to the slot whose decision was released after storing.
     fn apply(&mut self, through: Slot) {
         let store = self.node.store();
         let base = store.snapshot();

@@ -1,4 +1,4 @@
-//! What all nodes together have done, and whether it fits.
+//! The oracle: it records the actions of all nodes and checks that they are consistent.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::machine::{Machine, State, name};
 use crate::log::{Entry, Node, Payload, Record, Term};
 use crate::{Configuration, NodeId, Slot, Tally};
 
-/// How much happened.
+/// The statistics of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Ran {
     pub(super) decided: u64,
@@ -44,13 +44,13 @@ impl Ran {
 pub(super) struct Truth {
     pub(super) ran: Ran,
     pub(super) may_change: bool,
-    /// Whether leaders send what they have not stored.
+    /// Whether leaders send entries that they have not stored.
     pub(super) early: bool,
     values: u64,
-    /// Who has ever stored an entry, and a snapshot of how much.
+    /// The nodes that have ever stored an entry, and the last slot of each node's snapshots.
     stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
     snapshots: BTreeMap<NodeId, Slot>,
-    /// Who decides the next slot.
+    /// The configuration that decides the next slot.
     voters: Option<Configuration>,
     leaders: BTreeMap<Term, NodeId>,
     history: BTreeMap<Slot, (Term, Entry<u64>)>,
@@ -82,7 +82,7 @@ impl Truth {
         self.values
     }
 
-    /// One leader for each term, and it has all that was decided before.
+    /// Checks that a term has one leader, and that the leader has all entries decided in earlier terms.
     pub(super) fn leads(&mut self, term: Term, node: &Node<u64, State>) {
         self.ran.leaders += 1;
         if self.leaders.insert(term, term.leader()).is_some() {
@@ -96,7 +96,7 @@ impl Truth {
         }
     }
 
-    /// It is on disk.
+    /// Notes that a record is on a node's disk.
     pub(super) fn stored(&mut self, node: NodeId, record: &Record<u64, State>) {
         match record {
             Record::Entry { slot, entry } => {
@@ -110,7 +110,7 @@ impl Truth {
         }
     }
 
-    /// A majority has it on disk, and everybody decides the same.
+    /// Checks that a majority has the entry on disk, and that all nodes decide the same entry.
     pub(super) fn decided(&mut self, slot: Slot, entry: &Entry<u64>, term: Term) {
         if !self.history.contains_key(&slot) {
             self.is_stored_by_a_majority(slot, entry);
@@ -152,7 +152,8 @@ impl Truth {
         self.broken.get_or_insert(broken);
     }
 
-    /// All who vote have come to the same state, with something decided since all was healed.
+    /// Checks that a leader serves after healing and has applied the last decided slot, that all voters have reached
+    /// its state, that no value is decided twice, and that at least 100 values are decided.
     pub(super) fn end(world: &World<Machine>) -> Result<Ran, String> {
         let truth = TRUTH.take();
         if let Some(broken) = truth.broken {

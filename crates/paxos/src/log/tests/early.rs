@@ -1,4 +1,4 @@
-//! A leader whose entries go before its disk has them.
+//! Early sending: a leader whose entries leave before its disk has them.
 
 use super::table::Table;
 use crate::Slot;

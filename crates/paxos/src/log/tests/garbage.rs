@@ -1,4 +1,5 @@
-//! Whatever a node is told, it goes on, and takes nothing back.
+//! Fuzzing: whatever inputs a node gets, it does not panic, neither its promise nor its decided slot goes back, and its
+//! memory equals its disk.
 //!
 //! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-paxos --lib garbage` replays or goes on.
 

@@ -1,10 +1,10 @@
-//! Who is urged to lead, and who hands over.
+//! Leadership hints and leadership transfer.
 
 use super::table::Table;
 use super::{Configuration, ELECTION_US, NodeId, Refusal};
 use crate::log::Output;
 
-/// The usual one.
+/// The default heartbeat interval.
 const HEARTBEAT_US: u64 = 150_000;
 
 fn led() -> Table {
@@ -18,7 +18,7 @@ fn led() -> Table {
     table
 }
 
-/// How long it takes until another leads.
+/// Returns the time until another node leads.
 fn healed_after_us(urged: bool) -> u64 {
     let mut table = led();
     table.cut(&[(1, 2), (1, 3), (2, 1), (3, 1)]);
@@ -56,7 +56,7 @@ fn urging_deposes_nobody_who_is_heard() {
     assert!(!table.asked_to_lead(2) && !table.asked_to_lead(3), "they hear it, and do not even ask");
 }
 
-/// All think at once that they should lead.
+/// All nodes get the hint to lead at the same time.
 #[test]
 fn when_all_are_urged_one_leads() {
     let mut table = Table::new(3);

@@ -1,4 +1,4 @@
-//! Many entries in few messages.
+//! Batching of append messages.
 
 use super::table::term_of_one;
 use crate::log::{Append, Entry, Mark, Message, Output, Payload, join};
@@ -59,7 +59,8 @@ fn what_does_not_follow_on_stays_as_it_is() {
     assert_eq!(joined(apart.clone(), 4), apart);
 }
 
-/// What is said in between to the same node is not overtaken; what is done in between does not matter.
+/// Entries do not overtake another message to the same node; an output in between that is not a message does not
+/// matter.
 #[test]
 fn the_order_stays() {
     let term = term_of_one();

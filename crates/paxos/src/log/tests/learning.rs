@@ -1,11 +1,11 @@
-//! What is proven to be decided, from somebody who does not lead.
+//! Decided entries and snapshots that are learned from a proof instead of from the leader.
 
 use super::ELECTION_US;
 use super::table::{Table, nodes};
 use crate::log::{Append, Input, Mark, Message, Output, Snapshot, Term};
 use crate::{Configuration, NodeId, Slot};
 
-/// What the first node has decided, as somebody who does not lead would send it.
+/// Returns the decided entries of the first node as an input that does not come from a leader.
 fn history(table: &Table) -> Input<u64, u64> {
     let store = table.node(1).store();
     let entries = (1..=store.decided().0).filter_map(|slot| store.entry(Slot(slot)).cloned()).collect();
@@ -38,8 +38,8 @@ fn what_does_not_go_on_from_what_is_decided_is_passed_over() {
     assert_eq!(table.node(4).store().decided(), Slot(0));
 }
 
-/// A leader whose time is over, with an entry that others have decided otherwise, in the hope that who has learned that says
-/// to have it.
+/// A stale leader has another entry in a decided slot. A follower that has learned the decided entry must not
+/// acknowledge the leader's entry.
 #[test]
 fn a_leader_whose_time_is_over_is_not_told_that_one_has_what_it_has() {
     let mut table = Table::new(3);

@@ -1,4 +1,4 @@
-//! Nodes around a table: what one says the others hear, unless somebody holds their ears.
+//! A test cluster: messages between nodes are queued, and each test delivers or drops them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ pub(super) struct Table {
     cut: Vec<(u128, u128)>,
     asked: BTreeSet<NodeId>,
     options: Options,
-    /// Whose disk is slow, and what waits for it.
+    /// The node with the slow disk, and the steps that wait for it.
     slow: Option<(u128, Vec<StepOf>)>,
     now_us: u64,
 }
@@ -30,7 +30,7 @@ fn place(node: u128) -> usize {
 }
 
 impl Table {
-    /// So many nodes, of whom the first three vote.
+    /// Creates a cluster of so many nodes. The first three of them vote.
     pub(super) fn new(count: u128) -> Self {
         Self::with(count, Options::default())
     }
@@ -54,7 +54,7 @@ impl Table {
         &self.nodes[place(node)]
     }
 
-    /// What is decided and stands as an entry.
+    /// Returns the decided values that are present as entries.
     pub(super) fn values(&self, node: u128) -> Vec<u64> {
         let store = self.node(node).store();
         let entries = (1..=store.decided().0).filter_map(|slot| store.entry(Slot(slot)));
@@ -111,12 +111,12 @@ impl Table {
         rest
     }
 
-    /// From now on nothing gets onto a node's disk.
+    /// Holds back all writes to a node's disk from now on.
     pub(super) fn slow_down(&mut self, node: u128) {
         self.slow = Some((node, Vec::new()));
     }
 
-    /// What has waited for the disk is on it.
+    /// Stores the steps that were held back.
     pub(super) fn flush(&mut self) {
         if let Some((node, waiting)) = self.slow.take() {
             self.store(node, waiting);
@@ -127,23 +127,24 @@ impl Table {
         self.step(node, Input::Message(NodeId(from), said));
     }
 
-    /// Everybody hears everything, until nobody says anything more.
+    /// Delivers all messages until the queue is empty.
     pub(super) fn settle(&mut self) {
         self.settle_those(|_| true);
     }
 
-    /// What was said first is heard, and nothing else.
+    /// Delivers the first message in the queue and nothing else.
     pub(super) fn hear_next(&mut self) {
         let (from, to, said) = self.queue.pop_front().unwrap();
         self.hear(to.0, from.0, said);
     }
 
-    /// Only votes are heard, the rest is lost.
+    /// Delivers only votes and requests for votes; all other messages are lost.
     pub(super) fn settle_votes(&mut self) {
         self.settle_those(|said| matches!(said, Message::Vote(_) | Message::Voted { .. }));
     }
 
-    /// Votes are asked for and given, and the last of them is still on its way.
+    /// Delivers requests for votes and their answers, up to the first answer outside a pre-vote. That answer stays in
+    /// the queue.
     pub(super) fn settle_votes_but_the_last(&mut self) {
         let counts = |said: &Said| matches!(said, Message::Voted { trial: false, .. });
         while let Some((from, to, said)) = self.queue.pop_front() {
@@ -164,7 +165,7 @@ impl Table {
         }
     }
 
-    /// What was said, and is heard by nobody now.
+    /// Takes all messages from the queue without delivering them.
     pub(super) fn said(&mut self) -> Vec<Said> {
         self.queue.drain(..).map(|(_, _, said)| said).collect()
     }
@@ -173,7 +174,7 @@ impl Table {
         self.cut = links.to_vec();
     }
 
-    /// Time passes, and everybody notices.
+    /// Advances the time and ticks every node.
     pub(super) fn pass(&mut self, us: u64) {
         self.now_us += us;
         for node in 1..=self.nodes.len() as u128 {
@@ -192,7 +193,7 @@ impl Table {
         assert!(self.node(node).is_ready());
     }
 
-    /// Whether it ever asked anybody to lead.
+    /// Returns whether a node ever asked for votes.
     pub(super) fn asked_to_lead(&self, node: u128) -> bool {
         self.asked.contains(&NodeId(node))
     }
@@ -208,7 +209,7 @@ impl Table {
         taken(&outputs)
     }
 
-    /// Proposes where the disk is slow: nobody is told yet.
+    /// Proposes at a node with a slow disk: the client gets no answer yet.
     pub(super) fn propose_early(&mut self, node: u128, value: u64) {
         assert!(self.step(node, Input::Propose(value)).is_empty(), "its disk is slow");
     }
@@ -217,12 +218,12 @@ impl Table {
         self.step(node, Input::Run);
     }
 
-    /// What comes of it at once.
+    /// Asks a leader to transfer leadership, and returns the immediate outputs.
     pub(super) fn hand_over(&mut self, node: u128, to: u128) -> Vec<Output<u64, u64>> {
         self.step(node, Input::HandOver(NodeId(to)))
     }
 
-    /// Time passes for one of them.
+    /// Advances the time and ticks a single node.
     pub(super) fn pass_for(&mut self, node: u128, us: u64) -> Vec<Output<u64, u64>> {
         self.now_us += us;
         self.step(node, Input::Tick)
@@ -238,7 +239,7 @@ impl Table {
     }
 }
 
-/// A term, whichever.
+/// Returns an arbitrary term.
 pub(super) fn term_of_one() -> Term {
     Term::new(Slot(1), 1, NodeId(1))
 }

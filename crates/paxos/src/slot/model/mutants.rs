@@ -1,4 +1,4 @@
-//! What the model must find, and finds.
+//! Injected defects that the model must find.
 
 use super::super::{Prepared, Preparing, PromiseReply};
 use super::people::SLOT;
@@ -6,7 +6,7 @@ use super::{Bounds, explore};
 use crate::flaw::{Flaw, Plant};
 use crate::{Ballot, Configuration, NodeId};
 
-/// Less than the whole is enough for each defect.
+/// Bounds that are smaller than the whole model and large enough to find each defect.
 const LESS: Bounds = Bounds { ballots: [1, 1], crashes: 0, restarts: 0, elsewhere: false, flaw: None };
 
 fn found(flaw: Flaw, bounds: Bounds) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! Who takes part: proposers with a disk for their attempts, acceptors with a memory and a disk.
+//! The participants: proposers with a disk for their attempts, and acceptors with memory and a disk.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use crate::{Ballot, Configuration, Held, NodeId, Slot, planted};
 pub(super) const SLOT: Slot = Slot(1);
 const ELSEWHERE: Slot = Slot(2);
 
-/// Who wants it, and in which of its lives: another life wants something else.
+/// A proposer's value: the proposer and its incarnation. Another incarnation wants another value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Value {
     pub(super) of: NodeId,
@@ -31,7 +31,7 @@ pub(super) enum Phase {
 pub(super) struct Proposer {
     pub(super) wants: Value,
     pub(super) phase: Phase,
-    /// On disk.
+    /// The last attempt, on disk.
     pub(super) attempt: u64,
 }
 
@@ -40,7 +40,7 @@ impl Proposer {
         Self { wants: Value { of, life: 0 }, phase: Phase::Idle, attempt: 0 }
     }
 
-    /// Begins an attempt: its number is on disk before anybody hears of it.
+    /// Begins an attempt. Its number is on disk before the prepare request leaves.
     pub(super) fn begin(&mut self, configuration: &Configuration) -> Ballot {
         let attempt = if planted!(ReuseBallot) && self.wants.life > 0 && self.phase == Phase::Idle {
             self.attempt
@@ -79,15 +79,15 @@ impl Proposer {
         };
     }
 
-    /// Whether an answer says anything to it now.
+    /// Returns whether an answer changes the proposer's state now.
     pub(super) fn heeds(&self, answer: &Message) -> bool {
         let mut then = self.clone();
         then.answer(answer);
         then != *self
     }
 
-    /// Whether these answers end its phase. Whatever does not can as well arrive later: nobody sees it, and it stays
-    /// in the network.
+    /// Returns whether these answers end the proposer's phase. Any other pair may as well arrive later: it has no
+    /// visible effect, and it stays in the network.
     pub(super) fn is_moved_by(&self, pair: &[Message; 2]) -> bool {
         let mut then = self.clone();
         for answer in pair {
@@ -96,7 +96,7 @@ impl Proposer {
         std::mem::discriminant(&then.phase) != std::mem::discriminant(&self.phase)
     }
 
-    /// Forgets all but the attempt.
+    /// Loses all state except the attempt on disk.
     pub(super) fn restart(&mut self) {
         self.phase = Phase::Idle;
         self.wants.life += 1;
@@ -111,7 +111,7 @@ fn after(voted: Voted<Value>) -> Phase {
     }
 }
 
-/// What an acceptor knows of this slot and of another.
+/// An acceptor's state for the slot of the model and for another slot.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub(super) struct Desk {
     pub(super) here: Acceptor<Value>,
@@ -128,7 +128,7 @@ impl Desk {
             &mut self.here
         };
         if planted!(OnePromiseForAll) {
-            // The one place for a promise is taken; only what was accepted has a place for each slot.
+            // The defect: there is storage for a single promise. Accepted values are still stored per slot.
             let accepted = of_other_slot.accepted().cloned();
             *of_other_slot = Acceptor::default();
             if let Some(vote) = accepted {
@@ -145,7 +145,7 @@ pub(super) struct Voter {
     pub(super) node: NodeId,
     pub(super) memory: Desk,
     pub(super) disk: Desk,
-    /// What waits to be stored, and then told.
+    /// Records that wait to be stored, each with the reply that it holds back.
     pub(super) pending: Vec<Answer>,
 }
 
@@ -176,7 +176,7 @@ impl Voter {
         self.pending.push(answer);
     }
 
-    /// Stores all that waits, at once, and says what may be said then.
+    /// Stores all pending records at once and returns the released replies.
     pub(super) fn store(&mut self) -> Vec<Message> {
         let pending = std::mem::take(&mut self.pending);
         let stored = Held::release_all(pending, |records| {
@@ -191,7 +191,7 @@ impl Voter {
         stored.unwrap().into_iter().flatten().collect()
     }
 
-    /// Loses its memory, and what it has told nobody.
+    /// Loses the memory and all unsent replies.
     pub(super) fn crash(&mut self) {
         self.memory = self.disk.clone();
         self.pending.clear();

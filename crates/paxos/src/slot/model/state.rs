@@ -1,4 +1,4 @@
-//! All that is the case, and all that can happen next.
+//! The state of the model and its actions.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,13 +17,13 @@ pub(super) enum Message {
     Accept(Vote<Value>),
     PrepareElsewhere(Ballot),
     Promised(NodeId, PromiseReply<Value>),
-    /// To whoever proposed it and to the learner.
+    /// Sent to the proposer and to the learner.
     Accepted(NodeId, Vote<Value>),
     Refused(NodeId, AcceptReply),
 }
 
 impl Message {
-    /// Whether it is for acceptors.
+    /// Returns whether the message is a request to acceptors.
     fn is_request(&self) -> bool {
         matches!(self, Self::Prepare(_) | Self::Accept(_) | Self::PrepareElsewhere(_))
     }
@@ -50,13 +50,14 @@ impl Message {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Action {
-    /// A proposer begins its next attempt; one that is under way has taken too long.
+    /// A proposer begins its next attempt. An attempt in progress counts as timed out.
     Begin(usize),
     ToAcceptor(usize, Message),
-    /// Two answers, or one of them twice, bring a proposer to where no third one matters.
+    /// A proposer receives two answers, possibly the same answer twice. The pair ends its phase, so that no third
+    /// answer matters.
     ToProposer(usize, [Message; 2]),
     ToLearner([Message; 2]),
-    /// What an acceptor does about a message is lost before it is stored.
+    /// An acceptor crashes before it has stored its record for this message.
     Crash(usize, Option<Message>),
     Restart(usize),
 }
@@ -126,7 +127,7 @@ impl State {
         actions.extend(pairs(&votes).filter(|pair| self.learned(pair).is_some()).map(Action::ToLearner));
     }
 
-    /// The refusals that a proposer can have at any time from now on: promises never fall.
+    /// Returns the refusals that a proposer can receive from now on. They stay possible, because promises never fall.
     fn refusals(&self, at: usize) -> Vec<Message> {
         let request = match &self.proposers[at].phase {
             Phase::Preparing(preparing) => Message::Prepare(preparing.ballot()),
@@ -189,7 +190,7 @@ impl State {
         }
     }
 
-    /// What these votes show the learner to be chosen that it has not applied.
+    /// Returns the value that these votes show to be chosen, if the learner has not applied it yet.
     fn learned(&self, pair: &[Message; 2]) -> Option<Value> {
         let mut learner = Learner::new(self.configuration.clone());
         let chosen = pair.iter().find_map(|message| match message {
@@ -199,7 +200,7 @@ impl State {
         chosen.map(|vote| vote.value).filter(|value| !self.applied.contains(value))
     }
 
-    /// Takes out of the network what can move nobody any more.
+    /// Removes messages from the network that can no longer change any state.
     pub(super) fn clear(&mut self) {
         let moves = |message: &Message| match message {
             Message::Prepare(ballot) => {
@@ -224,8 +225,8 @@ impl State {
         self.network = kept;
     }
 
-    /// The same with the acceptors in an order of what they know and have said: which of them is which makes no
-    /// difference to what can happen.
+    /// Returns the state with the acceptors sorted by their state and their messages. Acceptors are interchangeable, so
+    /// that the order makes no difference to the behaviour.
     pub(super) fn representative(&self) -> Self {
         let mut voters: Vec<_> = self.voters.iter().map(|voter| (self.standing(voter), voter)).collect();
         voters.sort_by_key(|(standing, _)| *standing);
@@ -238,7 +239,7 @@ impl State {
         Self { voters: renamed.collect(), network, ..self.clone() }
     }
 
-    /// All there is about an acceptor but its name.
+    /// Hashes everything about an acceptor except its id.
     fn standing(&self, voter: &Voter) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&voter.memory, &voter.disk).hash(&mut hasher);
@@ -265,13 +266,13 @@ impl State {
         })
     }
 
-    /// Whatever a proposer or the learner believes to be chosen is the same.
+    /// Returns whether all values that a proposer or the learner considers chosen are the same.
     pub(super) fn agrees(&self) -> bool {
         let mut all = self.chosen().map(|(_, value)| value).chain(self.applied.iter().copied());
         all.next().is_none_or(|first| all.all(|other| other == first))
     }
 
-    /// Whatever is chosen was wanted by somebody in one of its lives.
+    /// Returns whether every chosen value was wanted by a proposer in one of its incarnations.
     pub(super) fn is_valid(&self) -> bool {
         let wanted = |value: Value| {
             self.proposers.iter().any(|one| one.wants.of == value.of && value.life <= one.wants.life)
@@ -292,7 +293,7 @@ impl State {
     }
 }
 
-/// Each with each, in both orders, and with itself: the network duplicates.
+/// Returns every pair of messages in both orders, including a message with itself: the network duplicates messages.
 fn pairs<'a>(messages: &'a [&Message]) -> impl Iterator<Item = [Message; 2]> + 'a {
     messages
         .iter()
