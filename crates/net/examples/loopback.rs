@@ -1,4 +1,4 @@
-//! What a call costs over loopback: `cargo run --release -p holdoff-net --example loopback`.
+//! Measures the cost of a call over loopback: `cargo run --release -p holdoff-net --example loopback`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who may come in.
+//! The allow list of a server.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,36 +6,37 @@ use std::sync::Arc;
 
 use crate::PublicKey;
 
-/// Whom a server takes in.
+/// The peers that a server accepts.
 ///
-/// It is asked at the handshake and again at everything the peer sends or is sent, so it may change its mind while
-/// the server runs: whoever is no longer allowed is cut off. So it must answer from memory, at once.
+/// The server evaluates it at the handshake, and again at every frame from the peer and at every push to it. Its answer
+/// may therefore change while the server runs: the server disconnects a peer that is no longer allowed. The function
+/// must answer from memory, without blocking.
 #[derive(Clone)]
 pub struct Allow(Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>);
 
 impl Allow {
-    /// Everybody who proves some key.
+    /// Allows every peer that proves a key.
     pub fn anyone() -> Self {
         Self::when(|_| true)
     }
 
-    /// Nobody at all.
+    /// Allows no peer.
     pub fn nobody() -> Self {
         Self::when(|_| false)
     }
 
-    /// These, and nobody else.
+    /// Allows the peers with these keys and no others.
     pub fn only(keys: impl IntoIterator<Item = PublicKey>) -> Self {
         let keys: HashSet<PublicKey> = keys.into_iter().collect();
         Self::when(move |key| keys.contains(key))
     }
 
-    /// Those of whom it says so.
+    /// Allows the peers for whose key the function returns `true`.
     pub fn when(allows: impl Fn(&PublicKey) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(allows))
     }
 
-    /// Whether this one may come in, or stay.
+    /// Returns whether the peer with this key may connect, or stay connected.
     pub fn allows(&self, key: &PublicKey) -> bool {
         (self.0)(key)
     }

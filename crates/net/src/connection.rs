@@ -1,4 +1,4 @@
-//! What both ends of a connection do alike: read frames, write frames, show that they live, and say goodbye.
+//! The part of a connection that both ends share: reading frames, writing frames, keep-alives and the closing frame.
 
 use std::io;
 use std::pin::Pin;
@@ -14,40 +14,40 @@ use crate::wire::decoder::NoFrame;
 use crate::wire::{Decoder, Frame, LENGTH_BYTES, Malformed, Terms};
 use crate::{Refusal, clock, metrics};
 
-/// How long a goodbye may take.
+/// The time limit for the closing handshake.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Frames that wait are written together up to about here.
+/// The writer combines queued frames into one write of about this size.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Why a connection is over.
+/// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// The other side has closed it.
+    /// The other side closed the connection without a reason.
     #[error("the other side has closed the connection")]
     Closed,
-    /// The other side has said why.
+    /// The other side closed the connection and gave a reason.
     #[error("{0}")]
     Bye(Refusal),
-    /// What came was not the protocol.
+    /// The other side sent bytes that violate the protocol.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// Nothing came for too long.
+    /// The other side sent nothing within the idle timeout.
     #[error("nothing was heard for {0:?}")]
     Silent(Duration),
-    /// The other side has not read for too long.
+    /// The other side read nothing within the idle timeout.
     #[error("nothing could be sent for {0:?}")]
     Stalled(Duration),
-    /// The stream has failed.
+    /// The stream failed.
     #[error("{0}")]
     Failed(#[from] io::Error),
-    /// This side has ended it.
+    /// This side closed the connection.
     #[error("the connection was closed on this side")]
     Left(Refusal),
 }
 
 impl Ended {
-    /// What the other side is told, if it can still hear it.
+    /// Returns the reason to send to the other side, or `None` if the other side cannot receive one.
     fn farewell(&self) -> Option<Refusal> {
         match self {
             Self::Malformed(Malformed::Truncated)
@@ -62,7 +62,7 @@ impl Ended {
     }
 }
 
-/// A wish to end a connection, with the reason.
+/// A request to end a connection, with the reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut {
     token: CancellationToken,
@@ -70,7 +70,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Says that it shall end. The first reason counts.
+    /// Requests the end of the connection. The first reason counts.
     pub(crate) fn cut(&self, reason: Refusal) {
         let _ = self.reason.set(reason);
         self.token.cancel();
@@ -86,7 +86,7 @@ impl Cut {
     }
 }
 
-/// Reads frames, none longer in coming than it may be.
+/// Reads frames. A frame must arrive completely within the idle timeout.
 pub(crate) struct Reader<R> {
     stream: R,
     decoder: Decoder,
@@ -110,7 +110,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(body)
     }
 
-    /// Reads what is still on its way and throws it away: closing on unread bytes would destroy our last words.
+    /// Reads and discards the bytes still in flight. Closing a socket with unread bytes resets the connection and would
+    /// destroy the closing frame.
     pub(crate) async fn linger(mut self) {
         linger(&mut self.stream).await;
     }
@@ -124,7 +125,8 @@ pub(crate) async fn linger(stream: &mut (impl AsyncRead + Unpin)) {
     drop(discard);
 }
 
-/// TLS wants a goodbye of its own; whoever leaves without one has just left.
+/// Converts an I/O error. TLS has a closing message of its own; a peer that closes the stream without it counts as
+/// closed, not as failed.
 pub(crate) fn over(error: io::Error) -> Ended {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Ended::Closed,
@@ -132,7 +134,7 @@ pub(crate) fn over(error: io::Error) -> Ended {
     }
 }
 
-/// What is to be written: answers and what else waits.
+/// The frames to be written: replies first, pushes second.
 pub(crate) struct Outbox {
     first: Receiver<Bytes>,
     second: Option<Receiver<Bytes>>,
@@ -143,7 +145,7 @@ impl Outbox {
         Self { first, second }
     }
 
-    /// The next frame; never, when nobody is left to write one.
+    /// Returns the next frame. If both queues are closed, the future never completes.
     async fn next(&mut self) -> Bytes {
         let Self { first, second } = self;
         let second = async {
@@ -160,8 +162,8 @@ impl Outbox {
         }
     }
 
-    /// Those that wait, too, one of each in turn, until there are enough for one batch. At least one of each is among
-    /// them, so that neither waits for the other for ever.
+    /// Adds waiting frames to the batch, one from each queue in turn, until the batch is full, and returns their
+    /// number. Every batch takes at least one frame from each non-empty queue, so that neither queue starves the other.
     fn fill(&mut self, batch: &mut BytesMut) -> u64 {
         let mut frames = 0;
         loop {
@@ -182,18 +184,18 @@ impl Outbox {
 pub(crate) struct Writer<W> {
     pub(crate) stream: W,
     pub(crate) outbox: Outbox,
-    /// What the other side bears.
+    /// The limits that the other side has announced.
     pub(crate) theirs: Terms,
-    /// How long a write may take.
+    /// The time limit of one write.
     pub(crate) stall: Duration,
-    /// Told when this side will leave, but not yet.
+    /// Cancelled when this side announces its departure; the connection stays open for now.
     pub(crate) leaving: CancellationToken,
-    /// Told when this side leaves.
+    /// Set when this side closes the connection.
     pub(crate) cut: Cut,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
-    /// Writes what is there to write until the connection is over.
+    /// Writes frames until the connection ends.
     pub(crate) async fn run(mut self) -> Ended {
         let mut batch = BytesMut::new();
         let mut has_warned = false;
@@ -216,7 +218,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             if let Err(ended) = self.write(&batch, frames).await {
                 return ended;
             }
-            // One large frame must not keep its room for ever.
+            // Releases the memory of an unusually large frame.
             if batch.capacity() > 2 * BATCH_BYTES {
                 batch = BytesMut::new();
             }
@@ -224,7 +226,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     async fn leave(mut self, reason: Refusal, mut batch: BytesMut) -> Ended {
-        // Whoever leaves in peace has said everything before; whoever is cut off hears no more than why.
+        // On an orderly shutdown the writer sends the queued frames first. Otherwise the peer receives only the reason.
         let is_in_peace = reason == Refusal::Leaving;
         let mut frames = if is_in_peace { self.outbox.fill(&mut batch) } else { 0 };
         while frames > 0 {
@@ -258,12 +260,13 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 }
 
-/// What is still to be said when a connection is over. It takes no longer than [`FAREWELL`].
+/// The future that sends the closing frame and drains the stream. It takes no longer than [`FAREWELL`].
 pub(crate) type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads and writes until either is over. Whoever is waiting for the outcome need not wait for the farewell.
+/// Reads and writes until either side of the connection ends. The caller gets the outcome at once and may run the
+/// farewell separately.
 ///
-/// `reading` goes on until something ends it, and gives the reader back.
+/// `reading` runs until the connection ends, and returns the reader.
 pub(crate) async fn run<R: AsyncRead + Send + Unpin + 'static>(
     reading: impl Future<Output = (Ended, Reader<R>)>,
     writer: Writer<impl AsyncWrite + Send + Unpin + 'static>,
@@ -299,8 +302,8 @@ enum Either<L, R> {
     Right(R),
 }
 
-/// The outcome of whichever is ready first. They take turns in being asked first: neither keeps the other waiting when it
-/// is always busy, and nothing is left to chance.
+/// Returns the outcome of the future that is ready first. The two are polled first in turn, so that a busy future does
+/// not starve the other and the order is deterministic.
 async fn first_of<L, R>(left: impl Future<Output = L>, right: impl Future<Output = R>) -> Either<L, R> {
     let (mut left, mut right) = (std::pin::pin!(left), std::pin::pin!(right));
     let mut is_lefts_turn = false;

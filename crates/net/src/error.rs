@@ -1,4 +1,4 @@
-//! What can go wrong, what is true then, and what to do about it.
+//! The errors of this crate: the cause, the resulting state, and the next action.
 
 use std::io;
 use std::time::Duration;
@@ -7,87 +7,91 @@ use holdoff_policy::{Class, Failure};
 
 use crate::{PublicKey, Refusal};
 
-/// What went wrong with a link, or with a server.
+/// An error of a link or of a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no connection. Nothing was sent; the link goes on trying by itself.
+    /// There is no connection. Nothing was sent. The link continues to connect on its own.
     #[error("{peer} has been unreachable for {since:?} ({why}); {}", next(*.next_try))]
     Unreachable {
-        /// Who.
+        /// The peer.
         peer: PublicKey,
-        /// For how long.
+        /// The time since the peer became unreachable.
         since: Duration,
-        /// In how long the link tries again; none if its policy has given up and the next call after a while tries.
+        /// The time until the next attempt. `None` if the policy has given up: the first use after a pause makes the
+        /// next attempt.
         next_try: Option<Duration>,
-        /// What went wrong the last time.
+        /// The cause of the last failure.
         why: String,
     },
-    /// Somebody else answers at the peer's address. Nothing was sent. Is the address right, or has the peer a new key?
+    /// The server at the peer's address shows another key. Nothing was sent. Check the address, and whether the
+    /// peer has a new key.
     #[error("at {address} is {shown}, and not {expected}: correct the address or the key; {}", next(*.next_try))]
     WrongKey {
-        /// Where.
+        /// The address.
         address: String,
-        /// Whom the link is to.
+        /// The key that the link expects.
         expected: PublicKey,
-        /// Who is there.
+        /// The key that the server has shown, without a proof.
         shown: PublicKey,
-        /// In how long the link tries again.
+        /// The time until the next attempt.
         next_try: Option<Duration>,
     },
-    /// The peer does not let us in, or no more. Nothing was sent. The peer's list, version or role must be changed first.
+    /// The peer refuses this side, or has disconnected it. Nothing was sent. The peer's allow list, version or roles
+    /// must be changed first.
     #[error("{peer} refuses us: {reason}; {}", next(*.next_try))]
     Refused {
-        /// Who.
+        /// The peer.
         peer: PublicKey,
-        /// Why.
+        /// The reason that the peer gave.
         reason: Refusal,
-        /// In how long the link tries again.
+        /// The time until the next attempt.
         next_try: Option<Duration>,
     },
-    /// The time was up.
+    /// The deadline passed.
     #[error("no reply within {waited:?}: {}", whether_sent(*.sent))]
     Deadline {
-        /// How long that was.
+        /// The time that the caller waited.
         waited: Duration,
-        /// Whether the request may have been sent: then it may have been carried out, or still be.
+        /// Whether the request may have been sent. If so, the peer may have executed it, or may still execute it.
         sent: bool,
     },
-    /// The connection was lost before the reply came. The request may have been carried out, or still be.
+    /// The connection was lost before the reply arrived. The peer may have executed the request, or may still execute
+    /// it.
     #[error("the connection was lost before the reply came ({why}): the request may have been carried out")]
     Lost {
-        /// What happened to the connection.
+        /// The reason why the connection ended.
         why: String,
     },
-    /// The message is longer than the other side reads. Nothing was sent.
+    /// The message is longer than the other side accepts. Nothing was sent.
     #[error("a message of {size} bytes is too large: {limit} are the most")]
     TooLarge {
-        /// How long it is.
+        /// The size of the message in bytes.
         size: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The peer has answered that it cannot.
+    /// The peer's handler answered with a fault.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// A value could not be written as bytes. Nothing was sent.
+    /// A value could not be encoded. Nothing was sent.
     #[error("this value cannot be sent: {0}")]
     Unwritable(String),
-    /// The bytes are no such value: the two sides disagree about what they talk about.
+    /// The bytes do not decode to a value of the expected type: the two sides disagree about the message format.
     #[error("what came cannot be read: {0}")]
     Unreadable(String),
     /// The link was closed on this side. Nothing was sent.
     #[error("the link is closed")]
     Closed,
-    /// The address cannot be listened at.
+    /// The server could not listen at the address.
     #[error("cannot listen at {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The options cannot be used.
+    /// The options are invalid.
     #[error("{0}")]
     Options(String),
 }
@@ -104,7 +108,7 @@ fn whether_sent(sent: bool) -> &'static str {
 }
 
 impl Error {
-    /// Whether it may work next time, without anybody doing something about it.
+    /// Returns whether the operation may succeed later without an operator's intervention.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::Lost { .. } => true,
@@ -113,7 +117,7 @@ impl Error {
         }
     }
 
-    /// Whether the other side may have carried out, or may still carry out, what it was asked.
+    /// Returns whether the other side may have executed the request, or may still execute it.
     pub const fn may_have_happened(&self) -> bool {
         matches!(
             self,
@@ -121,8 +125,8 @@ impl Error {
         )
     }
 
-    /// The same for a policy, which says when to ask again. Whether that is safe, the caller knows: a request that may
-    /// be made twice is one to retry, whatever [`Error::may_have_happened`] says.
+    /// Converts the error to a [`Failure`], from which a policy decides when to retry. Only the caller knows whether a
+    /// retry is safe: an idempotent request may be retried, whatever [`Error::may_have_happened`] returns.
     pub fn failure(&self) -> Failure {
         match self {
             Self::Unreachable { next_try: Some(wait), .. } => Failure::transient().with_retry_after(*wait),
@@ -132,7 +136,7 @@ impl Error {
         }
     }
 
-    /// The word used in metrics.
+    /// Returns the label value used in metrics.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "unreachable",
@@ -148,23 +152,23 @@ impl Error {
     }
 }
 
-/// What a handler answers when it cannot do what it was asked. It goes to the peer as it is: nothing secret in it.
+/// The answer of a handler that cannot execute a request. The peer receives it unchanged, so it must contain no secret.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the peer answers: {message}")]
 pub struct Fault {
-    /// Whether it may work next time.
+    /// Whether a later attempt may succeed.
     pub is_transient: bool,
-    /// What went wrong and what to do, for people.
+    /// The cause and the next action, for people.
     pub message: String,
 }
 
 impl Fault {
-    /// It may work next time.
+    /// Creates a transient fault: a later attempt may succeed.
     pub fn transient(message: impl Into<String>) -> Self {
         Self { is_transient: true, message: message.into() }
     }
 
-    /// It will not pass by itself.
+    /// Creates a permanent fault: it does not pass without intervention.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self { is_transient: false, message: message.into() }
     }

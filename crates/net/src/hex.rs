@@ -1,13 +1,13 @@
-//! Bytes as text: two lower-case digits for each, so that there is one way to write them.
+//! Bytes as hexadecimal text: two lower-case digits a byte, so that each value has exactly one spelling.
 
 use std::fmt;
 
-/// Why a text is not so many bytes.
+/// The reason why a text is not the hexadecimal form of the expected number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotHex {
-    /// It has so many characters.
+    /// The text has this many characters.
     Length(usize),
-    /// This one, at this place counted from 1, is no digit.
+    /// This character, at this position counted from 1, is not a lower-case hexadecimal digit.
     Digit(char, usize),
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 pub(crate) fn read<const N: usize>(text: &str) -> Result<[u8; N], NotHex> {
-    // A wrong character is the better news, also in a text of the wrong length.
+    // An invalid character is the more useful report, also in a text of the wrong length.
     if let Some((at, other)) = text.chars().enumerate().find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f')) {
         return Err(NotHex::Digit(other, at + 1));
     }

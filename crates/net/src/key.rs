@@ -1,4 +1,4 @@
-//! A peer's own secret.
+//! The secret key of a peer.
 
 mod file;
 
@@ -13,44 +13,44 @@ use crate::{PublicKey, Signature};
 
 pub use file::KeyFileError;
 
-/// A secret Ed25519 key: whoever has it is the peer.
+/// A secret Ed25519 key. The holder of the key is the peer.
 ///
-/// It is shown as its public half, wiped from memory when the last clone is dropped, and kept in a file that only its
-/// owner may read ([`Key::load_or_create`]).
+/// `Debug` shows only the public key. The secret is wiped from memory when the last clone is dropped, and stored in a
+/// file that only its owner may read ([`Key::load_or_create`]).
 #[derive(Clone)]
 pub struct Key(Arc<SigningKey>);
 
-/// The system has no random numbers to give; nothing was made.
+/// The operating system returned no random numbers. No key was created.
 #[derive(Debug, thiserror::Error)]
 #[error("no key can be made, because the system gives no random numbers: {0}")]
 pub struct NoRandomness(#[from] getrandom::Error);
 
 impl Key {
-    /// A new one, from the system's random numbers.
+    /// Generates a key from the operating system's random numbers.
     pub fn generate() -> Result<Self, NoRandomness> {
         let mut secret = Zeroizing::new([0; 32]);
         getrandom::fill(secret.as_mut())?;
         Ok(Self::from_secret(&secret))
     }
 
-    /// The key with this secret. Simulations make theirs so; everybody else lets it be drawn.
+    /// Creates the key with this secret. It is meant for simulations; all other callers use [`Key::generate`].
     pub fn from_secret(secret: &[u8; 32]) -> Self {
         Self(Arc::new(SigningKey::from_bytes(secret)))
     }
 
-    /// Who that is to others.
+    /// Returns the public key.
     pub fn public(&self) -> PublicKey {
         PublicKey::from_bytes(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs the message for this context: a signature made for one is worth nothing in another.
+    /// Signs the message for this context. A signature made for one context is not valid in another.
     ///
-    /// A context says what a signature means, such as `b"holdoff council vote"`; it is no secret.
+    /// A context states the meaning of a signature, such as `b"holdoff council vote"`. It is not a secret.
     pub fn sign(&self, context: &[u8], message: &[u8]) -> Signature {
         Signature::from_bytes(self.sign_raw(&signed(context, message)))
     }
 
-    /// The same without a context of ours, for the handshake, which has its own.
+    /// Signs without a context of this crate, for the TLS handshake, which has its own.
     pub(crate) fn sign_raw(&self, message: &[u8]) -> [u8; 64] {
         self.0.sign(message).to_bytes()
     }

@@ -1,4 +1,4 @@
-//! Links between nodes: TLS 1.3, and a peer is its key.
+//! Authenticated links between nodes: TLS 1.3 in which a peer's identity is its public key.
 //!
 //! ```text
 //! key.rs, public_key.rs, signature.rs   who one is: Ed25519, and what one has signed; signer.rs the same for pure cores
@@ -10,7 +10,7 @@
 //! tls.rs       raw public keys          transport.rs  TCP, or turmoil's
 //! ```
 //!
-//! [`Server::start`] and [`Link::call`] are the whole lesson:
+//! [`Server::start`] and [`Link::call`] are the two entry points:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -38,18 +38,20 @@
 //!
 //! # Invariants
 //!
-//! - Nobody is heard who has not proved a key that the server allows, then and at every frame since; nothing is sent to
-//!   a server that has not proved the expected one.
-//! - Every queue, frame, wait and number of connections has a limit. What comes too fast waits, or is dropped and counted.
-//! - A call ends: with its reply, or by its deadline, or when its connection is lost. It gets one answer at most.
-//! - What a peer does wrong ends that peer's connection, and nothing else.
-//! - When to connect again is decided by the policy.
-//! - Secret keys, payloads and faults' words are never logged; a peer is by its first eight digits.
+//! - A server reads a frame only from a peer that has proved a key on the server's allow list. It checks the list at
+//!   the handshake and again at every frame that it receives. A link sends nothing to a server that has not proved the
+//!   expected key.
+//! - Every queue, frame, wait and number of connections has a limit. Input above a limit waits, or is dropped and
+//!   counted.
+//! - Every call ends: with its reply, at its deadline, or when its connection is lost. A call gets at most one answer.
+//! - A protocol violation by a peer ends that peer's connection and affects no other.
+//! - The policy decides when a link connects again.
+//! - Logs never contain secret keys, payloads or fault messages. A peer is logged by the first eight digits of its key.
 //!
 //! # Deliberately absent
 //!
-//! Certificates, names and authorities; calls from a server to a link; retrying a call, which only its caller knows
-//! to be safe.
+//! Certificates, names and authorities; calls from a server to a link; retries of a call, because only its caller knows
+//! whether a retry is safe.
 
 mod allow;
 mod clock;
@@ -89,7 +91,7 @@ pub use typed::{decode, encode};
 #[cfg(test)]
 mod tests;
 
-/// The page for people, compiled and run.
+/// Compiles and runs the code blocks of the documentation page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/net.md")]
 struct DocsNet;

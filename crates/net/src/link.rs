@@ -1,4 +1,4 @@
-//! A link to one peer.
+//! A link to one peer: the client's end of a connection.
 
 mod course;
 mod driver;
@@ -22,20 +22,20 @@ use live::{Live, Unanswered};
 
 pub use hearing::{Heard, Hearing};
 
-/// Whom a link is to: the key decides, the address is where to look.
+/// The target of a link. The key identifies the peer; the address only tells where to connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// Who it is.
+    /// The peer's public key.
     pub key: PublicKey,
-    /// Where it listens, such as `host:port`.
+    /// The address that the peer listens at, such as `host:port`.
     pub address: String,
 }
 
-/// A handle to one peer, which stays valid whatever happens to the connection.
+/// A handle to one peer, which stays valid when the connection is lost.
 ///
-/// The first use connects; from then on the link stays connected, and when the connection is lost it connects again
-/// when its policy says. Meanwhile calls fail at once, with an error that says for how long it has been so and when the
-/// next try is. Clones share the connection; when the last is dropped, it is closed.
+/// The first use connects. From then on the link stays connected; if the connection is lost, the link connects again
+/// when its policy says so. Until then calls fail at once, with an error that states for how long the peer has been
+/// unreachable and when the next attempt is. Clones share the connection. Dropping the last clone closes it.
 #[derive(Clone)]
 pub struct Link {
     shared: Arc<Shared>,
@@ -50,34 +50,36 @@ struct Shared {
     _dropped: DropGuard,
 }
 
-/// How a link is doing.
+/// The state of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It was not used yet, or its policy has given up: the next use tries.
+    /// The link has not been used yet, or its policy has given up. The next use connects.
     AtRest,
-    /// It is connecting.
+    /// The link is connecting.
     Connecting,
-    /// It is connected.
+    /// The link is connected.
     Connected,
-    /// It waits before it tries again.
+    /// The link waits before its next attempt.
     Waiting {
-        /// For how long the peer has been unreachable.
+        /// The time since the peer became unreachable.
         since: Duration,
-        /// In how long the next try is; none if its policy has given up and the next use after a while tries.
+        /// The time until the next attempt. `None` if the policy has given up: the first use after a pause makes the
+        /// next attempt.
         next_try: Option<Duration>,
-        /// What went wrong the last time.
+        /// The cause of the last failure.
         why: String,
     },
-    /// It was closed.
+    /// The link is closed.
     Closed,
 }
 
 impl Link {
-    /// A link to this peer, and what the peer pushes. It connects when it is first used, or told to.
+    /// Creates a link to this peer, and the receiver of the peer's pushes. The link connects at its first use, or when
+    /// [`Link::connect`] is called.
     ///
-    /// Whoever does not want to hear pushes drops the [`Hearing`]. It must be made within a tokio runtime, on which it
-    /// lives.
+    /// A caller that does not need pushes drops the [`Hearing`]. The link must be created within a tokio runtime; its
+    /// task runs there.
     pub fn new(key: &Key, remote: Remote, options: LinkOptions) -> Result<(Self, Hearing), Error> {
         options.check()?;
         let runtime = Handle::try_current().map_err(|why| Error::Options(why.to_string()))?;
@@ -95,12 +97,12 @@ impl Link {
         Ok((Self { shared: Arc::new(shared) }, hearing))
     }
 
-    /// Whom it is to.
+    /// Returns the target of the link.
     pub fn remote(&self) -> &Remote {
         &self.shared.remote
     }
 
-    /// How it is doing.
+    /// Returns the state of the link.
     pub fn status(&self) -> Status {
         match &*self.shared.state.borrow() {
             State::AtRest => Status::AtRest,
@@ -111,20 +113,21 @@ impl Link {
         }
     }
 
-    /// Connects now, unless it is connected, or waits after a failure: then it says so.
+    /// Connects now. Returns at once if the link is connected, and with the last error if it waits after a failure.
+    /// Cancel-safe: the link continues to connect.
     pub async fn connect(&self) -> Result<(), Error> {
         self.live().await.map(drop)
     }
 
-    /// Asks the peer, and waits for the reply for as long as the options say.
+    /// Sends a request to the peer and waits for the reply for at most the `call_timeout` of the options.
     pub async fn call(&self, request: Bytes) -> Result<Bytes, Error> {
         self.call_within(self.shared.call_timeout, request).await
     }
 
-    /// Asks the peer, and waits for the reply no longer than this, connecting included.
+    /// Sends a request to the peer and waits for the reply for at most `limit`, connecting included.
     ///
-    /// Calls may overtake each other, and so may their replies. Dropping the future forgets the call; the peer may
-    /// carry it out all the same.
+    /// Concurrent calls may overtake each other, and so may their replies. Dropping the future abandons the call; the
+    /// peer may execute it all the same.
     pub async fn call_within(&self, limit: Duration, request: Bytes) -> Result<Bytes, Error> {
         let started = clock::now();
         let outcome = self.called(started, limit, &request).await;
@@ -132,9 +135,11 @@ impl Link {
         outcome
     }
 
-    /// Sends the peer a message that wants no reply, when there is room for it in the queue.
+    /// Sends the peer a message without a reply. Waits for room in the queue for at most the `call_timeout` of the
+    /// options.
     ///
-    /// Success means that it is queued: it is lost if the connection is. Messages arrive in the order they were queued.
+    /// Success means that the message is queued: if the connection is lost, so is the message. Messages arrive in the
+    /// order in which they were queued. If the future is dropped before it completes, the message is not queued.
     pub async fn tell(&self, message: Bytes) -> Result<(), Error> {
         let limit = self.shared.call_timeout;
         let telling = async {
@@ -150,11 +155,12 @@ impl Link {
         clock::within(limit, telling).await.unwrap_or(Err(Error::Deadline { waited: limit, sent: false }))
     }
 
-    /// Closes the link for good. Calls under way get their replies, within their time; new ones are refused.
+    /// Closes the link permanently. Calls in flight still get their replies until their deadlines; new calls are
+    /// rejected. Once polled, the future may be dropped: the link closes all the same.
     pub async fn close(&self) {
         self.shared.closing.cancel();
         let mut state = self.shared.state.clone();
-        // An error means that there is nobody left who could be closing it.
+        // An error means that the driver task has ended, so the link is closed already.
         drop(state.wait_for(|state| matches!(state, State::Closed)).await);
     }
 
@@ -168,7 +174,7 @@ impl Link {
                 Err(Unanswered::Deadline { sent }) => return Err(late(sent)),
                 Err(Unanswered::TooLarge { size, limit }) => return Err(Error::TooLarge { size, limit }),
                 Err(Unanswered::Lost) => return Err(Error::Lost { why: live.why_lost() }),
-                // It was not sent, so it may go over the next connection, or fail for want of one.
+                // The request was not sent, so it may go over the next connection. If there is none, the call fails.
                 Err(Unanswered::NotSent) => {
                     clock::by(deadline, self.past(&live)).await.map_err(|_| late(false))??;
                 }
@@ -176,7 +182,7 @@ impl Link {
         }
     }
 
-    /// The connection, if there is one or is about to be.
+    /// Returns the current connection, or waits for one that is being opened.
     async fn live(&self) -> Result<Arc<Live>, Error> {
         if let State::Connected(live) = &*self.shared.state.borrow() {
             return Ok(live.clone());
@@ -195,7 +201,7 @@ impl Link {
         }
     }
 
-    /// Waits until the link has noticed that this connection is over.
+    /// Waits until the driver has noticed the end of this connection.
     async fn past(&self, over: &Arc<Live>) -> Result<(), Error> {
         let is_past = |state: &State| !matches!(state, State::Connected(live) if Arc::ptr_eq(live, over));
         let mut state = self.shared.state.clone();

@@ -1,6 +1,6 @@
-//! Every metric of this crate: names, help, and where they are counted.
+//! Every metric of this crate: names, help texts and counting functions.
 //!
-//! Labels are words of ours: never a key, an address or a role.
+//! Label values are fixed words of this crate, never a key, an address or a role.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const ANSWERED: &str = "holdoff_net_answered_total";
 const REPLIES_IGNORED: &str = "holdoff_net_replies_ignored_total";
 const PUSHES_DROPPED: &str = "holdoff_net_pushes_dropped_total";
 
-/// Gives every metric its help text. Call it once, after the recorder is installed.
+/// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
     describe_gauge!(CONNECTIONS, "connections that are open, by side");
     describe_counter!(HANDSHAKES_REFUSED, "connections that a server did not let in, by reason");
@@ -42,7 +42,7 @@ pub fn describe() {
     describe_counter!(PUSHES_DROPPED, "pushes dropped because a queue was full, by side");
 }
 
-/// Which end of a connection.
+/// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Link,
@@ -58,7 +58,7 @@ impl Side {
     }
 }
 
-/// A connection that is counted for as long as this is kept.
+/// Counts a connection as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Open(Side);
 

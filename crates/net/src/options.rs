@@ -1,4 +1,4 @@
-//! What can be set, and within which bounds.
+//! The options of links and servers, and their bounds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use holdoff_policy::{Beyond, Growth, Jitter, Policy, RetryAfter};
 use crate::wire::{MAX_GREETING, MAX_ROLE, Terms};
 use crate::{Allow, Error, Tcp, Transport};
 
-/// What one connection may cost, on either side.
+/// The resource limits of one connection, on either side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The longest frame that is read, in bytes; a message may be a few bytes less. 1 MiB.
+    /// The longest frame that this side reads, in bytes; a message may be a few bytes shorter. 1 MiB.
     pub max_frame: usize,
-    /// How long nothing may be heard from the other side, or nothing be read by it, before it is given up. 30 s.
+    /// The idle timeout. If the next frame of the other side does not arrive within this time, or the other side does
+    /// not read a write within it, this side gives up the connection. 30 s.
     ///
-    /// Each side is told the other's, and shows three times as often that it is there.
+    /// Each side announces its timeout, and the other sends a keep-alive three times as often.
     pub idle_timeout: Duration,
-    /// How many calls may be under way at once. Further ones wait: at a link for a place, at a server unread. 256.
+    /// The number of calls in flight. Further calls wait: at a link for a permit, at a server unread. 256.
     pub max_in_flight: usize,
-    /// How many messages may wait to be sent; pushes have a queue of their own, as long. 1024.
+    /// The number of messages that may wait to be sent; pushes have a queue of their own of the same length. 1024.
     pub max_queued: usize,
-    /// How many bytes such a queue may have. 4 MiB.
+    /// The size of such a queue in bytes. 4 MiB.
     pub max_queued_bytes: usize,
 }
 
@@ -64,27 +65,27 @@ impl Limits {
     }
 }
 
-/// What a link may do.
+/// The options of a link.
 #[derive(Clone)]
 pub struct LinkOptions {
-    /// What this side is to the server: a word of at most 64 bytes. Empty unless set.
+    /// The role of this side towards the server: a word of at most 64 bytes. Empty by default.
     pub role: String,
-    /// When to try again after a connection was lost or could not be made.
+    /// Decides when to connect again after a connection was lost or could not be made.
     ///
-    /// Unless set, after a tenth of a second, then ever later up to 10 s, spread, without end. A policy that gives up
-    /// leaves the link at rest, until it is used again.
+    /// By default the link waits a tenth of a second, then exponentially longer up to 10 s, with jitter and without a
+    /// limit of attempts. If the policy gives up, the link rests until it is used again.
     pub policy: Policy,
-    /// How long to wait at least after the peer has shown another key, or has refused this side for good. 30 s.
+    /// The shortest wait after the peer has shown another key, or has refused this side permanently. 30 s.
     pub slow_retry: Duration,
-    /// How long connecting may take, handshake and hello included. 10 s.
+    /// The time limit for connecting, handshake and hello included. 10 s.
     pub connect_timeout: Duration,
-    /// How long a call may take if it does not say. 10 s.
+    /// The time limit of a call that states none. 10 s.
     pub call_timeout: Duration,
-    /// What a connection may cost.
+    /// The resource limits of a connection.
     pub limits: Limits,
-    /// What carries the bytes.
+    /// The transport.
     pub transport: Arc<dyn Transport>,
-    /// Where the rolls for the policy come from; drawn unless set, for tests.
+    /// The seed of the policy's rolls, for tests. Random by default.
     pub seed: Option<u64>,
 }
 
@@ -126,7 +127,7 @@ impl fmt::Debug for LinkOptions {
     }
 }
 
-/// The policy of links for which none is set.
+/// Returns the default policy of links.
 fn reconnect() -> Policy {
     let rule = RetryAfter { spread: Duration::from_secs(5), beyond: Beyond::Wait, ..RetryAfter::default() };
     Policy::builder(Growth::exponential(Duration::from_millis(100), 2.0))
@@ -138,24 +139,24 @@ fn reconnect() -> Policy {
         .unwrap_or_default()
 }
 
-/// What a server may do.
+/// The options of a server.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Who may come in. Nobody unless set.
+    /// The peers that may connect. None by default.
     pub allow: Allow,
-    /// Which roles are served; all if empty.
+    /// The roles that the server serves; empty means all.
     pub roles: Vec<String>,
-    /// How many connections there may be. 1024.
+    /// The number of connections. 1024.
     pub max_connections: usize,
-    /// How many of them may have the same key. 4.
+    /// The number of connections with the same key. 4.
     pub max_connections_with_key: usize,
-    /// How many may be shaking hands at once. Further ones wait unaccepted. 128.
+    /// The number of concurrent handshakes. Further connections wait unaccepted. 128.
     pub max_handshakes: usize,
-    /// How long shaking hands may take, the hello included. 5 s.
+    /// The time limit of a handshake, the hello included. 5 s.
     pub handshake_timeout: Duration,
-    /// What a connection may cost.
+    /// The resource limits of a connection.
     pub limits: Limits,
-    /// What carries the bytes.
+    /// The transport.
     pub transport: Arc<dyn Transport>,
 }
 

@@ -1,4 +1,4 @@
-//! Who a peer is.
+//! The identity of a peer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::hex::{self, NotHex};
 use crate::signature::{Signature, signed};
 
-/// A peer: its Ed25519 public key.
+/// The identity of a peer: its Ed25519 public key.
 ///
-/// It is shown and read as 64 lower-case hexadecimal digits, which is the only way to write it.
+/// It is formatted and parsed as 64 lower-case hexadecimal digits; no other spelling is accepted.
 ///
 /// ```
 /// use holdoff_net::{Key, PublicKey};
@@ -23,7 +23,7 @@ use crate::signature::{Signature, signed};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
-/// Why a text is not a public key.
+/// The reason why a text is not a public key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this is not a public key, which has 64 hexadecimal digits: {why}")]
 pub struct InvalidPublicKey {
@@ -31,32 +31,32 @@ pub struct InvalidPublicKey {
 }
 
 impl PublicKey {
-    /// The key with these bytes. Bytes that are no key are nobody: they verify nothing and pass no handshake.
+    /// Creates the key with these bytes. Bytes that are not a valid key verify no signature and pass no handshake.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the key.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether this key's owner signed the message for this context.
+    /// Returns whether the owner of this key signed the message for this context.
     ///
-    /// Verification is strict: there is one signature that somebody could have made, and keys under which anything
-    /// verifies are refused.
+    /// Verification is strict: it accepts only the canonical signature, and rejects weak keys, under which any
+    /// signature would verify.
     #[must_use]
     pub fn verify(&self, context: &[u8], message: &[u8], signature: &Signature) -> bool {
         self.verify_raw(&signed(context, message), &signature.to_bytes())
     }
 
-    /// The same without a context of ours, for the handshake, which has its own.
+    /// Verifies without a context of this crate, for the TLS handshake, which has its own.
     pub(crate) fn verify_raw(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(signature);
         VerifyingKey::from_bytes(&self.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
     }
 
-    /// The first digits, enough for a person to tell a few peers apart. Nothing may be decided by it.
+    /// Returns the first eight digits, enough for a person to tell a few peers apart. No decision may depend on them.
     pub fn short(&self) -> String {
         self.to_string().chars().take(8).collect()
     }
@@ -77,7 +77,7 @@ impl fmt::Debug for PublicKey {
 impl FromStr for PublicKey {
     type Err = InvalidPublicKey;
 
-    /// What people write is looked at closely: a wrong digit is mostly not the key of anybody.
+    /// Rejects digits that are not a valid key, because a mistyped digit rarely yields one.
     fn from_str(text: &str) -> Result<Self, InvalidPublicKey> {
         let invalid = |why: String| InvalidPublicKey { why };
         let bytes = hex::read(text).map_err(|why: NotHex| invalid(why.to_string()))?;
@@ -88,7 +88,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Text where people read it, 32 bytes elsewhere.
+/// Text in human-readable formats, 32 bytes in others.
 impl Serialize for PublicKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

@@ -1,11 +1,11 @@
-//! Queues that are bounded twice: in how many wait, and in how many bytes these have.
+//! Queues with two bounds: the number of items, and their size in bytes.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{self, error::TryRecvError, error::TrySendError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The end where things go in.
+/// The sending end.
 #[derive(Debug)]
 pub(crate) struct Sender<T> {
     items: mpsc::Sender<(T, OwnedSemaphorePermit)>,
@@ -19,23 +19,24 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-/// The end where they come out, in order.
+/// The receiving end; items arrive in order.
 #[derive(Debug)]
 pub(crate) struct Receiver<T> {
     items: mpsc::Receiver<(T, OwnedSemaphorePermit)>,
     room: Arc<Semaphore>,
 }
 
-/// Why something was not taken.
+/// The reason why an item was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotTaken {
-    /// There is no room now.
+    /// The queue is full now.
     Full,
-    /// Nobody takes it out any more.
+    /// The receiver was dropped.
     Gone,
 }
 
-/// A queue for so many, of so many bytes. One that is larger than all the room may be in it alone.
+/// Creates a queue for at most `most` items of at most `most_bytes` bytes. An item larger than the whole queue is
+/// accepted when the queue is empty.
 pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T>) {
     let most_bytes = u32::try_from(most_bytes).unwrap_or(u32::MAX).clamp(1, 1 << 28);
     let (sender, receiver) = mpsc::channel(most.clamp(1, Semaphore::MAX_PERMITS));
@@ -44,14 +45,14 @@ pub(crate) fn queue<T>(most: usize, most_bytes: usize) -> (Sender<T>, Receiver<T
 }
 
 impl<T> Sender<T> {
-    /// Puts it in when there is room.
+    /// Queues the item; waits for room.
     pub(crate) async fn send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
         let room =
             self.room.clone().acquire_many_owned(self.weight(bytes)).await.map_err(|_| NotTaken::Gone)?;
         self.items.send((item, room)).await.map_err(|_| NotTaken::Gone)
     }
 
-    /// Puts it in if there is room.
+    /// Queues the item if there is room now.
     pub(crate) fn try_send(&self, item: T, bytes: usize) -> Result<(), NotTaken> {
         if self.is_gone() {
             return Err(NotTaken::Gone);
@@ -64,7 +65,7 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Whether nobody takes anything out any more.
+    /// Returns whether the receiver was dropped.
     pub(crate) fn is_gone(&self) -> bool {
         self.items.is_closed()
     }
@@ -75,12 +76,12 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next, when there is one; none when nobody can put anything in any more.
+    /// Waits for the next item. Returns `None` if the queue is empty and all senders were dropped.
     pub(crate) async fn recv(&mut self) -> Option<T> {
         self.items.recv().await.map(|(item, _room)| item)
     }
 
-    /// The next, if there is one.
+    /// Returns the next item if there is one.
     pub(crate) fn try_recv(&mut self) -> Option<T> {
         match self.items.try_recv() {
             Ok((item, _room)) => Some(item),
@@ -89,7 +90,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Whoever waits for room must not wait for ever.
+/// Releases the senders that wait for room.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.room.close();

@@ -1,42 +1,43 @@
-//! Why a peer is not let in, or no more.
+//! The reasons for which a server refuses or disconnects a peer.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a connection was refused, or ended, by the other side. It goes over the wire: new reasons go to the end.
+/// The reason why the other side refused or ended a connection. It is part of the wire format: add new variants at the
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The key is not on the list. Somebody must put it there.
+    /// The key is not on the server's allow list. The operator must add it.
     #[error("our key is not on its list")]
     NotAllowed,
-    /// There are as many connections as there may be.
+    /// The server has reached its limit of connections.
     #[error("it has as many connections as it bears")]
     TooManyConnections,
-    /// There are as many connections with this key as there may be: is the key used in several places?
+    /// The server has reached its limit of connections with this key. Check whether several places use the key.
     #[error("it has as many connections with our key as it bears")]
     TooManyWithKey,
-    /// The two sides have no version of the protocol in common: one must be updated.
+    /// The two sides have no protocol version in common: one of them must be updated.
     #[error("it speaks no version of the protocol that we do")]
     Version,
-    /// The role is none that is served there.
+    /// The server does not serve this role.
     #[error("it does not serve our role")]
     Role,
-    /// What came was not the protocol.
+    /// The bytes received violate the protocol.
     #[error("it did not understand us")]
     Malformed,
-    /// It is being shut down, or has nothing more to say.
+    /// The other side is shutting down, or has nothing more to send.
     #[error("it is going away")]
     Leaving,
-    /// Nothing was heard from this side for too long.
+    /// The other side received nothing from this side within its idle timeout.
     #[error("it has not heard from us for too long")]
     Silent,
-    /// Those above have cut this peer off.
+    /// The application on the other side disconnected this peer.
     #[error("it has cut us off")]
     Cut,
 }
 
 impl Refusal {
-    /// Whether it may be otherwise soon, without anybody doing something about it.
+    /// Returns whether the reason may pass without an operator's intervention.
     pub const fn is_transient(self) -> bool {
         matches!(
             self,
@@ -44,7 +45,7 @@ impl Refusal {
         )
     }
 
-    /// The word used in logs and metrics.
+    /// Returns the word used in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotAllowed => "not_allowed",

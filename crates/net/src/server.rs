@@ -1,4 +1,4 @@
-//! A server: where others link to.
+//! The server's end of connections.
 
 mod answer;
 mod door;
@@ -21,33 +21,36 @@ use guests::Guests;
 
 pub use peer::{NotPushed, Peer, PeerId};
 
-/// What a server does with what peers send.
+/// The application of a server: handles the requests and messages of peers.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// Answers a request.
     ///
-    /// Requests of one peer are handled at once, as many as the limits allow, in any order. Once begun, this runs to
-    /// its end, also when the peer gives up or goes, or the server does. A panic is answered with a fault.
+    /// The requests of one peer run concurrently, as many as the limits allow, in any order. A call that has begun runs
+    /// to its end, also if the peer gives up or disconnects, or the server shuts down. A panic is answered with a
+    /// fault.
     async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault>;
 
-    /// Hears a message that wants no reply. One peer's messages come one after the other, in the order they were
-    /// sent, and nothing else is read from that peer meanwhile. It runs to its end, as a call does.
+    /// Handles a message that expects no reply. The messages of one peer are handled one after the other, in the order
+    /// in which they were sent, and nothing else is read from that peer meanwhile. A message that has begun is handled
+    /// to its end, as a call is.
     async fn told(&self, peer: &Peer, message: Bytes) {
         drop((peer, message));
     }
 
-    /// A peer is let in. Must not block.
+    /// Notifies the handler that a peer has connected. Must not block.
     fn joined(&self, peer: &Peer) {
         let _ = peer;
     }
 
-    /// A peer is gone; nothing more comes from it, though a call of it may still be answered in vain. Must not block.
+    /// Notifies the handler that a peer has disconnected. The peer sends nothing more, though a call of it may still
+    /// run; its answer is discarded. Must not block.
     fn left(&self, peer: &Peer) {
         let _ = peer;
     }
 }
 
-/// Several servers may share one.
+/// Several servers may share one handler.
 #[async_trait]
 impl<H: Handler + ?Sized> Handler for Arc<H> {
     async fn call(&self, peer: &Peer, request: Bytes) -> Result<Bytes, Fault> {
@@ -67,7 +70,7 @@ impl<H: Handler + ?Sized> Handler for Arc<H> {
     }
 }
 
-/// A running server. Dropped, it cuts everybody off.
+/// A running server. Dropping it disconnects every peer.
 pub struct Server {
     key: PublicKey,
     address: SocketAddr,
@@ -78,7 +81,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at this address, such as `0.0.0.0:7878`; port 0 is any that is free.
+    /// Starts a server that listens at this address, such as `0.0.0.0:7878`. Port 0 selects a free port.
     pub async fn start(
         key: &Key,
         address: &str,
@@ -106,36 +109,39 @@ impl Server {
         Ok(Self { key: key.public(), address, guests, tasks, leaving, _closed: closed.drop_guard() })
     }
 
-    /// Who it is.
+    /// Returns the public key of the server.
     pub fn key(&self) -> PublicKey {
         self.key
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Everybody who is connected now, in the order they came.
+    /// Returns the peers connected now, in the order in which they connected.
     pub fn peers(&self) -> Vec<Peer> {
         self.guests.all()
     }
 
-    /// Tells who is connected, as [`peers`](Self::peers) does. Whoever keeps this does not keep it running.
+    /// Returns a function that lists the connected peers, as [`peers`](Self::peers) does. The function does not keep
+    /// the server running.
     pub fn crowd(&self) -> impl Fn() -> Vec<Peer> + Clone + Send + Sync + 'static + use<> {
         let guests = self.guests.clone();
         move || guests.all()
     }
 
-    /// Cuts off everybody who is no longer allowed, rather than at the next thing they send or are sent.
+    /// Disconnects every peer that is no longer allowed now, instead of at its next frame or at the next push to it.
     pub fn review(&self) {
         for peer in self.peers().iter().filter(|peer| !peer.is_allowed()) {
             peer.cut_for(Refusal::NotAllowed);
         }
     }
 
-    /// Lets nobody in any more, answers what is under way, and waits until everybody has left, but not for longer than
-    /// `grace`; then cuts off who is left, and says how many these were.
+    /// Accepts no more connections, lets the calls in flight finish, and waits for at most `grace` until every peer has
+    /// disconnected. Then it disconnects the remaining peers and returns their number.
+    ///
+    /// Not cancel-safe: dropping the future drops the server, which disconnects every peer at once.
     pub async fn shutdown(self, grace: Duration) -> usize {
         self.leaving.cancel();
         self.tasks.close();
@@ -146,7 +152,7 @@ impl Server {
         for peer in &left {
             peer.cut_for(Refusal::Leaving);
         }
-        // A goodbye takes a second at most.
+        // A closing handshake takes one second at most.
         drop(clock::within(Duration::from_secs(2), self.guests.empty()).await);
         left.len()
     }

@@ -1,4 +1,4 @@
-//! What the owner of a key has said.
+//! Signatures over a context and a message.
 
 use std::fmt;
 
@@ -11,20 +11,22 @@ use crate::hex;
 pub struct Signature([u8; 64]);
 
 impl Signature {
-    /// The signature with these bytes; whether it is one, verifying shows.
+    /// Creates a signature from these bytes. Only verification shows whether it is valid.
     pub const fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the signature.
     pub const fn to_bytes(&self) -> [u8; 64] {
         self.0
     }
 }
 
-/// What is signed: the context's length stands before it, so that no context and message can be read as others.
+/// Returns the bytes to sign. The length of the context precedes it, so that no two pairs of context and message have
+/// the same bytes.
 ///
-/// What TLS signs begins with spaces, so a handshake cannot be made to sign this, nor the other way round.
+/// The bytes that TLS signs begin with spaces. A handshake can therefore not be made to sign these bytes, nor this
+/// function those of a handshake.
 pub(crate) fn signed(context: &[u8], message: &[u8]) -> Vec<u8> {
     const PURPOSE: &[u8] = b"holdoff-net signature 1\0";
     let length = u64::try_from(context.len()).unwrap_or(u64::MAX).to_be_bytes();
@@ -43,7 +45,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// Text where people read it, 64 bytes elsewhere.
+/// Text in human-readable formats, 64 bytes in others.
 impl Serialize for Signature {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

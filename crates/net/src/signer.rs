@@ -1,21 +1,21 @@
-//! Signing and checking, as far as a pure core must know them.
+//! The traits through which pure cores sign and verify.
 
 use crate::{Key, PublicKey, Signature};
 
 /// Signs for one node.
 ///
-/// A trait, for simulations sign a million times.
+/// It is a trait because simulations, which sign a million times, use a cheaper implementation.
 pub trait Signer {
-    /// Whose signatures these are.
+    /// Returns the public key of the signatures.
     fn public(&self) -> PublicKey;
 
-    /// Signs the message for this context: a signature made for one is worth nothing in another.
+    /// Signs the message for this context. A signature made for one context is not valid in another.
     fn sign(&self, context: &[u8], message: &[u8]) -> Signature;
 }
 
-/// Checks what others have signed.
+/// Verifies signatures of other nodes.
 pub trait Verifier {
-    /// Whether it is this key's signature of this, for this context.
+    /// Returns whether this is the key's signature of the message for this context.
     fn is_signed(&self, by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> bool;
 }
 
@@ -29,7 +29,7 @@ impl Signer for Key {
     }
 }
 
-/// Checks signatures of [`Key`]s: strictly, by Ed25519.
+/// Verifies signatures of [`Key`]s strictly, by Ed25519.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ed25519;
 

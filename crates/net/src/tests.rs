@@ -1,4 +1,4 @@
-//! Over real sockets on loopback.
+//! Tests over real sockets on loopback.
 
 mod door;
 mod hostile;

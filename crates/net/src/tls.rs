@@ -1,7 +1,8 @@
-//! TLS 1.3 where a certificate is nothing but a key (RFC 7250), and the key is the peer.
+//! TLS 1.3 with raw public keys instead of certificates (RFC 7250). The key is the identity of the peer.
 //!
-//! Both sides prove their keys. A client goes on only with the one server it expects; a server takes in everybody who
-//! proves some key, and looks at its list right after (see `server/door.rs`), so that whoever is refused can be told why.
+//! Both sides prove their keys. A client continues only with the server it expects. A server completes the handshake
+//! with every client that proves a key, and checks its allow list right after (see `server/door.rs`), so that it can
+//! tell a refused client the reason.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -20,27 +21,27 @@ use rustls::{
 
 use crate::{Key, PublicKey};
 
-/// What is spoken inside, so that no other protocol is mistaken for it.
+/// The ALPN protocol name, which keeps other protocols apart.
 const PROTOCOL: &[u8] = b"holdoff-net";
 
-/// A `SubjectPublicKeyInfo` of an Ed25519 key, before the key.
+/// The `SubjectPublicKeyInfo` of an Ed25519 key, up to the key itself.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What a client says and demands: the server must be `expected`.
+/// Returns the configuration of a client: the server must prove the key `expected`.
 pub(crate) fn client(key: &Key, expected: PublicKey) -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Expects(expected)))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(key))));
-    // A resumed session proves no key anew.
+    // A resumed session does not prove the key again.
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(Arc::new(config))
 }
 
-/// What a server says and demands: the client must prove a key.
+/// Returns the configuration of a server: the client must prove a key.
 pub(crate) fn server(key: &Key) -> Result<Arc<ServerConfig>, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -52,17 +53,17 @@ pub(crate) fn server(key: &Key) -> Result<Arc<ServerConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Servers go by their key; the name that TLS wants is never sent.
+/// Returns a placeholder. A key identifies a server; the name that TLS requires is never sent.
 pub(crate) fn no_name() -> ServerName<'static> {
     ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into())
 }
 
-/// The key that the other side has proved.
+/// Returns the key that the other side has proved.
 pub(crate) fn proved(certificates: Option<&[CertificateDer<'_>]>) -> Option<PublicKey> {
     certificates?.first().and_then(|spki| read(spki).ok())
 }
 
-/// The key a server has shown, if it was not the expected one.
+/// Returns the key that the server has shown, if it was not the expected one.
 pub(crate) fn shown(error: &std::io::Error) -> Option<PublicKey> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     let Error::InvalidCertificate(CertificateError::Other(OtherError(other))) = error else { return None };
@@ -88,7 +89,7 @@ fn certified(key: &Key) -> Arc<CertifiedKey> {
     Arc::new(CertifiedKey::new(vec![certificate], Arc::new(Signs(key.clone()))))
 }
 
-/// The own key, as TLS wants it.
+/// The key of this side as a TLS signing key.
 #[derive(Clone, Debug)]
 struct Signs(Key);
 
@@ -116,7 +117,7 @@ impl Signer for Signs {
     }
 }
 
-/// What both sides ask of a proof, whoever shows it. TLS has a trait for each side, with these in both.
+/// The checks that both sides apply to a proof. TLS has one trait for each side; both have these methods.
 macro_rules! proof_of_a_key {
     () => {
         fn verify_tls12_signature(
@@ -147,11 +148,11 @@ macro_rules! proof_of_a_key {
     };
 }
 
-/// The server is this one.
+/// Accepts only the server with this key.
 #[derive(Debug)]
 struct Expects(PublicKey);
 
-/// The server is another one.
+/// The error for a server that shows another key.
 #[derive(Debug)]
 struct Shown(PublicKey);
 
@@ -182,7 +183,7 @@ impl ServerCertVerifier for Expects {
     proof_of_a_key!();
 }
 
-/// The client is whoever it proves to be.
+/// Accepts every client that proves a key.
 #[derive(Debug)]
 struct AnyKey;
 
@@ -215,7 +216,7 @@ fn verify(
     if is_ours { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad()) }
 }
 
-/// Only TLS 1.3 is offered, so nobody gets here.
+/// Only TLS 1.3 is offered, so this error never occurs.
 fn too_old() -> Error {
     Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedCipherSuite)
 }
@@ -226,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// What the server gets to know, and whether the client went on.
+    /// Performs a handshake. Returns the key that the server saw, and whether the client continued.
     async fn shake(
         client: Arc<ClientConfig>,
         server: Arc<ServerConfig>,
@@ -241,7 +242,7 @@ mod tests {
         (key, connected.is_ok())
     }
 
-    /// The key of another, and only the own one to prove it with.
+    /// A certificate with the key of another peer and a signature by the own key.
     fn stolen(shown: PublicKey, own: &Key) -> Arc<CertifiedKey> {
         Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki(shown))], Arc::new(Signs(own.clone()))))
     }

@@ -1,4 +1,4 @@
-//! What carries the bytes: TCP, or a simulation of it.
+//! The transport under TLS: TCP, or a simulation of it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
 
-/// A way to reach others and to be reached. Everything above it is the same over every one.
+/// Connects and listens. All other code of this crate is the same over every transport.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
     /// Connects to an address such as `host:port`.
@@ -22,17 +22,17 @@ pub trait Transport: Send + Sync + 'static {
     async fn listen(&self, address: &str) -> io::Result<Box<dyn Listen>>;
 }
 
-/// A place where others connect to.
+/// A listener for incoming connections.
 #[async_trait]
 pub trait Listen: Send + Sync {
-    /// The next who connects, and from where.
+    /// Accepts the next connection, and returns its stream and remote address.
     async fn accept(&mut self) -> io::Result<(Box<dyn Stream>, SocketAddr)>;
 
-    /// Where that is.
+    /// Returns the local address of the listener.
     fn address(&self) -> io::Result<SocketAddr>;
 }
 
-/// The system's TCP. Small frames are not held back (`TCP_NODELAY`).
+/// TCP of the operating system. Small frames are sent without delay (`TCP_NODELAY`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tcp;
 
@@ -62,7 +62,7 @@ impl Listen for TcpListener {
     }
 }
 
-/// Turmoil's TCP: hosts, partitions, delays and crashes out of a seed.
+/// Turmoil's simulated TCP: a seed determines hosts, partitions, delays and crashes.
 #[cfg(feature = "turmoil")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turmoil;

@@ -1,4 +1,4 @@
-//! Values instead of bytes: postcard both ways.
+//! Typed values over links, encoded with postcard.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::{Error, Link, NotPushed, Peer};
 
-/// A value as bytes.
+/// Encodes a value.
 pub fn encode(value: &impl Serialize) -> Result<Bytes, Error> {
     postcard::to_stdvec(value).map(Bytes::from).map_err(|why| Error::Unwritable(why.to_string()))
 }
 
-/// The value in these bytes, which must hold nothing else.
+/// Decodes a value. The bytes must hold nothing else.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let unreadable = |why: String| Error::Unreadable(why);
     match postcard::take_from_bytes(bytes) {
@@ -23,12 +23,12 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 }
 
 impl Link {
-    /// [`Link::call`] with values.
+    /// [`Link::call`] with typed values.
     pub async fn ask<A: DeserializeOwned>(&self, question: &impl Serialize) -> Result<A, Error> {
         decode(&self.call(encode(question)?).await?)
     }
 
-    /// [`Link::call_within`] with values.
+    /// [`Link::call_within`] with typed values.
     pub async fn ask_within<A: DeserializeOwned>(
         &self,
         limit: Duration,
@@ -37,14 +37,14 @@ impl Link {
         decode(&self.call_within(limit, encode(question)?).await?)
     }
 
-    /// [`Link::tell`] with a value.
+    /// [`Link::tell`] with a typed value.
     pub async fn tell_value(&self, message: &impl Serialize) -> Result<(), Error> {
         self.tell(encode(message)?).await
     }
 }
 
 impl Peer {
-    /// [`Peer::push`] with a value.
+    /// [`Peer::push`] with a typed value.
     pub fn push_value(&self, message: &impl Serialize) -> Result<(), NotPushed> {
         self.push(&encode(message).map_err(|_| NotPushed::Unwritable)?)
     }

@@ -1,6 +1,6 @@
-//! What goes over the wire: frames, each a length and a postcard.
+//! The wire format: frames, each a length and a postcard-encoded body.
 //!
-//! A frame is four bytes of length, the most significant first, and so many bytes of [`Frame`]. The order of the
+//! A frame is a length of four bytes, most significant first, and that many bytes of [`Frame`]. The order of the
 //! variants and of their fields is the protocol: new ones go to the end, under a new version.
 
 pub(crate) mod decoder;
@@ -16,68 +16,68 @@ pub(crate) use decoder::Decoder;
 
 use crate::refusal::Refusal;
 
-/// The protocol's version. There is no other yet.
+/// The protocol version. There is no other yet.
 pub(crate) const VERSION: u16 = 1;
 
-/// The bytes before a frame that say how long it is.
+/// The size of the length before a frame.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// What a frame with a payload has beside it, at most.
+/// The most bytes that a frame adds to its payload.
 pub(crate) const OVERHEAD: usize = 24;
 
-/// A hello, a welcome or a farewell is never longer, whatever the limit of the frames to come is.
+/// The size limit of a hello, a welcome or a refusal, independent of the limit for later frames.
 pub(crate) const MAX_GREETING: usize = 512;
 
-/// The longest name of a role.
+/// The size limit of a role name.
 pub(crate) const MAX_ROLE: usize = 64;
 
-/// The longest text of a fault; what is longer is cut.
+/// The size limit of a fault's message; a longer message is cut.
 pub(crate) const MAX_FAULT: usize = 1024;
 
-/// What one side says to the other.
+/// One frame of the protocol.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
-    /// The client's first: which versions it speaks, what it is, and what it bears.
+    /// The first frame of the client: its versions, its role and its limits.
     Hello { oldest: u16, newest: u16, role: &'a str, terms: Terms },
-    /// The server's first, and the proof that the client is let in.
+    /// The first frame of the server, which proves that the server accepts the client.
     Welcome { version: u16, terms: Terms },
-    /// The last: the server lets the client not in, or no more; or either leaves.
+    /// The closing frame: the server refuses or disconnects the client, or either side leaves.
     Bye { reason: Refusal },
-    /// A request that wants a reply.
+    /// A request that expects a reply.
     Call {
         id: u64,
         #[serde(borrow)]
         payload: Payload<'a>,
     },
-    /// The reply to the call with this number.
+    /// The reply to the call with this id.
     Reply {
         id: u64,
         #[serde(borrow)]
         payload: Payload<'a>,
     },
-    /// The call with this number went wrong.
+    /// The failure of the call with this id.
     Fault { id: u64, is_transient: bool, message: &'a str },
-    /// A message of the client that wants no reply.
+    /// A message of the client that expects no reply.
     Tell {
         #[serde(borrow)]
         payload: Payload<'a>,
     },
-    /// A message of the server that wants no reply. They are counted from 0, those included that were dropped.
+    /// A message of the server that expects no reply. The numbers start at 0 and include dropped pushes.
     Push {
         number: u64,
         #[serde(borrow)]
         payload: Payload<'a>,
     },
-    /// Nothing to say, but still there.
+    /// A keep-alive.
     Alive,
 }
 
-/// What a side bears.
+/// The limits that one side announces to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Terms {
-    /// The longest frame it reads.
+    /// The longest frame that the side reads.
     pub(crate) max_frame: u32,
-    /// How long it waits for a sign of life, in milliseconds.
+    /// The idle timeout of the side, in milliseconds.
     pub(crate) idle_ms: u32,
 }
 
@@ -89,24 +89,25 @@ impl Terms {
         }
     }
 
-    /// The longest payload it reads.
+    /// Returns the longest payload that the side reads.
     pub(crate) fn max_payload(self) -> usize {
         usize::try_from(self.max_frame).unwrap_or(usize::MAX).saturating_sub(OVERHEAD)
     }
 
-    /// How often it must hear something: three times before it gives up, but nobody is made to hurry beyond measure.
+    /// Returns the interval of keep-alives to the side: a third of its idle timeout, but at least 10 ms, so that no
+    /// peer can demand an excessive rate.
     pub(crate) fn sign_every(self) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         (Duration::from_millis(self.idle_ms.into()) / 3).max(SHORTEST)
     }
 }
 
-/// Bytes of those above.
+/// The opaque bytes of an application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Payload<'a>(#[serde(borrow)] pub(crate) &'a [u8]);
 
-/// As one run of bytes, not one after the other.
+/// Serializes the payload as one byte string, not as a sequence of numbers.
 impl Serialize for Payload<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(self.0)
@@ -114,7 +115,8 @@ impl Serialize for Payload<'_> {
 }
 
 impl Payload<'_> {
-    /// The bytes on their own. A small part of a large buffer is copied, so that it does not keep the whole alive.
+    /// Returns the bytes as a separate buffer. A small part of a large buffer is copied, so that it does not keep the
+    /// whole buffer alive.
     pub(crate) fn part_of(self, body: &Bytes) -> Bytes {
         const SMALL: usize = 1024;
         if self.0.len() <= SMALL { Bytes::copy_from_slice(self.0) } else { body.slice_ref(self.0) }
@@ -122,17 +124,17 @@ impl Payload<'_> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame in these bytes, which must hold nothing else.
+    /// Decodes a frame. The bytes must hold nothing else.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let (frame, rest) = postcard::take_from_bytes(body).map_err(|_| Malformed::Garbage)?;
         if rest.is_empty() { Ok(frame) } else { Err(Malformed::Garbage) }
     }
 
-    /// The frame with its length before it.
+    /// Encodes the frame with its length before it.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let mut room = Vec::with_capacity(LENGTH_BYTES + OVERHEAD + self.payload_len());
         room.extend([0; LENGTH_BYTES]);
-        // Writing into memory has nothing that could fail.
+        // Writing to memory cannot fail.
         let mut bytes = postcard::to_extend(self, room).unwrap_or_default();
         let length = u32::try_from(bytes.len().saturating_sub(LENGTH_BYTES)).unwrap_or(u32::MAX);
         for (to, from) in bytes.iter_mut().zip(length.to_be_bytes()) {
@@ -154,25 +156,25 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What is wrong with what the other side has sent. Only that connection is closed.
+/// The protocol violation of the other side. Only that connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// It says that a frame comes which is longer than it may be.
+    /// The announced length of a frame exceeds the limit.
     #[error("a frame of {size} bytes was announced, and at most {limit} are read")]
     TooLarge { size: usize, limit: usize },
-    /// It is no frame of this protocol.
+    /// The bytes are not a frame of this protocol.
     #[error("something came that is no frame")]
     Garbage,
-    /// It ended within a frame.
+    /// The stream ended within a frame.
     #[error("the connection ended within a frame")]
     Truncated,
-    /// A frame came that has no place here.
+    /// The frame is not allowed in this state.
     #[error("a frame came out of turn")]
     OutOfTurn,
 }
 
 impl Malformed {
-    /// The word used in metrics.
+    /// Returns the label value used in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::TooLarge { .. } => "too_large",
@@ -187,7 +189,7 @@ impl Malformed {
 mod tests {
     use super::*;
 
-    /// The bytes are the protocol: whoever changes them needs a new version.
+    /// The bytes are the protocol: a change requires a new version.
     #[test]
     fn the_bytes_of_version_1() {
         let terms = Terms { max_frame: 1 << 20, idle_ms: 30_000 };

@@ -1,9 +1,9 @@
-//! Searches for the best plain policy for contention, without a count: `cargo run --release -p holdoff-sim --example contended`.
+//! Searches for the best plain policy under contention, without a count of contenders:
+//! `cargo run --release -p holdoff-sim --example contended`.
 //!
-//! Every candidate runs the experiment `row` with the same seeds as classic full jitter. A candidate
-//! counts if it is clearly no worse than full jitter with 10, 50 and 100 clients, neither in time nor in
-//! writes. The best of them are printed with more runs, and with a thousand clients beside: there a low
-//! cap costs writes.
+//! Every candidate runs the experiment `row` with the same seeds as classic full jitter. A candidate qualifies if it is
+//! clearly no worse than full jitter with 10, 50 and 100 clients, neither in time nor in writes. The example prints the
+//! best candidates with more runs, and also with a thousand clients: there a low cap costs writes.
 #![allow(clippy::indexing_slicing, clippy::expect_used, reason = "a search may fail loudly")]
 
 use holdoff_policy::{Growth, Jitter, Policy};

@@ -1,4 +1,5 @@
-//! Times the crowd-aware `row` from a thousand clients to a million: `cargo run --release -p holdoff-sim --example million`.
+//! Times the contention-aware `row` from a thousand clients to a million:
+//! `cargo run --release -p holdoff-sim --example million`.
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, reason = "a measurement reads the clock")]
 
 use holdoff_policy::{Crowd, MAX_DELAY};

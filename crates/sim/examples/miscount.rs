@@ -1,4 +1,5 @@
-//! What a wrong count does to crowd-aware backoff: `cargo run --release -p holdoff-sim --example miscount`.
+//! Measures the effect of a wrong count on contention-aware backoff:
+//! `cargo run --release -p holdoff-sim --example miscount`.
 //!
 //! Prints time and writes of the experiment `row` as shares of full jitter's, with standard errors.
 
@@ -42,7 +43,7 @@ fn rows(strategy: &str, params: row::Params) -> Vec<Row> {
     )
 }
 
-/// One mean as a share of another, with the standard error of a quotient.
+/// Returns one mean as a share of another, with the standard error of a quotient.
 fn share(own: Summary, full: Summary) -> String {
     let ratio = own.mean / full.mean;
     format!("{ratio:.3} ± {:.4}", ratio * (own.se / own.mean).hypot(full.se / full.mean))

@@ -1,7 +1,8 @@
-//! Finds the best slot for crowd-aware backoff: `cargo run --release -p holdoff-sim --example slot -- PICTURE.svg`.
+//! Finds the best slot for contention-aware backoff:
+//! `cargo run --release -p holdoff-sim --example slot -- PICTURE.svg`.
 //!
-//! Runs the experiment `row` with every slot and prints time and writes as shares of full jitter's, in
-//! per cent, with standard errors. With a file's name it draws the curves into that file as well.
+//! Runs the experiment `row` with every slot and prints time and writes as shares of full jitter's, in percent, with
+//! standard errors. If a file name is given, the example also draws the curves into that file.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const SLOTS_MS: [u32; 19] = [2, 4, 6, 8, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22,
 const CLIENTS: [u32; 2] = [50, 100];
 const RUNS: u32 = 2000;
 
-/// What one slot comes to with one number of clients.
+/// The figures of one slot with one number of clients.
 struct Figures {
     slot_ms: u32,
     time: Point,
@@ -54,7 +55,7 @@ fn curve(clients: u32) -> Vec<Figures> {
     SLOTS_MS.into_iter().zip(rows).map(figures).collect()
 }
 
-/// One mean as a share of another, in per cent, with the standard error of a quotient.
+/// Returns one mean as a share of another, in percent, with the standard error of a quotient.
 fn share(slot_ms: u32, own: Summary, full: Summary) -> Point {
     let y = 100.0 * own.mean / full.mean;
     Point { x: f64::from(slot_ms) * 1000.0, y, error: y * (own.se / own.mean).hypot(full.se / full.mean) }

@@ -1,7 +1,7 @@
-//! Small charts as SVG text: pure, deterministic, readable in light and dark.
+//! Small charts as SVG text: pure, deterministic, readable in light and dark mode.
 //!
-//! A chart is data: [`Chart::svg`] turns it into a picture that stands alone, with its styles inside.
-//! Numbers are written with two decimals, so the same data gives the same bytes everywhere.
+//! A chart is data. [`Chart::svg`] turns it into a self-contained picture that includes its styles. Numbers have two
+//! decimals, so the same data gives the same bytes on every machine.
 
 mod axis;
 mod svg;
@@ -12,67 +12,67 @@ pub(crate) use svg::escaped;
 /// A picture of a few lines over two axes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
-    /// What it shows, in a few words.
+    /// The title.
     pub title: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// From bottom to top.
+    /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, each in a colour of its own.
+    /// The marks, each in its own colour.
     pub marks: Vec<Mark>,
 }
 
-/// One thing that is drawn, under a name.
+/// A named shape in the chart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mark {
     /// The name in the legend.
     pub name: String,
-    /// What is drawn.
+    /// The shape.
     pub shape: Shape,
 }
 
-/// What is drawn.
+/// The shape of a mark.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shape {
     /// Points joined by a line, each with its standard error.
     Line(Vec<Point>),
-    /// A staircase: each value holds until the next.
+    /// A step function: each value holds until the next.
     Steps(Vec<Point>),
-    /// Upright bars from a low to a high end.
+    /// Vertical bars from a low to a high end.
     Ranges(Vec<Range>),
 }
 
-/// A point and how sure it is.
+/// A point and its standard error.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
-    /// Where it lies.
+    /// The horizontal position.
     pub x: f64,
-    /// What it is.
+    /// The value.
     pub y: f64,
-    /// Its standard error; 0 draws nothing.
+    /// The standard error; 0 draws nothing.
     pub error: f64,
 }
 
-/// An upright bar.
+/// A vertical bar.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Range {
-    /// Where it stands.
+    /// The horizontal position.
     pub x: f64,
-    /// Where it begins.
+    /// The lower end.
     pub low: f64,
-    /// Where it ends.
+    /// The upper end.
     pub high: f64,
 }
 
 impl Point {
-    /// A point that is certain.
+    /// Creates a point without a standard error.
     pub const fn new(x: f64, y: f64) -> Self {
         Self { x, y, error: 0.0 }
     }
 }
 
 impl Shape {
-    /// Every x and y that must be inside the picture.
+    /// Returns every x and y that must lie inside the picture.
     fn extent(&self) -> impl Iterator<Item = (f64, f64)> {
         let (points, ranges): (&[Point], &[Range]) = match self {
             Self::Line(points) | Self::Steps(points) => (points, &[]),

@@ -1,21 +1,21 @@
-//! How often each length of delay occurred.
+//! A histogram of delays.
 
 use serde::{Serialize, Serializer};
 
-/// How often each length of delay occurred: four buckets for each doubling.
+/// A histogram of delays with four buckets for each doubling.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// The delays from one length up to, not including, another.
+/// The delays of one bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Bucket {
-    /// The shortest.
+    /// The lower bound, inclusive.
     pub from_us: u64,
-    /// The first that is too long.
+    /// The upper bound, exclusive.
     pub to_us: u64,
-    /// How many there were.
+    /// The number of delays.
     pub count: u64,
 }
 
@@ -32,7 +32,7 @@ impl Histogram {
         }
     }
 
-    /// Adds another run's counts.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -42,12 +42,12 @@ impl Histogram {
         }
     }
 
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The buckets that hold something, shortest delays first.
+    /// Returns the non-empty buckets, shortest delays first.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let occupied = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         occupied.map(|(bucket, count)| Bucket {
@@ -64,7 +64,8 @@ impl Serialize for Histogram {
     }
 }
 
-/// Below 4 every value has its own; above, the leading bit and the two after it decide.
+/// Returns the bucket of a value. Values below 4 have a bucket each; above, the leading bit and the two bits after it
+/// select the bucket.
 fn bucket_of(value: u64) -> usize {
     let Some(octave) = value.checked_ilog2().filter(|octave| *octave >= 2) else {
         return usize::try_from(value).unwrap_or(0);

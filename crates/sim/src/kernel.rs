@@ -1,8 +1,8 @@
-//! The event kernel: virtual time, chance, machines and the links between them.
+//! The event kernel: virtual time, random numbers, machines and the links between them.
 //!
-//! It knows nothing of retries. The scenarios use its [`EventQueue`] and [`Chance`]; simulation tests of
-//! distributed programs use [`World`], which adds crashes, wrong clocks and a network that loses,
-//! duplicates, delays, reorders and partitions, and counts what it did.
+//! It contains no retry logic. The scenarios use its [`EventQueue`] and [`Chance`]. Simulation tests of distributed
+//! programs use [`World`], which adds crashes, skewed clocks and a network that loses, duplicates, delays, reorders and
+//! partitions messages, and counts every fault.
 
 mod chance;
 mod faults;

@@ -1,28 +1,29 @@
-//! The contention lab: see a storm before it happens.
+//! The contention lab: a simulator of retry policies under contention.
 //!
-//! A seeded simulation over virtual time that runs the real policy, budget and breaker, so that one can
-//! ask what a thousand clients would do with a policy, and get an answer in a moment.
+//! A seeded simulation over virtual time runs the real policy, budget and breaker. It shows in a moment the behaviour
+//! of a thousand clients with a policy, before they run in production.
 //!
 //! - [`scenario`]: the models. Each is a function of its parameters, a strategy and a seed.
-//! - [`Strategy`]: what decides the next try; real policies, and the textbook's classics.
+//! - [`Strategy`]: decides about the next attempt; real policies, and the classics of the literature.
 //! - [`run`]: many runs of many strategies, side by side, as [`Row`]s of a table.
-//! - [`kernel`]: the event queue, chance, and a simulated network of machines that fail; simulation tests
-//!   of other crates build on it.
+//! - [`kernel`]: the event queue, random numbers, and a simulated network of machines that fail. Simulation tests of
+//!   other crates build on it.
 //!
 //! # Invariants
 //!
-//! - **Pure.** No clock, no thread's random numbers, no I/O. Time is virtual, in microseconds, and never
-//!   goes back; equal times happen in the order they were asked for.
-//! - **Same seed, same bytes**, with any number of threads. Each actor draws from a stream of its own, and what
-//!   threads add up is whole numbers. Floats of a simulation are made by exactly specified operations only, so
-//!   figures are the same on every machine; charts take logarithms, and write what comes of it with two decimals.
-//! - **Common random numbers.** A run's seed does not depend on the strategy: all meet the same situation.
+//! - **Pure.** No clock, no thread-local random numbers, no I/O. Time is virtual, in microseconds, and never goes back.
+//!   Events of the same time happen in the order in which they were scheduled.
+//! - **Same seed, same bytes**, with any number of threads. Each actor draws from its own stream, and threads add up
+//!   only integers. A simulation computes floats only with exactly specified operations, so figures are the same on
+//!   every machine. Charts take logarithms and write the results with two decimals.
+//! - **Common random numbers.** The seed of a run does not depend on the strategy: all strategies meet the same
+//!   situation.
 //! - **True counters.** A fault is counted when it strikes, not when it might have.
 //!
 //! # Deliberately absent
 //!
-//! Files: the [report] is text, and whoever calls decides where it goes. Real networks and real time: the
-//! simulation says what a policy does in a model, and the model is written down in words.
+//! Files: the [report] is text, and the caller decides where it goes. Real networks and real time: the simulation shows
+//! the effect of a policy in a model, and the documentation of each scenario describes its model.
 
 pub mod chart;
 mod histogram;

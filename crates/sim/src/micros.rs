@@ -1,4 +1,4 @@
-//! Virtual time as parameters write it.
+//! Virtual time in parameters.
 
 use std::fmt;
 
@@ -17,22 +17,22 @@ use std::time::Duration;
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// So many milliseconds.
+    /// Creates a span from milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1000))
     }
 
-    /// So many seconds.
+    /// Creates a span from seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// The same span as the standard library has it.
+    /// Returns the span as a [`Duration`].
     pub const fn duration(self) -> Duration {
         Duration::from_micros(self.0)
     }
 
-    /// The span as a number to calculate with.
+    /// Returns the span in microseconds as a float.
     #[expect(clippy::cast_precision_loss, reason = "what is lost beyond 285 years does not matter")]
     pub const fn as_f64(self) -> f64 {
         self.0 as f64
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Micros {
     }
 }
 
-/// Reads a time as it is written, and says how one is written where there is none.
+/// Parses the text form of a span; its error message shows the expected format.
 struct Written;
 
 impl de::Visitor<'_> for Written {

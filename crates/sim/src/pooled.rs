@@ -1,26 +1,26 @@
-//! Times of many runs, thrown together.
+//! Samples pooled over many runs.
 
 use serde::Serialize;
 
 use crate::Summary;
 
-/// Times of which a run has many, of all runs together.
+/// Times of which each run has many, pooled over all runs.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Pooled {
-    /// How many there are.
+    /// The number of times.
     pub count: usize,
     /// Their summary, in milliseconds.
     #[serde(flatten)]
     pub ms: Summary,
-    /// The longest, in milliseconds.
+    /// The longest time, in milliseconds.
     pub worst_ms: f64,
-    /// All of them in microseconds, the shortest first.
+    /// All times in microseconds, in ascending order.
     #[serde(skip)]
     pub sorted_us: Vec<u64>,
 }
 
 impl Pooled {
-    /// Throws times together. Their order does not matter.
+    /// Pools the times. Their order does not matter.
     pub fn of(mut times_us: Vec<u64>) -> Self {
         times_us.sort_unstable();
         let ms: Vec<f64> = times_us.iter().map(|us| crate::Micros(*us).as_f64() / 1000.0).collect();

@@ -1,6 +1,6 @@
-//! What a plan's rows look like: tables, charts and one page with everything.
+//! Reports of a plan's rows: tables, charts and one complete page.
 //!
-//! Pure: text in, text out. Whoever calls decides where it goes.
+//! Pure: text in, text out. The caller decides where the text goes.
 
 mod answer;
 mod charts;

@@ -1,4 +1,4 @@
-//! Many runs, side by side.
+//! Runs a plan on several threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,75 +13,75 @@ use crate::scenario::election::Thought;
 use crate::scenario::{Measured, Scenario};
 use crate::{Histogram, Pooled, Series, Strategy, Summary};
 
-/// What to run: every strategy with every number of clients, so many times each.
+/// A plan: every strategy with every number of clients, `runs` times each.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// The scenario; its own number of clients is replaced by each of `clients`.
+    /// The scenario; each of `clients` replaces its own number of clients.
     pub scenario: Scenario,
-    /// What to compare.
+    /// The strategies to compare.
     pub strategies: Vec<Strategy>,
-    /// How many clients, one row of results a strategy for each.
+    /// The numbers of clients; each gives one row for each strategy.
     pub clients: Vec<u32>,
-    /// How many runs make a row.
+    /// The number of runs of a row.
     pub runs: u32,
-    /// What all chance follows from.
+    /// The seed of the random number generator.
     pub seed: u64,
-    /// How many threads share the runs. It changes nothing but the time they take.
+    /// The number of threads. It affects only the elapsed time.
     pub threads: usize,
 }
 
 impl Plan {
-    /// How many runs there are in all.
+    /// Returns the total number of runs.
     pub fn total_runs(&self) -> u64 {
         let rows = self.strategies.len() as u64 * self.clients.len() as u64;
         rows.saturating_mul(u64::from(self.runs))
     }
 }
 
-/// One strategy's results with one number of clients.
+/// The results of one strategy with one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// The scenario's name.
+    /// The name of the scenario.
     pub scenario: &'static str,
-    /// The strategy's name.
+    /// The name of the strategy.
     pub policy: String,
-    /// How many clients there were.
+    /// The number of clients.
     pub clients: u32,
-    /// How many runs were made.
+    /// The number of runs.
     pub runs: u32,
     /// The scenario's time, in milliseconds.
     pub time_ms: Summary,
     /// The scenario's calls.
     pub calls: Summary,
-    /// How many got nothing; of an outage, how many runs did not recover.
+    /// The number of clients that were not served; of an outage, the runs that did not recover.
     pub failed: Summary,
     /// The scenario's own figures.
     #[serde(flatten)]
     pub figures: BTreeMap<&'static str, Summary>,
-    /// Calls over time, all runs added up.
+    /// Calls over time, summed over all runs.
     pub calls_over_time: Series,
-    /// The delays between tries, all runs added up.
+    /// The delays between attempts, summed over all runs.
     pub delays: Histogram,
-    /// The places that clients came in, by id; empty where the scenario does not tell.
+    /// The finishing ranks of clients, by id; empty if the scenario does not record them.
     #[serde(skip_serializing_if = "Ranks::is_empty")]
     pub ranks: Ranks,
-    /// Who was done over time, all runs added up; empty where the scenario does not tell.
+    /// Completed clients over time, summed over all runs; empty if the scenario does not record them.
     #[serde(skip_serializing_if = "Series::is_empty")]
     pub done_over_time: Series,
-    /// Times of which a run has many, of all runs together; empty where there are none.
+    /// Times of which each run has many, pooled over all runs; empty if there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pooled: BTreeMap<&'static str, Pooled>,
-    /// Who took whom for the leader in the first run; empty where the scenario does not tell.
+    /// The nodes' views of the leader in the first run; empty if the scenario does not record them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub thoughts: Vec<Thought>,
 }
 
-/// Runs a plan; `progress` hears how many runs of how many are done, from any thread.
+/// Runs a plan. `progress` receives the number of finished runs and the total, from any thread.
 ///
-/// Rows come by number of clients, then by strategy, as the plan lists them. A run's seed follows from
-/// the plan's, the number of clients and the run's number, not from the strategy: every strategy meets
-/// the same situations.
+/// Rows are ordered by number of clients, then by strategy, as the plan lists them. The seed of a run follows from the
+/// plan's seed, the number of clients and the run's number, not from the strategy: every strategy meets the same
+/// situations.
 ///
 /// ```
 /// use holdoff_sim::{Plan, Strategy, run, scenario::Scenario};
@@ -122,7 +122,7 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(usize, usize) + Sync)) -> Vec<Row> {
     tallies.into_iter().map(Tally::into_row).collect()
 }
 
-/// A row in the making.
+/// A row under construction.
 struct Tally<'a> {
     scenario: Scenario,
     strategy: &'a Strategy,
@@ -130,10 +130,10 @@ struct Tally<'a> {
     collected: Mutex<Collected>,
 }
 
-/// What can be added up in any order is; the figures of each run wait in its place.
+/// The results so far. Commutative results are added up; the figures of each run are stored at the run's index.
 struct Collected {
     runs: usize,
-    /// One column of samples a figure: the time, the calls, the failed, then the scenario's own.
+    /// One column of samples for each figure: the time, the calls, the failures, then the scenario's own figures.
     columns: Vec<(&'static str, Vec<f64>)>,
     calls_over_time: Series,
     delays: Histogram,

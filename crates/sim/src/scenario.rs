@@ -1,7 +1,7 @@
-//! The scenarios: each a model in words, its parameters, and what a run of it shows.
+//! The scenarios: each has a description of its model, its parameters, and the outcome of a run.
 //!
-//! Every scenario is a function of its parameters, a strategy and a seed. Chance is drawn from one stream
-//! an actor, so that the same seed puts every strategy into the same situation (common random numbers).
+//! Every scenario is a function of its parameters, a strategy and a seed. Each actor draws from its own random number
+//! stream, so that the same seed puts every strategy into the same situation (common random numbers).
 
 mod check;
 pub mod duel;
@@ -29,20 +29,20 @@ use crate::Strategy;
 pub enum Scenario {
     /// N clients each update one versioned row once.
     Row(row::Params),
-    /// N contenders want one lock at the same time.
+    /// N contenders acquire one lock at the same time.
     Storm(storm::Params),
     /// A fleet meets a rate limit.
     Limit(limit::Params),
     /// A dependency fails for a while, under layers that retry.
     Outage(outage::Params),
-    /// N proposers want one operation each through Paxos, without a leader.
+    /// N proposers have one operation each decided through Paxos, without a leader.
     Duel(duel::Params),
-    /// N nodes look for one leader, by gossip and a log, or as the first system did.
+    /// N nodes elect one leader, by gossip and a log, or by the source document's algorithm.
     Election(election::Params),
 }
 
 impl Scenario {
-    /// The scenarios' names and what each shows.
+    /// The names and descriptions of the scenarios.
     pub const ALL: [(&'static str, &'static str); 6] = [
         ("row", "N clients each update one versioned row once"),
         ("storm", "N contenders want one lock at the same time"),
@@ -52,7 +52,7 @@ impl Scenario {
         ("election", "N nodes look for one leader, with loss, crashes, partitions and churn"),
     ];
 
-    /// The scenario of this name with its default parameters.
+    /// Returns the scenario of this name with its default parameters.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "row" => Self::Row(row::Params::default()),
@@ -65,7 +65,7 @@ impl Scenario {
         })
     }
 
-    /// The word used in tables and on the command line.
+    /// Returns the name used in tables and on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Row(_) => "row",
@@ -77,12 +77,12 @@ impl Scenario {
         }
     }
 
-    /// What it shows.
+    /// Returns the description of the scenario.
     pub fn about(&self) -> &'static str {
         Self::ALL.iter().find(|(name, _)| *name == self.name()).map_or("", |(_, about)| about)
     }
 
-    /// The strategies that tell the scenario's story.
+    /// Returns the strategies that the scenario compares by default.
     pub const fn usual_strategies(&self) -> &'static [&'static str] {
         match self {
             Self::Row(_) => &["none", "exponential", "full", "equal", "decorrelated", "contended", "crowd"],
@@ -96,7 +96,8 @@ impl Scenario {
         }
     }
 
-    /// What this name means here: a way to find a leader, or one of the lab's strategies and presets.
+    /// Returns the strategy of this name in this scenario: a leader election algorithm, or one of the lab's strategies
+    /// and presets.
     pub fn strategy(&self, name: &str) -> Option<Strategy> {
         match self {
             Self::Election(_) => election::Way::named(name).map(Strategy::way),
@@ -104,7 +105,7 @@ impl Scenario {
         }
     }
 
-    /// How many clients there are, or nodes.
+    /// Returns the number of clients or nodes.
     pub const fn clients(&self) -> u32 {
         match self {
             Self::Row(params) => params.clients,
@@ -116,7 +117,7 @@ impl Scenario {
         }
     }
 
-    /// The same scenario with so many clients.
+    /// Returns the scenario with this number of clients.
     #[must_use]
     pub fn with_clients(mut self, number: u32) -> Self {
         let clients = match &mut self {
@@ -131,7 +132,7 @@ impl Scenario {
         self
     }
 
-    /// Runs it once.
+    /// Runs the scenario once.
     pub fn run(&self, strategy: &Strategy, seed: u64) -> Measured {
         match self {
             Self::Row(params) => row::run(params, strategy, seed).measured(),
@@ -144,7 +145,7 @@ impl Scenario {
     }
 }
 
-/// What has happened to an operation so far, from virtual times.
+/// Returns the history of an operation, from virtual times.
 fn so_far(tries: u32, elapsed_us: u64, last_delay_us: u64) -> SoFar {
     SoFar {
         attempt: Attempt::new(tries),

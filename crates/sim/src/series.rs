@@ -4,8 +4,8 @@ use serde::Serialize;
 
 /// Counts over virtual time, in buckets of equal width.
 ///
-/// It never holds more than [`MAX_BUCKETS`](Self::MAX_BUCKETS): a run that lasts longer gets buckets of
-/// twice the width. So runs of any length can be added up, in any order, with the same result.
+/// It never holds more than [`MAX_BUCKETS`](Self::MAX_BUCKETS): a longer run gets buckets of twice the width. Runs of
+/// any length can therefore be added up, in any order, with the same result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Series {
     bucket_us: u64,
@@ -19,39 +19,39 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The most buckets there are.
+    /// The largest number of buckets.
     pub const MAX_BUCKETS: usize = 512;
 
     /// The width of a bucket in a short run: a millisecond.
     pub const FINEST_US: u64 = 1_000;
 
-    /// How wide a bucket is.
+    /// Returns the width of a bucket.
     pub fn bucket_us(&self) -> u64 {
         self.bucket_us
     }
 
-    /// The counts, the first bucket starting at time 0.
+    /// Returns the counts; the first bucket starts at time 0.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.total() == 0
     }
 
-    /// Counts one at this time.
+    /// Counts one event at this time.
     #[inline]
     pub fn count(&mut self, at_us: u64) {
         self.add_at(at_us, 1);
     }
 
-    /// Adds another run's counts.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         let mut at_us = 0_u64;
         self.widen_to(other.bucket_us);

@@ -1,12 +1,12 @@
-//! What decides the next try.
+//! Strategies: the rules that decide about the next attempt.
 //!
-//! Either a real [`Policy`], through the very `decide` that production runs, or one of the classics that
-//! the literature compares. The classics live in the lab only: they break the product's rules. They clamp
-//! the *sample* at the cap, so that many clients end up waiting exactly the cap and the herd is back; and
-//! they know no deadline, no last try and no `Retry-After`.
+//! A strategy is either a real [`Policy`], through the same `decide` that production runs, or one of the classics that
+//! the literature compares. The classics exist only in the lab, because they break the product's rules. They clamp the
+//! *sample* at the cap, so that many clients end up with a delay of exactly the cap and the thundering herd is back.
+//! They have no last attempt and ignore `Retry-After`.
 //!
-//! Who proposes in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing. In an
-//! [`election`](crate::scenario::election) nobody tries again: what is compared are [`Way`]s to find a leader.
+//! A proposer in a [`duel`](crate::scenario::duel) needs more than a delay: a [`Manner`] of losing. In an
+//! [`election`](crate::scenario::election) no client retries: the strategies are algorithms to find a leader ([`Way`]).
 
 use holdoff_policy::{Crowd, Decision, Failure, Growth, Invalid, Jitter, Policy, Refusal, RetryAfter, SoFar};
 use std::time::Duration;
@@ -14,56 +14,57 @@ use std::time::Duration;
 use crate::Micros;
 use crate::scenario::election::Way;
 
-/// What decides the next try, under the name the tables show.
+/// A named rule that decides about the next attempt.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Strategy {
     name: String,
     rule: Rule,
 }
 
-/// What decides.
+/// The rule of a strategy.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The real thing.
+    /// A real policy.
     Policy(Box<Policy>),
     /// A classic, in the lab only.
     Classic(Classic),
-    /// A policy whose proposer never builds anew, in the lab only; what does not propose obeys the policy.
+    /// A policy whose proposer never rebuilds its proposal, in the lab only. Outside of a duel it is the policy.
     Stale(Box<Policy>),
-    /// As the council does it: see [`Manner::Council`].
+    /// The council's rule: see [`Manner::Council`].
     Council,
-    /// A way to find a leader; whatever tries again and asks it gives up.
+    /// A leader election algorithm. As a retry rule it gives up.
     Way(Way),
 }
 
-/// What a proposer does when a rival goes first.
+/// The reaction of a proposer when a rival goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Manner {
     /// Waits as its policy says, then proposes the same again for the same slot, decided or not.
     Stale,
-    /// Refused, it waits as its policy says. When a rival gets the slot it builds anew on what was decided.
+    /// After a refusal, waits as its policy says. If a rival gets the slot, it rebuilds its proposal on the decided
+    /// value.
     Rebuild,
-    /// Refused, it waits two measured round trips and up to one more; what it learns meanwhile ends the
-    /// wait. A slot that a rival got is no failed try: it builds anew, and goes on at once.
+    /// After a refusal, waits two measured round trips and up to one more; a decision learned meanwhile ends the wait.
+    /// A slot that a rival got is not a failed attempt: the proposer rebuilds its proposal and continues at once.
     Council,
 }
 
-/// A textbook strategy. `v = min(cap, base × 2ⁿ)`, n being the failures so far, the first one 1.
+/// A textbook strategy. `v = min(cap, base × 2ⁿ)`, where n is the number of failures so far, 1 at the first failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Classic {
-    /// Which one.
+    /// The kind.
     pub kind: ClassicKind,
     /// The base of the growth.
     pub base: Micros,
-    /// Where samples are clamped.
+    /// The value at which samples are clamped.
     pub cap: Micros,
 }
 
-/// The textbook strategies.
+/// The kinds of textbook strategies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClassicKind {
-    /// Again at once.
+    /// Retries at once.
     None,
     /// Exactly `v`.
     Exponential,
@@ -75,16 +76,16 @@ pub enum ClassicKind {
     Decorrelated,
 }
 
-/// What a client does about a failed try.
+/// The decision after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Wait so many microseconds, then try again.
+    /// Wait for this many microseconds, then make another attempt.
     Wait(u64),
     /// Stop, for this reason.
     GiveUp(Refusal),
 }
 
-/// The lab's own strategies and what each is for; presets can be named beside them.
+/// The lab's own strategies and their descriptions; the presets are available as well.
 pub const LAB_STRATEGIES: [(&str, &str); 13] = [
     ("none", "again at once"),
     ("exponential", "doubling from 5 ms to 2 s, no jitter"),
@@ -101,32 +102,32 @@ pub const LAB_STRATEGIES: [(&str, &str); 13] = [
     ("council", "two measured round trips and up to one more; a lost slot is no failed try"),
 ];
 
-/// What the council takes for a round trip where none was measured.
+/// The round trip that the council assumes if none was measured.
 const USUAL_ROUND_TRIP_US: u64 = 50_000;
 
 impl Strategy {
-    /// A real policy under a name.
+    /// Creates a strategy from a real policy.
     pub fn policy(name: impl Into<String>, policy: Policy) -> Self {
         Self { name: name.into(), rule: Rule::Policy(Box::new(policy)) }
     }
 
-    /// A policy whose proposer never builds anew, under a name.
+    /// Creates a strategy from a policy whose proposer never rebuilds its proposal.
     pub fn stale(name: impl Into<String>, policy: Policy) -> Self {
         Self { name: name.into(), rule: Rule::Stale(Box::new(policy)) }
     }
 
-    /// A way to find a leader, under its own name.
+    /// Creates a strategy from a leader election algorithm, under its own name.
     pub fn way(way: Way) -> Self {
         Self { name: way.name().to_owned(), rule: Rule::Way(way) }
     }
 
-    /// A classic under its own name, with base 5 ms and cap 2 s.
+    /// Creates a classic under its own name, with base 5 ms and cap 2 s.
     pub fn classic(kind: ClassicKind) -> Self {
         let (base, cap) = (Micros::from_millis(5), Micros::from_secs(2));
         Self { name: kind.name().to_owned(), rule: Rule::Classic(Classic { kind, base, cap }) }
     }
 
-    /// The strategy of this name: one of the [lab's](LAB_STRATEGIES), or a preset.
+    /// Returns the strategy of this name: one of the [lab's](LAB_STRATEGIES), or a preset.
     pub fn named(name: &str) -> Option<Self> {
         if let Some(kind) = ClassicKind::ALL.into_iter().find(|kind| kind.name() == name) {
             return Some(Self::classic(kind));
@@ -145,22 +146,22 @@ impl Strategy {
         lab.ok().map(|policy| Self::policy(name, policy))
     }
 
-    /// The crowd-aware strategy with this slot and limit.
+    /// Creates the contention-aware strategy with this slot and limit.
     pub fn crowd(crowd_rule: Crowd) -> Result<Self, Invalid> {
         crowd(crowd_rule).map(|policy| Self::policy("crowd", policy))
     }
 
-    /// The name the tables show.
+    /// Returns the name shown in tables.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What decides.
+    /// Returns the rule.
     pub fn rule(&self) -> &Rule {
         &self.rule
     }
 
-    /// Decides about a failed try.
+    /// Decides after a failed attempt.
     #[inline]
     pub fn next(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Next {
         match &self.rule {
@@ -176,7 +177,7 @@ impl Strategy {
         }
     }
 
-    /// Decides about a failed try of somebody who may have measured how long a round trip takes.
+    /// Decides after a failed attempt of a caller that may have measured the round trip.
     pub(crate) fn next_after(
         &self,
         round_trip_us: Option<u64>,
@@ -190,7 +191,7 @@ impl Strategy {
         }
     }
 
-    /// What a proposer does when a rival goes first.
+    /// Returns the reaction of a proposer when a rival goes first.
     pub const fn manner(&self) -> Manner {
         match self.rule {
             Rule::Policy(_) | Rule::Classic(_) | Rule::Way(_) => Manner::Rebuild,
@@ -199,7 +200,7 @@ impl Strategy {
         }
     }
 
-    /// The same without a last try.
+    /// Returns the strategy without a limit of attempts.
     pub(crate) fn without_last_try(&self) -> Self {
         let endless = |policy: &Policy| policy.to_builder().attempts(Policy::UNLIMITED).build().ok();
         let rule = match &self.rule {
@@ -212,10 +213,10 @@ impl Strategy {
 }
 
 impl ClassicKind {
-    /// Every classic.
+    /// Every kind.
     pub const ALL: [Self; 5] = [Self::None, Self::Exponential, Self::Full, Self::Equal, Self::Decorrelated];
 
-    /// The word used in tables and on the command line.
+    /// Returns the name used in tables and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -245,7 +246,7 @@ impl Classic {
     }
 }
 
-/// A wait, unless it would end after the deadline.
+/// Returns the wait, or gives up if it would end after the deadline.
 fn within_deadline(so_far: &SoFar, wait_us: u64) -> Next {
     let end = so_far.elapsed.saturating_add(Duration::from_micros(wait_us));
     match so_far.deadline {
@@ -254,19 +255,20 @@ fn within_deadline(so_far: &SoFar, wait_us: u64) -> Next {
     }
 }
 
-/// Two round trips are what the rival needs to finish; the rest keeps those apart who wait for it.
+/// Returns the council's wait. The rival needs two round trips to finish; the rest separates the proposers that wait
+/// for it.
 fn council_wait_us(round_trip_us: Option<u64>, roll: u32) -> u64 {
     let round_trip_us = round_trip_us.unwrap_or(USUAL_ROUND_TRIP_US);
     pick(round_trip_us.saturating_mul(2), round_trip_us.saturating_mul(3), roll)
 }
 
-/// The value of `[low, high]` that this roll picks.
+/// Returns the value of `[low, high]` that this roll selects.
 fn pick(low: u64, high: u64, roll: u32) -> u64 {
     let values = u128::from(high.saturating_sub(low)) + 1;
     low.saturating_add(u64::try_from((u128::from(roll) * values) >> 32).unwrap_or(u64::MAX))
 }
 
-/// Where the count is not known, it is full jitter like the classic.
+/// If the count of contenders is unknown, the policy is full jitter like the classic.
 fn crowd(rule: Crowd) -> Result<Policy, Invalid> {
     Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
         .cap(Duration::from_secs(2))
@@ -283,13 +285,13 @@ fn fixed() -> Result<Policy, Invalid> {
         .build()
 }
 
-/// As the first system had it: 10, 20 and 30 ms, then no more.
+/// The retry schedule of the source document's algorithm: 10, 20 and 30 ms, then it stops.
 fn linear() -> Result<Policy, Invalid> {
     let step = Duration::from_millis(10);
     Policy::builder(Growth::linear(step, step)).jitter(Jitter::None).attempts(4).build()
 }
 
-/// Its own window stays below what servers ask for, so that what is told decides.
+/// The policy's own window stays below the delays that servers request, so that `Retry-After` decides.
 fn told(spread: Duration) -> Result<Policy, Invalid> {
     Policy::builder(Growth::exponential(Duration::from_millis(10), 2.0))
         .cap(Duration::from_millis(640))

@@ -1,22 +1,22 @@
-//! One figure over many runs.
+//! The summary of one figure over many runs.
 
 use serde::Serialize;
 
-/// One figure over many runs.
+/// The summary of one figure over many runs.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Summary {
     /// The mean.
     pub mean: f64,
-    /// The mean's standard error; 0 for a single run.
+    /// The standard error of the mean; 0 for a single run.
     pub se: f64,
     /// The median.
     pub p50: f64,
-    /// What 99 of 100 runs did not exceed.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
 impl Summary {
-    /// Summarises samples. Their order decides the last bits of the mean, so give it a fixed one.
+    /// Summarises samples. Their order determines the last bits of the mean, so the caller must use a fixed order.
     pub fn of(samples: &[f64]) -> Self {
         if samples.is_empty() {
             return Self::default();
@@ -31,7 +31,7 @@ impl Summary {
     }
 }
 
-/// The smallest sample that so many of a hundred do not exceed.
+/// Returns the percentile: the smallest sample that `percent` of a hundred samples do not exceed.
 fn at_percent(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0.0)

@@ -9,63 +9,63 @@ use zeroize::Zeroizing;
 use super::{Key, NoRandomness};
 use crate::hex;
 
-/// What the file begins with.
+/// The prefix of the file.
 const MARK: &str = "holdoff-secret-key-1 ";
 
-/// The mark, 64 digits and the end of the line; whoever has more in it has something else in it.
+/// The size limit of the file: prefix, 64 digits and line end fit. A longer file is not a key file.
 const LONGEST: u64 = 128;
 
-/// Why a key was not read or written.
+/// The reason why a key was not read or not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The file could not be read. Nothing has changed.
     #[error("the key in {path} cannot be read: {source}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Others than the owner may read the file, so the key may be known. It was not used.
+    /// Users other than the owner may read the file, so the key may be known to them. It was not used.
     #[error(
         "the key in {path} may be read by others (mode {mode:o}): if nobody has, `chmod 600` it; else make a new one"
     )]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// The file holds something else.
+    /// The content of the file is not a key.
     #[error("{path} holds no key: {why}")]
     NotAKey {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The violated rule.
         why: &'static str,
     },
-    /// There is a file already, which is never written over. Nothing has changed.
+    /// The file exists already and is never overwritten. Nothing has changed.
     #[error("{path} is there already: a key is never written over")]
     Exists {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// The file could not be written; there is none under that name.
+    /// The file could not be written; no file exists under that name.
     #[error("the key cannot be written to {path}: {source}")]
     Write {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// No key could be made.
+    /// No key could be generated.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
 }
 
 impl Key {
-    /// Reads the key in this file, if only its owner may.
+    /// Reads the key in this file, if only its owner may read the file.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, KeyFileError> {
         let path = path.as_ref();
         let failed = |source| KeyFileError::Read { path: path.to_owned(), source };
@@ -81,21 +81,21 @@ impl Key {
         Ok(Self::from_secret(&Zeroizing::new(secret)))
     }
 
-    /// Writes the key to a new file that only its owner may read, whole or not at all.
+    /// Writes the key atomically to a new file that only its owner may read.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), KeyFileError> {
         let path = path.as_ref();
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.to_owned() },
             _ => KeyFileError::Write { path: path.to_owned(), source },
         };
-        // Under its own name the file is there only when it is whole; a link is never made over another file.
+        // The file gets its final name only when it is complete. A hard link never replaces an existing file.
         let aside = aside(path)?;
         let written = self.write_aside(&aside).and_then(|()| fs::hard_link(&aside, path));
         let removed = fs::remove_file(&aside);
         written.and(removed).and_then(|()| sync_folder(path)).map_err(failed)
     }
 
-    /// The key in this file; a new one, written there, if there is no such file.
+    /// Reads the key in this file. If there is no such file, generates a key and writes it there.
     pub fn load_or_create(path: impl AsRef<Path>) -> Result<Self, KeyFileError> {
         let path = path.as_ref();
         match Self::load(path) {
@@ -105,7 +105,7 @@ impl Key {
         let key = Self::generate()?;
         match key.save(path) {
             Ok(()) => Ok(key),
-            // Somebody else was faster.
+            // Another process created the file first.
             Err(KeyFileError::Exists { .. }) => Self::load(path),
             Err(error) => Err(error),
         }
@@ -131,7 +131,7 @@ impl std::fmt::Display for Digits<'_> {
     }
 }
 
-/// A name beside the file's that nobody else uses.
+/// Returns a random, unused name beside the file.
 fn aside(path: &Path) -> Result<PathBuf, NoRandomness> {
     let mut drawn = [0; 8];
     getrandom::fill(&mut drawn)?;
@@ -140,7 +140,7 @@ fn aside(path: &Path) -> Result<PathBuf, NoRandomness> {
     Ok(name.into())
 }
 
-/// The name is durable when its folder is.
+/// Syncs the folder: the file's name is durable only when its folder is.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -153,7 +153,7 @@ fn private(metadata: &fs::Metadata) -> Result<(), u32> {
     if of_others == 0 { Ok(()) } else { Err(mode) }
 }
 
-/// Elsewhere the folder's rights must do.
+/// On other systems the permissions of the folder must protect the file.
 #[cfg(not(unix))]
 fn private(_: &fs::Metadata) -> Result<(), u32> {
     Ok(())

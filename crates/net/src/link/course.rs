@@ -1,40 +1,41 @@
-//! Pure: when a link tries again. The policy decides; this remembers what it must be told.
+//! Pure reconnect state: the history from which the policy decides when a link connects again.
 
 use std::time::Duration;
 
 use holdoff_policy::{Attempt, Decision, Failure, Policy, SoFar};
 
-/// A connection that has held for so long was a good one: what was before it is forgotten.
+/// A connection that lasted at least this long resets the history of failures.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// After its policy has given up, a link that is used again tries no sooner than this.
+/// The shortest pause before a link whose policy has given up connects again on use.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// The tries that have failed since a connection last held.
+/// The failed attempts since the last steady connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Course {
     tries: u32,
     last_delay: Duration,
 }
 
-/// What comes next.
+/// The decision about the next attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pause {
-    /// How long nothing is tried.
+    /// The time before the next attempt.
     pub(super) wait: Duration,
-    /// Whether the next try is made only if somebody wants it: the policy has given up.
+    /// Whether the next attempt waits until the link is used, because the policy has given up.
     pub(super) on_demand: bool,
 }
 
 impl Course {
-    /// A connection has ended that held for so long.
+    /// Records the end of a connection that lasted `lived`.
     pub(super) fn held(&mut self, lived: Duration) {
         if lived >= STEADY {
             *self = Self::default();
         }
     }
 
-    /// A try has failed, or a connection was lost, at so long since the first that did; `floor` is the least to wait.
+    /// Records a failed attempt or a lost connection, `elapsed` after the first of the series. `floor` is the shortest
+    /// wait.
     pub(super) fn failed(
         &mut self,
         policy: &Policy,

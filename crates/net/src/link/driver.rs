@@ -1,4 +1,4 @@
-//! Keeps a link connected: connects, serves the connection until it is over, waits as the policy says.
+//! Keeps a link connected: connects, serves the connection until it ends, waits as the policy says.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::queue::queue;
 use crate::wire::{Frame, Malformed};
 use crate::{Error, Fault, LinkOptions, Refusal};
 
-/// What callers find.
+/// The state of the link as callers see it.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// Nobody has wanted anything yet, or again.
+    /// The link is not in use: it has never been used, or its policy has given up.
     AtRest,
     Connecting,
     Connected(Arc<Live>),
@@ -33,17 +33,17 @@ pub(super) enum State {
     Closed,
 }
 
-/// The time between a failure and the next try.
+/// The time between a failure and the next attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     since: Instant,
-    /// None: only if somebody wants it.
+    /// `None` if the next attempt waits until the link is used.
     next_try: Option<Instant>,
     cause: Arc<Cause>,
 }
 
 impl Waiting {
-    /// What a call fails with.
+    /// Returns the error for a call made while the link waits.
     pub(super) fn error(&self, remote: &Remote) -> Error {
         let next_try = self.next_try.map(clock::until);
         match &*self.cause {
@@ -118,7 +118,7 @@ impl Driver {
         self.state.send_replace(State::Closed);
     }
 
-    /// Whether somebody wants the link, rather than close it.
+    /// Waits for the first use of the link and returns `true`; returns `false` if the link is closed first.
     async fn wait_until_wanted(&self) -> bool {
         tokio::select! {
             biased;
@@ -127,7 +127,7 @@ impl Driver {
         }
     }
 
-    /// Waits before the next try; whether there is to be one.
+    /// Waits before the next attempt. Returns `false` if the link was closed.
     async fn pause(&mut self, cause: Cause) -> bool {
         if self.closing.is_cancelled() {
             return false;
@@ -152,13 +152,13 @@ impl Driver {
         if !pause.on_demand {
             return true;
         }
-        // A wish from before is not one to try again.
+        // A use from before the pause does not count as a use after it.
         let _ = self.wanted.notified().now_or_never();
         self.state.send_replace(State::AtRest);
         self.wait_until_wanted().await
     }
 
-    /// Serves a connection until it is over; says what ended it.
+    /// Serves a connection until it ends, and returns the cause.
     async fn serve(&mut self, opened: Opened) -> Cause {
         metrics::connected("connected");
         let (_open, began) = (metrics::opened(Side::Link), clock::now());
@@ -197,14 +197,15 @@ impl Driver {
         };
         tracing::debug!(peer, why = %ended, "the connection is over");
         live.over(ended.to_string());
-        // Callers learn of it now, whether the peer can still hear a goodbye or not.
+        // Callers get the outcome now; the closing frame is sent in the background.
         farewell.map(tokio::spawn);
         self.course.held(clock::since(began));
         cause
     }
 }
 
-/// When either side wants to leave: nothing new goes out, what is under way is answered, then the connection is closed.
+/// Closes the connection in order once either side wants to leave: no new request goes out, requests in flight are
+/// answered, then the connection is closed.
 async fn leave(
     live: &Live,
     departing: &CancellationToken,
@@ -221,7 +222,7 @@ async fn leave(
             State::Waiting(Waiting { since: now, next_try: Some(now), cause })
         }
     };
-    // `close` waits for the link to be closed, so that is said when it is.
+    // `Link::close` waits for `State::Closed`, so the driver publishes that state only after the connection has ended.
     if !matches!(next, State::Closed) {
         state.send_replace(next);
     }

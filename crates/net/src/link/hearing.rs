@@ -1,4 +1,4 @@
-//! What a peer pushes, as it is heard on this side.
+//! The receiver of a peer's pushes.
 
 use bytes::Bytes;
 
@@ -6,44 +6,44 @@ use crate::Limits;
 use crate::metrics::{self, Side};
 use crate::queue::{NotTaken, Receiver, Sender, queue};
 
-/// Something heard from the peer.
+/// An event from the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Heard {
-    /// There is a new connection. What was pushed while there was none was not heard: catch up.
+    /// There is a new connection. Pushes made while there was no connection are lost: catch up.
     Connected,
-    /// So many pushes were dropped here, because a queue was full on one of the sides: catch up.
+    /// This many pushes were dropped at this position, because a queue was full on one of the sides: catch up.
     Missed(u64),
     /// A push.
     Push(Bytes),
 }
 
-/// What the peer of a link pushes, in order.
+/// The pushes of the peer of a link, in order.
 ///
-/// It holds so many pushes and bytes as the link's limits say. Further ones are dropped, so that a slow reader delays no
-/// replies; [`Heard::Missed`] tells where and how many.
+/// It buffers as many pushes and bytes as the link's limits allow. Further pushes are dropped, so that a slow reader
+/// delays no replies. [`Heard::Missed`] states the position and the number of dropped pushes.
 #[derive(Debug)]
 pub struct Hearing {
     heard: Receiver<Heard>,
 }
 
 impl Hearing {
-    /// The next; none when the link is closed or dropped.
+    /// Returns the next event, or `None` when the link is closed or dropped. Cancel-safe.
     pub async fn next(&mut self) -> Option<Heard> {
         self.heard.recv().await
     }
 
-    /// The next, if it is there already.
+    /// Returns the next event if it has already arrived.
     pub fn try_next(&mut self) -> Option<Heard> {
         self.heard.try_recv()
     }
 }
 
-/// The driver's end.
+/// The driver's end of the queue.
 #[derive(Debug)]
 pub(super) struct Sounds {
     heard: Sender<Heard>,
-    /// A new connection that could not be told of yet.
+    /// Whether a new connection has not been reported yet, because the queue was full.
     is_new: bool,
     missed: u64,
     /// The number of the next push on this connection.
@@ -61,13 +61,13 @@ impl Sounds {
         self.tell_of_gaps();
     }
 
-    /// A push with its number has come.
+    /// Queues the push with this number.
     pub(super) fn pushed(&mut self, number: u64, message: Bytes) {
-        // Whoever does not want to hear misses nothing.
+        // If the receiver was dropped, pushes are neither missed nor counted.
         if self.heard.is_gone() {
             return;
         }
-        // What the other side has dropped is missing from the numbers.
+        // A gap in the numbers is the number of pushes that the other side dropped.
         self.missed = self.missed.saturating_add(number.saturating_sub(self.next));
         self.next = number.saturating_add(1);
         let bytes = message.len();
@@ -78,7 +78,7 @@ impl Sounds {
         metrics::pushes_dropped(Side::Link, 1);
     }
 
-    /// Says first what comes first; whether nothing is left of that to say.
+    /// Reports a new connection and missed pushes before anything else. Returns whether nothing is left to report.
     fn tell_of_gaps(&mut self) -> bool {
         if self.is_new && self.heard.try_send(Heard::Connected, 0) != Err(NotTaken::Full) {
             self.is_new = false;
@@ -108,7 +108,7 @@ mod tests {
         }
         let all = |hearing: &mut Hearing| std::iter::from_fn(|| hearing.try_next()).collect::<Vec<_>>();
         assert_eq!(all(&mut hearing), [Heard::Connected, push("a"), push("b")]);
-        // The other side has dropped number 4.
+        // The other side dropped number 4.
         sounds.pushed(5, Bytes::from_static(b"c"));
         assert_eq!(all(&mut hearing), [Heard::Missed(3), push("c")]);
         sounds.connected();

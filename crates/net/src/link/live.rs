@@ -1,4 +1,4 @@
-//! A connection as its callers see it.
+//! A connection as seen by its callers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,23 +12,23 @@ use crate::queue::{NotTaken, Sender};
 use crate::wire::{Frame, Payload, Terms};
 use crate::{Fault, Limits, metrics};
 
-/// What a call got back.
+/// The answer to a call.
 pub(super) type Answer = Result<Bytes, Fault>;
 
-/// Why a call got nothing back.
+/// The reason why a call got no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unanswered {
-    /// The connection was over before anything was sent.
+    /// The connection ended before the request was sent.
     NotSent,
-    /// It was lost afterwards.
+    /// The connection was lost after the request was sent.
     Lost,
-    /// The time was up.
+    /// The deadline passed.
     Deadline { sent: bool },
-    /// The other side does not read so much.
+    /// The message is larger than the other side accepts.
     TooLarge { size: usize, limit: usize },
 }
 
-/// A connection that is, or was, there.
+/// An open connection, or one that has ended.
 #[derive(Debug)]
 pub(crate) struct Live {
     outbox: Sender<Bytes>,
@@ -39,7 +39,7 @@ pub(crate) struct Live {
     max_payload: usize,
 }
 
-/// The calls that wait for a reply, until the connection is over.
+/// The calls that wait for a reply, until the connection ends.
 #[derive(Debug, Default)]
 struct Calls {
     waiting: HashMap<u64, oneshot::Sender<Answer>>,
@@ -59,13 +59,14 @@ impl Live {
         }
     }
 
-    /// Sends a request and waits for its reply. Beyond the limit of calls under way it waits for a place first.
+    /// Sends a request and waits for its reply. If the limit of calls in flight is reached, the call waits for a permit
+    /// first.
     pub(super) async fn call(&self, deadline: Instant, request: &Bytes) -> Result<Answer, Unanswered> {
         self.check_size(request)?;
         let sent = AtomicBool::new(false);
         let answered = async {
             let _place = self.places.acquire().await.map_err(|_| Unanswered::NotSent)?;
-            // A place that came too late is no reason to send what nobody waits for any more.
+            // If the permit came after the deadline, the request is not sent: its caller has given up.
             if clock::until(deadline).is_zero() {
                 return Err(Unanswered::Deadline { sent: false });
             }
@@ -80,10 +81,10 @@ impl Live {
         clock::by(deadline, answered).await.unwrap_or_else(late)
     }
 
-    /// Queues a message that wants no reply, when there is room.
+    /// Queues a message without a reply; waits for room in the queue.
     pub(super) async fn tell(&self, message: &Bytes) -> Result<(), Unanswered> {
         self.check_size(message)?;
-        // Whoever is about to leave takes nothing in any more.
+        // A connection that is closing accepts no further messages.
         if self.places.is_closed() {
             return Err(Unanswered::NotSent);
         }
@@ -92,7 +93,7 @@ impl Live {
         self.outbox.send(frame, bytes).await.map_err(|_: NotTaken| Unanswered::NotSent)
     }
 
-    /// A reply has come. One that nobody waits for (any more) is ignored.
+    /// Delivers a reply to its call. A reply whose call is unknown or abandoned is ignored and counted.
     pub(super) fn answered(&self, id: u64, answer: Answer) {
         let waiting = self.calls().waiting.remove(&id);
         if waiting.is_none_or(|waiting| waiting.send(answer).is_err()) {
@@ -100,14 +101,14 @@ impl Live {
         }
     }
 
-    /// Takes in no more calls, and waits until those under way are answered or given up.
+    /// Accepts no further calls, and waits until the calls in flight are answered or abandoned.
     pub(super) async fn drained(&self) {
-        // Places are given in turn: whoever comes later waits behind this, and then finds it closed.
+        // The semaphore is fair: a later call queues behind this acquisition, and then finds the semaphore closed.
         drop(self.places.acquire_many(self.all_places).await);
         self.places.close();
     }
 
-    /// The connection is over: whoever waits is told.
+    /// Ends the connection: every waiting call fails.
     pub(super) fn over(&self, why: String) {
         self.places.close();
         let mut calls = self.calls();
@@ -135,13 +136,13 @@ impl Live {
         Some((Waiting { live: self, id }, receiver))
     }
 
-    /// Nothing is left half done under this lock, so a panic elsewhere spoils nothing.
+    /// Every critical section leaves consistent data, so a poisoned lock is safe to use.
     fn calls(&self) -> std::sync::MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call that waits; however it ends, it is forgotten then.
+/// A call that waits for its reply. Dropping it removes the call from the table.
 struct Waiting<'a> {
     live: &'a Live,
     id: u64,
@@ -167,7 +168,8 @@ mod tests {
         let live = Live::new(sender, &limits, limits.terms());
         let (call, second) = (Bytes::from_static(b"x"), Duration::from_secs(1));
         for _ in 0..3 {
-            // By its deadline, two of four while they wait for a place; then because nobody wants it any more.
+            // Two of the four calls reach the deadline while they wait for a permit, two after they were sent. Then a
+            // caller drops its call.
             let calls = (0..4).map(|_| live.call(clock::after(second), &call));
             let mut outcomes = futures_util::future::join_all(calls).await;
             outcomes.sort_by_key(|outcome| *outcome == Err(Unanswered::Deadline { sent: true }));

@@ -11,19 +11,19 @@ use crate::wire::decoder::NoFrame;
 use crate::wire::{Decoder, Frame, MAX_GREETING, Terms, VERSION};
 use crate::{LinkOptions, PublicKey, Refusal, clock, tls, transport::Stream};
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
-    /// Something that may pass by itself.
+    /// A failure that may pass without intervention.
     Trouble(String),
-    /// Somebody else is there.
+    /// The server showed this other key.
     WrongKey(PublicKey),
-    /// The peer has refused.
+    /// The peer refused the connection.
     Refused(Refusal),
 }
 
 impl Cause {
-    /// Whether it may be otherwise soon, without anybody doing something about it.
+    /// Returns whether a later attempt may succeed without an operator's intervention.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Trouble(_) => true,
@@ -40,7 +40,7 @@ impl Cause {
         }
     }
 
-    /// The word used in metrics.
+    /// Returns the label value used in metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Trouble(_) => "unreachable",
@@ -50,7 +50,7 @@ impl Cause {
     }
 }
 
-/// A connection over which the peer has said welcome.
+/// A connection on which the peer has sent its welcome.
 pub(super) struct Opened {
     pub(super) stream: TlsStream<Box<dyn Stream>>,
     pub(super) decoder: Decoder,
@@ -76,11 +76,12 @@ pub(super) async fn open(
     clock::within(limit, opening).await.unwrap_or_else(late)
 }
 
-/// In TLS 1.3 a client is through before the server has looked at its key: only the welcome proves that it is in.
+/// Exchanges hello and welcome. In TLS 1.3 a client's handshake completes before the server has checked the client's
+/// key: only the welcome proves that the server accepts the client.
 async fn greet(mut stream: TlsStream<Box<dyn Stream>>, options: &LinkOptions) -> Result<Opened, Cause> {
     let terms = options.limits.terms();
     let hello = Frame::Hello { oldest: VERSION, newest: VERSION, role: &options.role, terms }.to_bytes();
-    // Whoever is refused may be so before the hello is out: what the server has said is read all the same.
+    // A server may refuse the client before the hello is written, so its answer is read even if the write failed.
     let said = async {
         stream.write_all(&hello).await?;
         stream.flush().await

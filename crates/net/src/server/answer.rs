@@ -1,4 +1,4 @@
-//! One peer's visit: reads what it sends, has it answered, writes the answers.
+//! The connection of one peer: reads its frames, runs the handler, writes the replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Visit {
     seat: Seat,
 }
 
-/// Tells the handler that the peer has left, however that came about.
+/// Notifies the handler when the peer disconnects, for whatever reason.
 struct Stay<'a> {
     peer: &'a Peer,
     handler: &'a dyn Handler,
@@ -43,7 +43,7 @@ struct Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        // If a panic of the handler is why the peer leaves, another must not end the process.
+        // If the connection ends because the handler panicked, a second panic must not abort the process.
         drop(catch_unwind(AssertUnwindSafe(|| self.handler.left(self.peer))));
     }
 }
@@ -107,7 +107,7 @@ impl Visit {
     }
 }
 
-/// Where a peer's requests come in.
+/// Reads the requests of one peer.
 struct Desk<'a> {
     peer: &'a Peer,
     handler: &'a Arc<dyn Handler>,
@@ -128,7 +128,7 @@ impl Desk<'_> {
 
     async fn read_one<R: AsyncRead + Unpin>(&self, reader: &mut Reader<R>) -> Result<(), Ended> {
         let body = reader.next().await?;
-        // The list may have changed.
+        // The allow list may have changed.
         if !self.peer.is_allowed() {
             return Err(Ended::Left(Refusal::NotAllowed));
         }
@@ -146,14 +146,14 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// Has a message heard before anything else is read. It is a task of its own, so that it is heard to its end also when
-    /// the connection ends before, and that a panic ends nothing else.
+    /// Runs the handler for a message before anything else is read. The handler runs in its own task, so that it
+    /// completes even if the connection ends first, and a panic ends nothing else.
     async fn hear(&self, message: Bytes) {
         let (peer, handler) = (self.peer.clone(), self.handler.clone());
         drop(self.tasks.spawn(async move { handler.told(&peer, message).await }).await);
     }
 
-    /// Has a call answered. While as many are under way as may be, nothing more is read.
+    /// Runs the handler for a call. While the limit of calls in flight is reached, nothing more is read.
     async fn take(&self, id: u64, request: Bytes) {
         let Ok(place) = self.places.clone().acquire_owned().await else { return };
         let (peer, handler, replies) = (self.peer.clone(), self.handler.clone(), self.replies.clone());
@@ -191,12 +191,12 @@ async fn answer(
     };
     drop(answer);
     let bytes = frame.len();
-    // If the peer is gone, so is its wish to know.
+    // If the peer has disconnected, the reply is discarded.
     let _ = replies.send(frame, bytes).await;
     drop(place);
 }
 
-/// The beginning of a text, of so many bytes at most.
+/// Returns the longest prefix of the text that has at most `most` bytes.
 fn cut_to(most: usize, text: &str) -> &str {
     let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
     let end = ends.take_while(|end| *end <= most).last().unwrap_or(0);

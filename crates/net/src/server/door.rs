@@ -1,4 +1,4 @@
-//! Who comes in: accepts, shakes hands, looks at the list, and refuses with a reason.
+//! Admission: accepts connections, performs the handshake, checks the allow list, and refuses with a reason.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::wire::decoder::NoFrame;
 use crate::wire::{Decoder, Frame, MAX_GREETING, MAX_ROLE, VERSION};
 use crate::{PublicKey, Refusal, ServerOptions, clock, metrics, tls};
 
-/// When accepting fails, there are mostly too many files open: it is no use to try at once.
+/// The pause after a failed accept. Mostly too many files are open, so an immediate retry would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long whoever is refused is listened to, so that it can hear why.
+/// The time for which the server reads from a refused peer, so that the peer receives the reason.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 pub(super) struct Door {
@@ -34,13 +34,13 @@ pub(super) struct Door {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) guests: Arc<Guests>,
     pub(super) tasks: TaskTracker,
-    /// The server lets nobody in any more.
+    /// Cancelled when the server accepts no more connections.
     pub(super) leaving: CancellationToken,
-    /// The server is gone.
+    /// Cancelled when the server is dropped.
     pub(super) closed: CancellationToken,
 }
 
-/// Somebody who is let in.
+/// An accepted connection.
 pub(super) struct Entered {
     pub(super) stream: TlsStream<Box<dyn Stream>>,
     pub(super) decoder: Decoder,
@@ -48,11 +48,11 @@ pub(super) struct Entered {
     pub(super) seat: Seat,
 }
 
-/// Somebody who is not.
+/// A refused connection.
 struct TurnedAway {
-    /// The word for it in the metrics.
+    /// The label value in the metrics.
     reason: &'static str,
-    /// Who is to be told why, if it can be told.
+    /// The stream and the reason to send over it, if the peer can still receive one.
     told: Option<(TlsStream<Box<dyn Stream>>, Refusal)>,
 }
 
@@ -67,12 +67,12 @@ impl TurnedAway {
 }
 
 impl Door {
-    /// Lets people in until the server leaves.
+    /// Accepts connections until the server leaves.
     pub(super) async fn keep(self: Arc<Self>, mut listener: Box<dyn Listen>) {
         let places = Arc::new(Semaphore::new(self.options.max_handshakes));
         loop {
             let next = async {
-                // Whoever comes while all hands are full waits in the system's queue.
+                // While all handshake permits are taken, new connections wait in the listener's backlog.
                 let place = places.clone().acquire_owned().await;
                 (place, listener.accept().await)
             };
@@ -105,7 +105,7 @@ impl Door {
         let limit = self.options.handshake_timeout;
         let entered = tokio::select! {
             biased;
-            // Whoever is not in yet does not hold up those who leave.
+            // A connection that is not accepted yet does not delay the shutdown.
             () = self.leaving.cancelled() => Err(TurnedAway::silently(Refusal::Leaving.name())),
             entered = clock::within(limit, self.shake_hands(stream, address)) => {
                 entered.unwrap_or(Err(TurnedAway::silently("timeout")))
@@ -162,7 +162,7 @@ impl Door {
         }
     }
 
-    /// Before a stranger may say anything, its key is looked at.
+    /// Checks the key of a peer before any of its frames is read.
     fn admit(&self, key: PublicKey) -> Result<Seat, Refusal> {
         if !self.options.allow.allows(&key) {
             return Err(Refusal::NotAllowed);
@@ -201,6 +201,6 @@ async fn say_why(mut stream: TlsStream<Box<dyn Stream>>, reason: Refusal) {
         linger(&mut stream).await;
         std::io::Result::Ok(())
     };
-    // Whether it was heard makes no difference here.
+    // The outcome does not matter: the peer may be gone.
     drop(clock::within(LAST_WORDS, saying).await);
 }

@@ -1,4 +1,4 @@
-//! Who is connected, and how many may be.
+//! The connected peers and the limits on their number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ struct Inside {
     next: u64,
 }
 
-/// A place for one connection; free again when this is dropped.
+/// The permit for one connection; released when dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     guests: Arc<Guests>,
@@ -40,7 +40,7 @@ impl Guests {
         Self { most, most_with_key, inside: Mutex::default(), changed: Notify::new() }
     }
 
-    /// A place for this key, if there is one.
+    /// Takes a permit for this key, if the limits allow it.
     pub(super) fn seat(self: &Arc<Self>, key: PublicKey) -> Result<Seat, Refusal> {
         let mut inside = self.inside();
         if inside.seats >= self.most {
@@ -59,12 +59,12 @@ impl Guests {
         Ok(Seat { guests: self.clone(), key, id, _open: metrics::opened(Side::Server) })
     }
 
-    /// Those who were let in, in the order they came.
+    /// Returns the connected peers, in the order in which they connected.
     pub(super) fn all(&self) -> Vec<Peer> {
         self.inside().peers.values().cloned().collect()
     }
 
-    /// Waits until nobody is there any more.
+    /// Waits until no connection is left.
     pub(super) async fn empty(&self) {
         loop {
             let changed = self.changed.notified();
@@ -75,7 +75,7 @@ impl Guests {
         }
     }
 
-    /// Nothing is left half done under this lock, so a panic elsewhere spoils nothing.
+    /// Every critical section leaves consistent data, so a poisoned lock is safe to use.
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +86,7 @@ impl Seat {
         self.id
     }
 
-    /// Whoever has it is let in.
+    /// Registers the peer as connected.
     pub(super) fn taken_by(&self, peer: &Peer) {
         self.guests.inside().peers.insert(self.id, peer.clone());
     }

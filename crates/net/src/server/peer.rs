@@ -1,4 +1,4 @@
-//! A peer that is connected, as the handler sees it.
+//! A connected peer, as the handler sees it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use crate::queue::{NotTaken, Sender};
 use crate::wire::{Frame, Payload, Terms};
 use crate::{Allow, PublicKey, Refusal};
 
-/// One connection of a peer; never used again by the same server.
+/// The id of one connection of a peer. A server never uses an id twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub(super) u64);
 
-/// A connected peer. Clones are the same connection; a peer may have several.
+/// A connected peer. Clones refer to the same connection; a peer may have several connections.
 #[derive(Clone)]
 pub struct Peer(Arc<Inner>);
 
@@ -28,35 +28,35 @@ struct Inner {
     allow: Allow,
     max_payload: usize,
     pushes: Sender<Bytes>,
-    /// The number of the next push. The lock keeps numbers and queue in one order.
+    /// The number of the next push. The lock keeps the numbers in the order of the queue.
     next: Mutex<u64>,
     cut: Cut,
 }
 
-/// Why something was not pushed. Nothing of it was sent.
+/// The reason why a message was not pushed. No part of it was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotPushed {
-    /// The peer reads too slowly: this one was dropped and counted, and the peer will know that it has missed one.
+    /// The peer reads too slowly. The push was dropped and counted; the peer learns that it has missed one.
     #[error("the peer reads too slowly: the push was dropped")]
     Full,
-    /// The peer is gone.
+    /// The peer is disconnected.
     #[error("the peer is gone")]
     Gone,
-    /// The message is longer than the peer reads.
+    /// The message is longer than the peer accepts.
     #[error("a push of {size} bytes is too large: {limit} are the most")]
     TooLarge {
-        /// How long it is.
+        /// The size of the message in bytes.
         size: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The value cannot be written as bytes.
+    /// The value could not be encoded.
     #[error("this value cannot be sent")]
     Unwritable,
 }
 
-/// What is known of a peer when it is let in.
+/// The facts about a peer at the end of its handshake.
 pub(super) struct Arrival {
     pub(super) key: PublicKey,
     pub(super) role: String,
@@ -71,35 +71,35 @@ impl Peer {
         Self(Arc::new(Inner { id, key, role, address, allow, max_payload, pushes, next, cut }))
     }
 
-    /// Which connection this is.
+    /// Returns the id of the connection.
     pub fn id(&self) -> PeerId {
         self.0.id
     }
 
-    /// Who it is, proved at the handshake.
+    /// Returns the peer's public key, proved at the handshake.
     pub fn key(&self) -> PublicKey {
         self.0.key
     }
 
-    /// What it says it is: a claim, which the key may or may not be entitled to.
+    /// Returns the role that the peer claims. The server does not check whether the key is entitled to it.
     pub fn role(&self) -> &str {
         &self.0.role
     }
 
-    /// Where it connects from, which proves nothing.
+    /// Returns the address that the peer connects from. It proves nothing.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Whether it is still allowed to be here.
+    /// Returns whether the peer is still on the allow list.
     pub fn is_allowed(&self) -> bool {
         self.0.allow.allows(&self.0.key)
     }
 
-    /// Sends the peer a message, if there is room in its queue. Never waits.
+    /// Queues a message for the peer, if there is room. Never waits.
     ///
-    /// Pushes arrive in the order they were pushed. Those for which there is no room are dropped, and the peer hears how
-    /// many it has missed; whoever would rather have it gone calls [`Peer::cut`].
+    /// Pushes arrive in the order in which they were queued. Pushes without room are dropped, and the peer learns how
+    /// many it has missed. To disconnect a slow peer instead, call [`Peer::cut`].
     pub fn push(&self, message: &[u8]) -> Result<(), NotPushed> {
         let (size, limit) = (message.len(), self.0.max_payload);
         if size > limit {
@@ -123,7 +123,7 @@ impl Peer {
         })
     }
 
-    /// Ends the connection. The peer is told that it was cut, and will come back unless it is no longer allowed.
+    /// Ends the connection. The peer is told that it was cut off, and connects again unless it is no longer allowed.
     pub fn cut(&self) {
         self.cut_for(Refusal::Cut);
     }

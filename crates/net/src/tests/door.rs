@@ -1,4 +1,4 @@
-//! Who is let in, and what the others are told.
+//! Admission: the accepted peers, and the reasons sent to the refused ones.
 
 use std::collections::HashSet;
 use std::sync::{Arc, RwLock};
@@ -78,7 +78,7 @@ async fn the_right_peer_is_found_when_it_is_back_at_its_address() {
     assert!(matches!(link.call(PING).await, Err(Error::WrongKey { .. })));
     drop(impostor);
     let right = loop {
-        // The port is free again when the impostor's listener is.
+        // The port is free only after the impostor's listener is closed.
         let options = anyone();
         let started = crate::Server::start(&key, &address, Quiet, options).await;
         if let Ok(server) = started {
@@ -126,7 +126,7 @@ async fn the_list_may_change_while_the_server_runs() {
     until(|| link.status() == crate::Status::Connected).await;
     assert_eq!(link.call(PING).await.unwrap(), "in");
 
-    // Whoever is taken off the list is cut off at the next word.
+    // The server disconnects a peer that was removed from the list at the peer's next frame.
     list.write().unwrap().remove(&key.public());
     let error = link.call(PING).await.unwrap_err();
     assert!(matches!(error, Error::Lost { .. } | Error::Refused { .. }), "{error}");
@@ -135,7 +135,7 @@ async fn the_list_may_change_while_the_server_runs() {
     assert_eq!(peer.push(b"secret"), Err(crate::NotPushed::Gone));
     assert_eq!(bystander.call(PING).await.unwrap(), "in");
 
-    // Or at the next push, or at once.
+    // It also does so at the next push, and at once on `review`.
     for by_push in [true, false] {
         list.write().unwrap().insert(key.public());
         let peer = place.joined().await;
@@ -169,7 +169,7 @@ async fn there_are_no_more_connections_than_there_may_be() {
     assert!(meter.of("handshakes_refused_total too_many_with_key") >= 1);
     assert!(meter.of("handshakes_refused_total too_many_connections") >= 1);
     assert_eq!(place.server.peers().len(), 3);
-    // A place that is free again is found by whoever waits for it.
+    // A waiting link gets the permit that becomes free.
     drop(other);
     soon(async {
         while fourth.connect().await.is_err() {

@@ -1,4 +1,4 @@
-//! Those who do not keep to the protocol, or are not there any more.
+//! Peers that violate the protocol or have vanished.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn whoever_shakes_hands_slowly_keeps_others_out_only_so_long() {
     until(|| meter.of("handshakes_refused_total timeout") == 2).await;
 }
 
-/// Forwards bytes until it is told to let them vanish.
+/// Forwards bytes until the switch makes them vanish.
 async fn cable(to: &Remote) -> (Remote, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -132,7 +132,7 @@ async fn off(is_on: &mut watch::Receiver<bool>) {
 async fn a_peer_that_is_silently_gone_is_noticed_on_both_sides() {
     let mut place = Place::open(ServerOptions { limits: impatient(), ..anyone() }, echo).await;
     let (remote, switch) = cable(&place.remote()).await;
-    // A try that goes into the dark must end, too.
+    // An attempt whose bytes vanish must end, too.
     let connect_timeout = Duration::from_secs(2);
     let options = LinkOptions { limits: impatient(), connect_timeout, ..quick() };
     let (link, mut hearing) = Link::new(&new_key(), remote, options).unwrap();
@@ -160,7 +160,7 @@ async fn a_peer_that_is_silently_gone_is_noticed_on_both_sides() {
 async fn two_who_have_nothing_to_say_stay_connected() {
     let meter = Meter::new();
     let place = Place::open(ServerOptions { limits: impatient(), ..anyone() }, echo).await;
-    // Only one of them is impatient: the other is told.
+    // Only the server has a short idle timeout; it announces the timeout to the link.
     let (link, _hearing) = place.link();
     link.connect().await.unwrap();
     tokio::time::sleep(Duration::from_millis(700)).await;

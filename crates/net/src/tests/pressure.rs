@@ -1,4 +1,4 @@
-//! More than can be borne: it waits, or is dropped and counted; nothing grows without end.
+//! Overload: input above a limit waits, or is dropped and counted; no memory grows without bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ async fn a_flood_of_calls_stays_unread() {
     .await;
     let mut raw = Raw::welcomed(&place).await;
     let request = vec![7; 1 << 19];
-    // Half a gigabyte is offered; what the system's buffers do not hold stays with whoever offers it.
+    // The client offers half a gigabyte; the bytes beyond the system's buffers stay with the client.
     let mut sent: u64 = 0;
     while sent < 1024 {
         let frame = Frame::Call { id: sent, payload: Payload(&request) }.to_bytes();
@@ -82,7 +82,7 @@ async fn pushes_to_a_slow_reader_are_dropped_counted_and_known_to_be_missing() {
     let message = vec![7; 1 << 18];
     let mut numbers = Vec::new();
     let mut dropped = 0;
-    // The connection's task gets its turn, until the system's buffers are full.
+    // The pause lets the connection's task run until the system's buffers are full.
     while dropped < 100 {
         match peer.push(&message) {
             Ok(()) => numbers.push(numbers.len() + dropped),
@@ -96,12 +96,12 @@ async fn pushes_to_a_slow_reader_are_dropped_counted_and_known_to_be_missing() {
     for number in &numbers {
         assert_eq!(next_push(&mut raw).await, (u64::try_from(*number).unwrap(), 1 << 18));
     }
-    // There is room again, and the numbers show how many are missing.
+    // There is room again, and the numbers show how many pushes are missing.
     peer.push(b"again").unwrap();
     assert_eq!(next_push(&mut raw).await, (u64::try_from(numbers.len() + dropped).unwrap(), 5));
 }
 
-/// The number of the next push, and how long it is.
+/// Returns the number and the size of the next push.
 async fn next_push(raw: &mut Raw) -> (u64, usize) {
     loop {
         let body = raw.hear().await.unwrap();
@@ -133,14 +133,14 @@ async fn pushes_that_are_not_listened_to_delay_no_reply() {
     peer.push(b"again").unwrap();
     assert_eq!(soon(hearing.next()).await, Some(Heard::Missed(93)));
     assert_eq!(soon(hearing.next()).await, Some(Heard::Push(Bytes::from_static(b"again"))));
-    // Whoever does not want to hear anything loses nothing else by it.
+    // A caller that drops the receiver of pushes loses nothing else.
     drop(hearing);
     peer.push(b"to nobody").unwrap();
     assert_eq!(link.call(PING).await.unwrap(), PING);
     assert_eq!(meter.of("pushes_dropped_total link"), 93);
 }
 
-/// Hears a message only when it may.
+/// A handler that processes a message only when it gets a permit.
 struct Slow(Arc<Semaphore>);
 #[async_trait::async_trait]
 impl crate::Handler for Slow {

@@ -11,7 +11,7 @@ use crate::{Error, Heard, Link, LinkOptions, Remote, Status};
 
 const PING: Bytes = Bytes::from_static(b"ping");
 
-/// An address at which nobody listens.
+/// Returns an address without a listener.
 async fn nowhere() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
@@ -70,7 +70,7 @@ async fn a_call_whose_connection_is_lost_says_that_it_may_have_happened() {
         async move { link.call(PING).await }
     });
     let peer = place.joined().await;
-    // The request has arrived when the next is answered; here it is enough that it was sent.
+    // An answer to the next request would show that this one has arrived; here it is enough that it was sent.
     until(|| link.status() == Status::Connected).await;
     tokio::task::yield_now().await;
     peer.cut();
@@ -86,7 +86,7 @@ async fn a_policy_that_gives_up_leaves_the_link_at_rest_until_it_is_used() {
     let remote = Remote { key: new_key().public(), address: nowhere().await };
     let options = LinkOptions { policy: policy(Duration::from_secs(2), 3), ..quick() };
     let (link, _hearing) = Link::new(&new_key(), remote, options).unwrap();
-    // Several want it at once; that makes one wish.
+    // Several concurrent uses cause one attempt.
     let errors = futures_util::future::join_all((0..3).map(|_| link.call(PING))).await;
     assert!(errors.iter().all(|error| matches!(error, Err(Error::Unreachable { next_try: Some(_), .. }))));
     tokio::time::sleep(Duration::from_millis(4500)).await;
@@ -102,7 +102,7 @@ async fn a_policy_that_gives_up_leaves_the_link_at_rest_until_it_is_used() {
 
 #[tokio::test]
 async fn a_call_waits_for_a_connection_no_longer_than_its_deadline() {
-    // Somebody listens, and never says anything.
+    // The listener accepts connections and never sends anything.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let remote = Remote { key: new_key().public(), address: listener.local_addr().unwrap().to_string() };
     let options = LinkOptions { connect_timeout: Duration::from_millis(200), ..quick() };

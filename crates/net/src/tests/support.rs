@@ -1,4 +1,4 @@
-//! A server to talk to, links to it, somebody who speaks TLS but not the protocol, and what the metrics say.
+//! The tests' server, links to it, a raw TLS client and server that ignore the protocol, and a reader of metrics.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,10 +22,10 @@ use crate::{
     ServerOptions, tls,
 };
 
-/// Long enough for anything that does happen, on a busy machine.
+/// Long enough for every expected event on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
-/// What happened to a server.
+/// An event of the server.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Joined(Peer),
@@ -33,7 +33,7 @@ pub(super) enum Event {
     Left(PublicKey),
 }
 
-/// A handler that answers by a function and tells what else happens.
+/// A handler that answers with a function and reports all other events.
 pub(super) struct House<F> {
     answer: F,
     events: mpsc::UnboundedSender<Event>,
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// A server and what happens to it.
+/// A server and its events.
 pub(super) struct Place {
     pub(super) server: Server,
     pub(super) key: Key,
@@ -113,7 +113,7 @@ impl Place {
         soon(self.events.recv()).await.expect("the server is there")
     }
 
-    /// The next to come in.
+    /// Waits for the next peer that connects.
     pub(super) async fn joined(&mut self) -> Peer {
         loop {
             if let Event::Joined(peer) = self.event().await {
@@ -143,7 +143,7 @@ pub(super) fn new_key() -> Key {
     Key::generate().unwrap()
 }
 
-/// Options of a link that wastes no test's time.
+/// Options of a link with short delays.
 pub(super) fn quick() -> LinkOptions {
     let ten = Duration::from_millis(10);
     let policy = Policy::builder(Growth::constant(ten)).jitter(Jitter::None).attempts(Policy::UNLIMITED);
@@ -156,17 +156,17 @@ pub(super) fn quick() -> LinkOptions {
     }
 }
 
-/// Limits under which silence is noticed soon.
+/// Limits with a short idle timeout.
 pub(super) fn impatient() -> Limits {
     Limits { idle_timeout: Duration::from_millis(200), ..Limits::default() }
 }
 
-/// The future's outcome, which must come.
+/// Awaits the future, which must complete within [`LONG`].
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("this should have happened by now")
 }
 
-/// Waits for something that no event tells of.
+/// Waits for a condition that no event reports.
 pub(super) async fn until(mut is_so: impl FnMut() -> bool) {
     soon(async {
         while !is_so() {
@@ -176,7 +176,7 @@ pub(super) async fn until(mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// Somebody who has a key and speaks TLS, and says whatever it likes.
+/// A client that has a key and speaks TLS, but sends arbitrary bytes.
 pub(super) struct Raw {
     pub(super) stream: TlsStream<TcpStream>,
     decoder: Decoder,
@@ -194,7 +194,7 @@ impl Raw {
         Self { stream, decoder: Decoder::new(usize::MAX) }
     }
 
-    /// Connects and is welcomed.
+    /// Connects and completes the hello.
     pub(super) async fn welcomed(place: &Place) -> Self {
         let mut raw = Self::connect(place).await;
         raw.say(hello()).await;
@@ -211,12 +211,12 @@ impl Raw {
         self.stream.flush().await.unwrap();
     }
 
-    /// The next frame; none when the connection is over.
+    /// Returns the next frame, or `None` when the connection has ended.
     pub(super) async fn hear(&mut self) -> Option<Bytes> {
         soon(self.decoder.next(&mut self.stream)).await.ok()
     }
 
-    /// The farewell, and then nothing.
+    /// Returns the reason of the closing frame, and checks that nothing follows.
     pub(super) async fn farewell(mut self) -> Refusal {
         let reason = loop {
             let body = self.hear().await.expect("nobody is sent away without a word");
@@ -238,7 +238,7 @@ pub(super) fn hello() -> Frame<'static> {
     Frame::Hello { oldest: VERSION, newest: VERSION, role: "raw", terms }
 }
 
-/// A certificate-less TLS server that says whatever it likes.
+/// A TLS server with a raw public key that sends arbitrary bytes.
 pub(super) async fn raw_server(key: &Key) -> (tokio::net::TcpListener, tokio_rustls::TlsAcceptor, Remote) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config: std::sync::Arc<rustls::ServerConfig> = tls::server(key).unwrap();
@@ -246,7 +246,7 @@ pub(super) async fn raw_server(key: &Key) -> (tokio::net::TcpListener, tokio_rus
     (listener, config.into(), remote)
 }
 
-/// What is counted on this thread while it is kept.
+/// The metrics recorded on this thread during its lifetime.
 pub(super) struct Meter {
     snapshotter: Snapshotter,
     totals: Mutex<BTreeMap<String, i64>>,
@@ -260,10 +260,10 @@ impl Meter {
         Self { snapshotter, totals: Mutex::default(), _guard: metrics::set_default_local_recorder(recorder) }
     }
 
-    /// What a metric has come to, by its name without the prefix and the values of its labels: `calls_total ok`.
+    /// Returns the value of a metric, by its name without the prefix and the values of its labels: `calls_total ok`.
     pub(super) fn of(&self, name: &str) -> i64 {
         let mut totals = self.totals.lock().unwrap();
-        // A snapshot takes away what it shows.
+        // A snapshot resets the counters that it reads.
         for (key, _, _, value) in self.snapshotter.snapshot().into_vec() {
             let labels = key.key().labels().map(|label| format!(" {}", label.value()));
             let name =

@@ -1,4 +1,4 @@
-//! What links and servers are for.
+//! Normal operation of links and servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ async fn faults_and_panics_of_the_handler_reach_the_caller_and_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_calls_at_once_are_each_answered_with_their_own_reply() {
-    // The earlier a call came, the later it is answered.
+    // The earlier a call arrives, the later it is answered.
     let place = Place::open(anyone(), |_, request: Bytes| async move {
         let number: u64 = std::str::from_utf8(&request).unwrap().parse().unwrap();
         tokio::time::sleep(Duration::from_millis(20 - number % 20)).await;
@@ -270,7 +270,7 @@ async fn a_handler_that_panics_at_a_peer_harms_no_other() {
     super::support::until(|| server.peers().is_empty()).await;
 }
 
-/// Hears slowly, and says when it has; panics when it is told to.
+/// A handler that waits for a permit before it reports a message, and panics on request.
 struct Listener(Arc<Semaphore>, mpsc::UnboundedSender<&'static str>);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Takes frames out of a stream of bytes.
+//! Splits a byte stream into frames.
 
 use std::io;
 
@@ -7,41 +7,41 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{LENGTH_BYTES, Malformed};
 
-/// How much is read at once, and how far memory runs ahead of what has come: a length is a claim, not a need.
+/// The size of one read, and the most memory allocated ahead of received bytes: an announced length is untrusted.
 const STEP: usize = 16 * 1024;
 
-/// The bytes that have come and are not taken yet.
+/// The received bytes that do not belong to a returned frame yet.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buffer: BytesMut,
     limit: usize,
 }
 
-/// Why there is no next frame.
+/// The reason why there is no next frame.
 #[derive(Debug)]
 pub(crate) enum NoFrame {
-    /// The other side has ended the stream, after a whole frame.
+    /// The other side ended the stream after a complete frame.
     End,
-    /// It has sent something else.
+    /// The other side violated the protocol.
     Malformed(Malformed),
-    /// The stream has failed.
+    /// The stream failed.
     Failed(io::Error),
 }
 
 impl Decoder {
-    /// Reads frames of at most so many bytes.
+    /// Creates a decoder for frames of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { buffer: BytesMut::new(), limit }
     }
 
-    /// From now on frames may be so long.
+    /// Sets the limit for all further frames.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// The next frame, when all of it has come.
+    /// Waits for the next complete frame.
     ///
-    /// It may be dropped while it waits: nothing that has come is lost.
+    /// Cancel-safe: if the future is dropped, the bytes received so far are kept.
     pub(crate) async fn next(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<Bytes, NoFrame> {
         loop {
             if let Some(body) = self.take().map_err(NoFrame::Malformed)? {
@@ -56,7 +56,7 @@ impl Decoder {
         }
     }
 
-    /// A frame, if all of it is there.
+    /// Returns the next frame if it is complete.
     pub(crate) fn take(&mut self) -> Result<Option<Bytes>, Malformed> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let size = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);

@@ -1,6 +1,7 @@
-//! A million bad streams for the frame decoder: no panic, nothing kept that was not sent, whatever the pieces.
+//! Fuzz tests of the frame decoder with a million malformed streams. However the stream is split, the decoder does not
+//! panic and holds no bytes that were not sent.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-net --lib fuzz` replays or goes further.
+//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-net --lib fuzz` replays a run or extends it.
 
 use std::cell::Cell;
 
@@ -23,7 +24,7 @@ fn number(rng: &mut Rng) -> u64 {
     rng.u64(..) >> rng.u32(0..64)
 }
 
-/// A frame that somebody could send.
+/// Draws a valid frame.
 fn frame<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Frame<'a> {
     const REASONS: [Refusal; 4] = [Refusal::NotAllowed, Refusal::Version, Refusal::Leaving, Refusal::Cut];
     let payload = Payload(&bytes[..rng.usize(0..=bytes.len())]);
@@ -43,7 +44,7 @@ fn frame<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Frame<'a> {
     }
 }
 
-/// Turns, cuts, doubles and sprinkles.
+/// Cuts, inserts, removes, repeats, flips and overwrites bytes.
 fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.usize(1..5) {
         let at = rng.usize(0..=bytes.len());
@@ -59,7 +60,7 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Everything in the stream, put in by pieces, up to the first thing that is wrong with it.
+/// Decodes the stream in random pieces, up to the first violation.
 fn decode(rng: &mut Rng, stream: &[u8], limit: usize) -> (Vec<Bytes>, Option<Malformed>, usize) {
     let (mut decoder, mut bodies, mut rest) = (Decoder::new(limit), Vec::new(), stream);
     loop {
@@ -91,7 +92,7 @@ fn fuzz_streams_of_frames() {
         for frame in &frames {
             stream.extend_from_slice(&frame.to_bytes());
         }
-        // As it was sent, it comes out as it went in, whatever the pieces.
+        // An unmodified stream decodes to the frames that were encoded, however it is split.
         if rng.u8(0..4) == 0 {
             let (bodies, malformed, left) = decode(rng, &stream, LIMIT);
             assert_eq!((malformed, left), (None, 0));
@@ -119,7 +120,7 @@ fn fuzz_streams_of_frames() {
             }
         }
     });
-    // Both outcomes must be common, or the mutations miss the point.
+    // Both outcomes must be common, or the mutations test little.
     let percent = broken.get() * 100 / (whole.get() + broken.get()).max(1);
     assert!((2..98).contains(&percent) || cases() < 1000, "{percent} % of the frames were broken");
 }
@@ -131,7 +132,7 @@ fn fuzz_noise() {
         rng.fill(&mut noise);
         let noise = &mut noise[..rng.usize(0..64)];
         drop(Frame::read(noise));
-        // Most first bytes are no frame's, and most lengths are too long.
+        // Most random first bytes are not the tag of a frame, and most random lengths are too long.
         noise.iter_mut().take(1).for_each(|first| *first %= 9);
         drop(Frame::read(noise));
         noise.iter_mut().take(2).for_each(|first| *first = 0);

@@ -1,4 +1,4 @@
-//! Links over turmoil's simulated network.
+//! Tests of links over turmoil's simulated network.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
-//! The same links over a simulated network: partitions, delays and crashes out of a seed.
+//! Links over a simulated network with partitions, delays and crashes derived from a seed.
 //!
-//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test it` replays or
-//! goes further.
+//! `HOLDOFF_SIM_SEED=… HOLDOFF_SIM_RUNS=… cargo test -p holdoff-net --features turmoil --test it` replays a run or
+//! extends the test.
 
 mod storm;
 mod world;
@@ -54,7 +54,7 @@ fn tries_come_when_the_policy_says() {
         let options = LinkOptions { policy: policy(500), transport, ..world::link_options(1) };
         let (link, _hearing) = Link::new(&world::key(1), remote(), options).unwrap();
         link.connect().await.unwrap();
-        // A steady connection, so that the tries begin anew.
+        // A steady connection resets the count of attempts.
         tokio::time::sleep(Duration::from_secs(6)).await;
         turmoil::partition("client", SERVER);
         tokio::time::sleep(Duration::from_secs(6)).await;

@@ -1,54 +1,54 @@
-//! Axes: what they show and where their ticks stand.
+//! Axes, their scales and their ticks.
 
 /// One axis of a chart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// What is shown along it.
+    /// The label.
     pub label: String,
-    /// How values become lengths.
+    /// The mapping of values to lengths.
     pub scale: Scale,
-    /// How values are written.
+    /// The number format.
     pub unit: Unit,
-    /// A value that is inside in any case.
+    /// A value that the axis always includes.
     pub includes: Option<f64>,
 }
 
-/// How values become lengths.
+/// The mapping of values to lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     Linear,
-    /// By their logarithm; what is not positive is not drawn.
+    /// Logarithmic; values that are not positive are not drawn.
     Log,
 }
 
-/// How values are written.
+/// The number format of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// As numbers: `1500`, `20k`, `3M`.
+    /// Numbers: `1500`, `20k`, `3M`.
     Count,
-    /// As times, from microseconds: `15ms`, `2s`, `3m`.
+    /// Times, from microseconds: `15ms`, `2s`, `3m`.
     Micros,
 }
 
 impl Axis {
-    /// An even axis.
+    /// Creates a linear axis.
     pub fn linear(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), scale: Scale::Linear, unit, includes: None }
     }
 
-    /// A logarithmic axis.
+    /// Creates a logarithmic axis.
     pub fn log(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), scale: Scale::Log, unit, includes: None }
     }
 
-    /// The same axis with this value inside in any case.
+    /// Returns the axis extended to include this value.
     #[must_use]
     pub fn including(self, value: f64) -> Self {
         Self { includes: Some(value), ..self }
     }
 
-    /// The frame that holds all of these values.
+    /// Returns the frame that holds all of these values.
     pub(super) fn frame(&self, values: impl Iterator<Item = f64>) -> Frame {
         let is_usable = |value: &f64| value.is_finite() && (self.scale == Scale::Linear || *value > 0.0);
         let usable = values.chain(self.includes).filter(is_usable);
@@ -70,19 +70,19 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The ticks' labels: one unit for all where they are evenly spaced.
+    /// Returns the labels of the ticks. On a linear axis all labels have the same unit.
     pub(super) fn labels(&self, unit: Unit) -> Vec<(f64, String)> {
         let step = self.ticks.iter().copied().find(|tick| *tick > 0.0).unwrap_or(1.0);
         let size = |tick: f64| if self.scale == Scale::Linear { step } else { tick };
         self.ticks.iter().map(|tick| (*tick, unit.label(*tick, size(*tick)))).collect()
     }
 
-    /// Whether the value has a place at all.
+    /// Returns whether the value can be placed on the axis.
     pub(super) fn can_place(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Where a value lies, from 0 to 1; outside values are brought to the edge.
+    /// Returns the position of a value, from 0 to 1. Values outside the range are moved to the edge.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -92,7 +92,7 @@ impl Frame {
     }
 }
 
-/// From zero to a round number above the highest value, in four to ten round steps.
+/// Returns the frame from zero to a round number above the highest value, in four to ten round steps.
 fn linear_frame(highest: f64) -> Frame {
     let highest = if highest > 0.0 { highest } else { 1.0 };
     let decade = 10_f64.powf((highest / 5.0).log10().floor());
@@ -105,7 +105,7 @@ fn linear_frame(highest: f64) -> Frame {
     Frame { low: 0.0, high: steps * step, scale: Scale::Linear, ticks: ticks.collect() }
 }
 
-/// Whole decades around the values, or 1-2-5 steps where there are few decades.
+/// Returns whole decades around the values, or 1-2-5 steps if there are few decades.
 fn log_frame(lowest: f64, highest: f64) -> Frame {
     if lowest > highest {
         return log_frame(1.0, 10.0);
@@ -114,7 +114,7 @@ fn log_frame(lowest: f64, highest: f64) -> Frame {
         (-9..15).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade))).collect();
     let low = all.iter().rev().find(|tick| **tick <= lowest * 1.0001).copied().unwrap_or(lowest);
     let high = all.iter().find(|tick| **tick >= highest * 0.9999).copied().unwrap_or(highest);
-    // A single value stands at the top of a decade.
+    // A single value is placed at the top of a decade.
     let low = if high > low { low } else { high / 10.0 };
     let inside: Vec<f64> =
         all.into_iter().filter(|tick| (low * 0.999..=high * 1.001).contains(tick)).collect();
@@ -125,7 +125,7 @@ fn log_frame(lowest: f64, highest: f64) -> Frame {
 }
 
 impl Unit {
-    /// A tick's label, in the unit that suits `size`.
+    /// Returns the label of a tick, in the unit that suits `size`.
     pub(super) fn label(self, value: f64, size: f64) -> String {
         match self {
             Self::Count => count(value),
@@ -154,7 +154,7 @@ fn time(us: f64, size: f64) -> String {
     if us == 0.0 { "0".to_owned() } else { format!("{}{name}", trimmed(us / unit)) }
 }
 
-/// At most two decimals, and no zeros after them.
+/// Formats with at most two decimals and no trailing zeros.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! Drawing a chart.
+//! Renders a chart as SVG.
 
 use std::fmt::Write;
 
@@ -11,19 +11,19 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 52.0;
 const STYLE: &str = include_str!("chart.css");
-/// How many colours the style sheet has.
+/// The number of colours in the style sheet.
 const COLOURS: usize = 8;
-/// The room one line of the legend takes.
+/// The height of one line of the legend.
 const LEGEND_LINE: f64 = 20.0;
-/// About how wide a letter is.
+/// The approximate width of a letter.
 const LETTER: f64 = 7.0;
 
 impl Chart {
-    /// The picture, as SVG that stands alone.
+    /// Returns the picture as self-contained SVG.
     pub fn svg(&self) -> String {
         let (legend, legend_height) = legend(&self.marks);
         let extent = || self.marks.iter().flat_map(|mark| mark.shape.extent());
-        // A long legend makes the picture higher, not the chart smaller.
+        // A long legend increases the height of the picture and leaves the size of the chart unchanged.
         let height = HEIGHT + legend_height - LEGEND_LINE;
         let canvas = Canvas {
             x: self.x.frame(extent().map(|(x, _)| x)),
@@ -46,7 +46,7 @@ impl Chart {
     }
 }
 
-/// The legend under the title, and how high it is.
+/// Returns the legend below the title, and its height.
 fn legend(marks: &[Mark]) -> (String, f64) {
     let (mut svg, mut x, mut y) = (String::new(), LEFT, 48.0);
     for (index, mark) in marks.iter().enumerate() {
@@ -68,7 +68,7 @@ fn legend(marks: &[Mark]) -> (String, f64) {
     (svg, y - 48.0 + LEGEND_LINE)
 }
 
-/// Where values go on the paper.
+/// Maps values to coordinates.
 struct Canvas {
     x: Frame,
     y: Frame,
@@ -129,7 +129,7 @@ impl Canvas {
     }
 
     fn draw_line(&self, svg: &mut String, points: &[Point], colour: usize) {
-        // What a logarithm has no place for is not drawn.
+        // Values without a logarithm are not drawn.
         let points: Vec<&Point> =
             points.iter().filter(|point| self.x.can_place(point.x) && self.y.can_place(point.y)).collect();
         let joined: Vec<String> = points
@@ -181,7 +181,7 @@ impl Canvas {
     }
 }
 
-/// Text that is safe between tags and in attributes.
+/// Escapes text for element content and attributes.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,52 +1,52 @@
-//! Chance that is the same on every machine.
+//! Random numbers that are identical on every machine.
 //!
-//! Everything is made of raw 64-bit draws and of `+ − × ÷ √`, which IEEE 754 specifies to the last bit.
-//! The platform's `ln` and friends are not used: their last bit differs from machine to machine.
+//! All numbers are made of raw 64-bit draws and of `+ − × ÷ √`, which IEEE 754 specifies to the last bit. The
+//! platform's `ln` and similar functions are not used: their last bit differs from machine to machine.
 
 use fastrand::Rng;
 
-/// One actor's stream of chance, eight bytes small.
+/// The random number stream of one actor, eight bytes in size.
 ///
-/// A stream depends on the seed and the actor alone: what other actors draw, and when, changes nothing.
+/// A stream depends only on the seed and the actor. The draws of other actors, and their times, do not change it.
 #[derive(Clone, Debug)]
 pub struct Chance(Rng);
 
 impl Chance {
-    /// The stream of this actor under this seed.
+    /// Returns the stream of this actor under this seed.
     pub fn of(seed: u64, actor: u64) -> Self {
         Self(Rng::with_seed(mix(seed, actor)))
     }
 
-    /// A number from all of `u32`: what [`decide`](holdoff_policy::Compiled::decide) wants.
+    /// Draws a number from all of `u32`, as [`decide`](holdoff_policy::Compiled::decide) expects it.
     pub fn roll(&mut self) -> u32 {
         u32::try_from(self.draw() >> 32).unwrap_or(u32::MAX)
     }
 
-    /// A number between 0 and 1, neither of them included.
+    /// Draws a number between 0 and 1, both excluded.
     #[expect(clippy::cast_precision_loss, reason = "52 bits and a half fit into a double exactly")]
     pub fn unit(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 52) as f64;
         ((self.draw() >> 12) as f64 + 0.5) * STEP
     }
 
-    /// Whether something of this probability happens.
+    /// Returns whether an event of this probability occurs.
     pub fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// A whole number from `low` to `high`, both included.
+    /// Draws an integer from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let values = u128::from(high.saturating_sub(low)) + 1;
         let offset = (u128::from(self.draw()) * values) >> 64;
         low.saturating_add(u64::try_from(offset).unwrap_or(u64::MAX))
     }
 
-    /// A draw from the normal distribution.
+    /// Draws from the normal distribution.
     pub fn normal(&mut self, mean: f64, sd: f64) -> f64 {
         mean + sd * normal_quantile(self.unit())
     }
 
-    /// A draw from the exponential distribution.
+    /// Draws from the exponential distribution.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * ln(self.unit())
     }
@@ -56,7 +56,7 @@ impl Chance {
     }
 }
 
-/// Two numbers into one that depends on every bit of both: the finaliser of `splitmix64`, twice.
+/// Combines two numbers into one that depends on every bit of both: the finaliser of `splitmix64`, twice.
 pub fn mix(seed: u64, actor: u64) -> u64 {
     finish(finish(seed.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ actor.wrapping_mul(0xD1B5_4A32_D192_ED03))
 }
@@ -67,7 +67,7 @@ fn finish(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The normal distribution's quantile, by Acklam's rational approximation (relative error 1.2e-9).
+/// Returns the quantile of the normal distribution, by Acklam's rational approximation (relative error 1.2e-9).
 fn normal_quantile(p: f64) -> f64 {
     const TAIL: f64 = 0.024_25;
     if p < TAIL {
@@ -117,8 +117,8 @@ fn tail_quantile(q: f64) -> f64 {
     polynomial(above, q) / polynomial(below, q)
 }
 
-/// The coefficient of each power, from the zeroth; in pairs, so that the processor need not wait for one
-/// term to begin the next.
+/// Evaluates a polynomial with the coefficient of each power, from the zeroth. It evaluates in pairs, so that the
+/// processor need not wait for one term before it begins the next.
 #[inline]
 fn polynomial(coefficients: [f64; 6], x: f64) -> f64 {
     let [c0, c1, c2, c3, c4, c5] = coefficients;
@@ -126,7 +126,7 @@ fn polynomial(coefficients: [f64; 6], x: f64) -> f64 {
     (c0 + c1 * x) + square * ((c2 + c3 * x) + square * (c4 + c5 * x))
 }
 
-/// The natural logarithm of a positive normal number, by the series of `2 artanh((m − 1) / (m + 1))`.
+/// Returns the natural logarithm of a positive normal number, by the series of `2 artanh((m − 1) / (m + 1))`.
 fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     const ONE: u64 = 1023 << 52;

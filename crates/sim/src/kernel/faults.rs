@@ -1,28 +1,28 @@
-//! What actually went wrong.
+//! The counters of faults that struck.
 
 use serde::{Deserialize, Serialize};
 
-/// Counts the faults that struck, kind by kind.
+/// Counts the faults that struck, by kind.
 ///
-/// A count rises when a fault changes what happens, never when it merely might have: a run in which a
-/// fault's count is zero proves nothing about that fault.
+/// A counter rises when a fault changes the course of the run, never when it merely might have. A run in which the
+/// counter of a fault is zero proves nothing about that fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Messages sent, before anything struck them.
+    /// Messages sent, before any fault.
     pub sent: u64,
-    /// Messages handed to a node, copies included.
+    /// Messages delivered to a node, copies included.
     pub delivered: u64,
-    /// Messages that vanished on the way.
+    /// Messages lost on the way.
     pub lost: u64,
     /// Second copies that were sent along.
     pub duplicated: u64,
-    /// Copies that were held back on the way.
+    /// Copies that were delayed on the way.
     pub delayed: u64,
     /// Copies delivered after a message that was sent later over the same link.
     pub reordered: u64,
-    /// Copies that did not get over a cut link, when sent or when due.
+    /// Copies dropped by a cut link, when sent or when due.
     pub partitioned: u64,
     /// Messages to a node that was down when they were sent.
     pub unreachable: u64,
@@ -32,14 +32,14 @@ pub struct Faults {
     pub timers_outlived: u64,
     /// Nodes that crashed.
     pub crashed: u64,
-    /// Nodes that came back.
+    /// Nodes that restarted.
     pub restarted: u64,
-    /// Times a node was given a clock that is not the true one.
+    /// Times a node was given a skewed clock.
     pub skewed: u64,
 }
 
 impl Faults {
-    /// Adds another run's counts.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         let mut others = other.named().into_iter().map(|(_, count)| count);
         for count in self.counts_mut() {
@@ -47,7 +47,7 @@ impl Faults {
         }
     }
 
-    /// Every count with its name, in a fixed order.
+    /// Returns every count with its name, in a fixed order.
     pub fn named(&self) -> [(&'static str, u64); 13] {
         [
             ("sent", self.sent),
@@ -66,7 +66,7 @@ impl Faults {
         ]
     }
 
-    /// In the order of [`named`](Self::named).
+    /// Returns the counts in the order of [`named`](Self::named).
     fn counts_mut(&mut self) -> [&mut u64; 13] {
         [
             &mut self.sent,

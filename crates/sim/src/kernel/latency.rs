@@ -1,22 +1,22 @@
-//! How long something takes.
+//! Distributions of durations.
 
 use serde::{Deserialize, Serialize};
 
 use super::Chance;
 use crate::Micros;
 
-/// A distribution of times: a hop over the network, the service of a request.
+/// A distribution of durations: a network hop, or the service time of a request.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Latency {
-    /// Always the same.
+    /// A constant duration.
     Constant(Micros),
-    /// Anything between two times, equally likely.
+    /// A uniform distribution between two durations.
     Uniform {
-        /// The shortest.
+        /// The shortest duration.
         low: Micros,
-        /// The longest.
+        /// The longest duration.
         high: Micros,
     },
     /// The absolute value of a normal draw.
@@ -26,7 +26,7 @@ pub enum Latency {
         /// The standard deviation.
         sd: Micros,
     },
-    /// Memoryless.
+    /// An exponential (memoryless) distribution.
     Exponential {
         /// The mean.
         mean: Micros,
@@ -34,12 +34,12 @@ pub enum Latency {
 }
 
 impl Latency {
-    /// `|Normal(mean, sd)|` in milliseconds.
+    /// Returns `|Normal(mean, sd)|` in milliseconds.
     pub const fn normal_ms(mean_ms: u64, sd_ms: u64) -> Self {
         Self::Normal { mean: Micros::from_millis(mean_ms), sd: Micros::from_millis(sd_ms) }
     }
 
-    /// Whether every draw is zero.
+    /// Returns whether every draw is zero.
     pub fn is_always_zero(&self) -> bool {
         let zero = Micros(0);
         match *self {
@@ -50,7 +50,7 @@ impl Latency {
         }
     }
 
-    /// One draw, in whole microseconds.
+    /// Draws one duration, in whole microseconds.
     #[inline]
     pub fn draw_us(&self, chance: &mut Chance) -> u64 {
         match *self {

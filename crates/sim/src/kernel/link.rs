@@ -1,4 +1,4 @@
-//! What a link does to messages.
+//! Links and their faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::{Chance, Latency, NodeId, mix};
 use crate::Micros;
 
-/// What a link does to the messages sent over it, in one direction.
+/// The latency and the faults of a link, in one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Link {
-    /// How long a message travels.
+    /// The travel time of a message.
     pub latency: Latency,
-    /// The share of messages that vanish.
+    /// The share of messages that are lost.
     pub loss: f64,
     /// The share of messages that arrive twice.
     pub duplication: f64,
-    /// The share of copies that are held back, so that later ones may overtake them.
+    /// The share of copies that are delayed, so that later ones may overtake them.
     pub delay: f64,
-    /// How long a copy is held back.
+    /// The additional delay of such a copy.
     pub delayed_by: Latency,
 }
 
 impl Default for Link {
-    /// Five to fifteen milliseconds, and nothing goes wrong.
+    /// Returns a link of five to fifteen milliseconds without faults.
     fn default() -> Self {
         let latency = Latency::Uniform { low: Micros::from_millis(5), high: Micros::from_millis(15) };
         let delayed_by = Latency::Exponential { mean: Micros::from_millis(50) };
@@ -32,7 +32,7 @@ impl Default for Link {
     }
 }
 
-/// The links between all nodes, and which of them are cut.
+/// The links between all nodes, and the cut ones among them.
 #[derive(Clone, Debug)]
 pub(super) struct Links {
     seed: u64,
@@ -42,7 +42,7 @@ pub(super) struct Links {
     traffic: BTreeMap<(NodeId, NodeId), Traffic>,
 }
 
-/// What went over one link so far.
+/// The traffic of one link so far.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) chance: Chance,
@@ -64,7 +64,7 @@ impl Links {
         self.special.get(&(from, to)).copied().unwrap_or(self.usual)
     }
 
-    /// The link's own record; its stream of chance is independent of every other link's.
+    /// Returns the record of a link. Its random number stream is independent of every other link's.
     pub(super) fn traffic(&mut self, from: NodeId, to: NodeId) -> &mut Traffic {
         let seed = self.seed;
         self.traffic.entry((from, to)).or_insert_with(|| {

@@ -1,26 +1,26 @@
-//! What runs on a simulated machine.
+//! The program of a simulated machine.
 
 use super::Chance;
 
-/// A node's number, from 0.
+/// The number of a node, from 0.
 pub type NodeId = u32;
 
-/// The program on a simulated machine.
+/// The program of a simulated machine.
 ///
-/// The value itself is memory: a crash drops it. The disk is kept, and the next incarnation
+/// The value itself is the memory of the machine: a crash drops it. The disk survives, and the next incarnation
 /// [starts](Node::start) from it.
 pub trait Node: Sized {
-    /// What nodes send each other.
+    /// The messages between nodes.
     type Message: Clone;
-    /// What a timer reminds of.
+    /// The payload of a timer.
     type Timer;
-    /// What survives a crash.
+    /// The state that survives a crash.
     type Disk;
 
-    /// Boots from what the disk holds.
+    /// Boots from the content of the disk.
     fn start(disk: &mut Self::Disk, around: &mut Around<'_, Self>) -> Self;
 
-    /// A message has arrived.
+    /// Handles a message.
     fn receive(
         &mut self,
         disk: &mut Self::Disk,
@@ -29,14 +29,14 @@ pub trait Node: Sized {
         around: &mut Around<'_, Self>,
     );
 
-    /// A timer has fired.
+    /// Handles a timer that has fired.
     fn wake(&mut self, disk: &mut Self::Disk, timer: Self::Timer, around: &mut Around<'_, Self>);
 
-    /// What a crash does to the disk, such as dropping what was not synced. By default nothing.
+    /// Applies the effect of a crash to the disk, such as the loss of unsynced data. The default has no effect.
     fn crash(_disk: &mut Self::Disk, _chance: &mut Chance) {}
 }
 
-/// What a node sees of the world, and what it asks of it.
+/// The environment of a node: its inputs, and the effects that it requests.
 pub struct Around<'a, N: Node> {
     pub(super) me: NodeId,
     pub(super) nodes: u32,
@@ -45,35 +45,35 @@ pub struct Around<'a, N: Node> {
     pub(super) orders: &'a mut Vec<Order<N>>,
 }
 
-/// What a node asked for; carried out when it has finished its turn.
+/// An effect that a node requested. The world executes it when the node has finished its turn.
 pub(super) enum Order<N: Node> {
     Send { to: NodeId, message: N::Message },
     Remind { after_us: u64, timer: N::Timer },
 }
 
 impl<N: Node> Around<'_, N> {
-    /// This node's number.
+    /// Returns the number of this node.
     pub fn me(&self) -> NodeId {
         self.me
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// The time on the node's own, possibly wrong, clock; a right one starts at
+    /// Returns the time on the node's own, possibly skewed, clock. A correct clock starts at
     /// [`Skew::EPOCH_US`](super::Skew::EPOCH_US).
     pub fn now_us(&self) -> u64 {
         self.local_us
     }
 
-    /// The node's own stream of chance.
+    /// Returns the random number stream of the node.
     pub fn chance(&mut self) -> &mut Chance {
         self.chance
     }
 
-    /// Sends a message. Nothing says whether it arrives.
+    /// Sends a message. The sender does not learn whether it arrives.
     pub fn send(&mut self, to: NodeId, message: N::Message) {
         self.orders.push(Order::Send { to, message });
     }

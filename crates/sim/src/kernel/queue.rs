@@ -1,26 +1,26 @@
-//! What will happen, in the order it happens.
+//! A priority queue of future events.
 //!
-//! A radix heap with 64 slots a level. Time never goes back, so an event's slot can be named by the
-//! highest base-64 digit in which its time differs from now: pushing costs a few shifts, and an event
-//! moves down at most once a level before it happens. Two properties follow from the invariant "every
-//! event lies in the slot that its time and now name":
+//! It is a radix heap with 64 slots a level. Time never goes back, so the highest base-64 digit in which an event's
+//! time differs from the current time selects the event's slot. A push costs a few shifts, and an event moves down at
+//! most once a level before it is popped. Two properties follow from the invariant "every event lies in the slot that
+//! its time and the current time select":
 //!
-//! - a lower level happens before a higher one, a lower slot before a higher one;
-//! - events of one time always share a slot, and slots are lines that are served and moved in order: so
-//!   equal times happen in the order they were pushed, without a sequence number in each event.
+//! - a lower level precedes a higher one, and a lower slot precedes a higher one;
+//! - events of the same time always share a slot, and slots are lines that are served and moved in order. Events of the
+//!   same time are therefore popped in the order in which they were pushed, without a sequence number in each event.
 //!
-//! A line is a chain of small blocks from one slab. Moving a line reads memory in order; with an event a
-//! link, every event would cost a cache miss a level.
+//! A line is a chain of small blocks from one slab, so that moving a line reads memory in order. With a link in each
+//! event, every event would cost a cache miss a level.
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 11;
-/// How many events a block holds.
+/// The number of events in a block.
 const BLOCK: usize = 16;
-/// Ends a chain. So many blocks are more than a terabyte: memory ends before the numbers do.
+/// Ends a chain. That many blocks take more than a terabyte: memory ends before the numbers do.
 const NONE: u32 = u32::MAX;
 
-/// A queue of events over virtual time in microseconds; it owns the clock.
+/// A queue of events over virtual time in microseconds. The queue owns the clock.
 ///
 /// ```
 /// use holdoff_sim::kernel::EventQueue;
@@ -36,7 +36,7 @@ pub struct EventQueue<E> {
     now_us: u64,
     /// `LEVELS × SLOTS` lines.
     lines: Vec<Line>,
-    /// One bit a slot that holds something.
+    /// One bit for each non-empty slot.
     occupied: [u64; LEVELS],
     blocks: Vec<Block<E>>,
     first_free: u32,
@@ -47,8 +47,8 @@ pub struct EventQueue<E> {
 struct Line {
     first: u32,
     last: u32,
-    /// Kept while the line grows, so that nobody has to walk it. A line shrinks only where all its times
-    /// are equal.
+    /// The earliest time in the line, updated as the line grows, so that no reader has to walk the line. A line shrinks
+    /// only if all its times are equal.
     earliest_us: u64,
 }
 
@@ -93,15 +93,15 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// An empty queue at time 0.
+    /// Creates an empty queue at time 0.
     pub fn new() -> Self {
         Self::with_capacity(0)
     }
 
-    /// An empty queue with room for so many pending events; for few of them it may still have to grow.
+    /// Creates an empty queue with room for `events` pending events. For a small number it may still have to grow.
     pub fn with_capacity(events: usize) -> Self {
         let full_blocks = events.div_ceil(BLOCK);
-        // Beside the full blocks each line may end in one that is not; few events fill few lines.
+        // In addition to the full blocks each line may end in a partly filled one; few events fill few lines.
         Self {
             now_us: 0,
             lines: vec![EMPTY; LEVELS * SLOTS],
@@ -112,46 +112,47 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// The time of the event popped last, or a later one that the clock was [advanced](Self::advance_to) to.
+    /// Returns the current time: the time of the event popped last, or a later one that the clock was
+    /// [advanced](Self::advance_to) to.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// How many events are pending.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The memory it holds. It is never given back, so this is also the most it ever held.
+    /// Returns the allocated memory in bytes. Memory is never released, so this is also the peak.
     pub fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Block<E>>()
             + self.lines.capacity() * size_of::<Line>()
             + size_of::<Self>()
     }
 
-    /// Lets an event happen at this time; one for the past happens now, after all others due now.
+    /// Schedules an event at this time. An event in the past happens now, after all other events due now.
     pub fn push(&mut self, at_us: u64, event: E) {
         self.append(at_us.max(self.now_us), event);
         self.len += 1;
     }
 
-    /// Lets an event happen so long from now.
+    /// Schedules an event after a delay.
     pub fn push_after(&mut self, delay_us: u64, event: E) {
         self.push(self.now_us.saturating_add(delay_us), event);
     }
 
-    /// When the next event happens.
+    /// Returns the time of the next event.
     pub fn next_at_us(&self) -> Option<u64> {
         let (level, digit) = self.earliest_slot()?;
         self.lines.get(level * SLOTS + digit).map(|line| line.earliest_us)
     }
 
-    /// The next event and its time, which becomes now.
+    /// Removes the next event and advances the clock to its time.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let (mut level, mut digit) = self.earliest_slot()?;
         if level > 0 {
@@ -177,27 +178,27 @@ impl<E> EventQueue<E> {
         Some((at_us, event))
     }
 
-    /// The next event if it happens before or at this time.
+    /// Removes the next event if its time is not later than `limit_us`.
     pub fn pop_until(&mut self, limit_us: u64) -> Option<(u64, E)> {
         if self.next_at_us()? > limit_us { None } else { self.pop() }
     }
 
-    /// Moves the clock ahead to this time, though nothing happens then.
+    /// Advances the clock to this time without an event.
     ///
-    /// It never goes back, and never past a pending event: while an earlier one is pending, it stops at
-    /// that one's time.
+    /// The clock never goes back, and never passes a pending event: if an earlier event is pending, the clock stops at
+    /// that event's time.
     pub fn advance_to(&mut self, at_us: u64) {
         let at_us = self.next_at_us().map_or(at_us, |next_us| at_us.min(next_us));
         if at_us <= self.now_us {
             return;
         }
-        // Nothing is pending below the digit that changes: it would be earlier. Above it, and in the other
-        // slots of its level, the new time names the same slots as the old one did.
+        // No event is pending below the digit that changes, because it would be earlier. Above it, and in the other
+        // slots of its level, the new time selects the same slots as the old one did.
         let (level, digit) = slot_of(at_us, self.now_us);
         self.spread(level, digit, at_us);
     }
 
-    /// Puts an event at the end of the line its time names.
+    /// Appends an event to the line that its time selects.
     fn append(&mut self, at_us: u64, event: E) {
         let (level, digit) = slot_of(at_us, self.now_us);
         let slot = level * SLOTS + digit;
@@ -217,7 +218,7 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Lengthens a line by a block.
+    /// Appends a block to a line.
     fn chain(&mut self, slot: usize, fresh: u32) {
         let Some(line) = self.lines.get_mut(slot) else { return };
         match self.blocks.get_mut(line.last as usize) {
@@ -245,7 +246,8 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Moves now to a time that belongs into a slot, and the slot's events down to where that puts them.
+    /// Sets the current time to one that lies in a slot, and moves the slot's events down to the slots that the new
+    /// time selects.
     fn spread(&mut self, level: usize, digit: usize, now_us: u64) -> Option<()> {
         let line = self.lines.get_mut(level * SLOTS + digit)?;
         let line = std::mem::replace(line, EMPTY);
@@ -278,7 +280,7 @@ impl<E> EventQueue<E> {
     }
 }
 
-/// The highest base-64 digit in which the two times differ, and its value.
+/// Returns the highest base-64 digit in which the two times differ, and its value.
 fn slot_of(at_us: u64, now_us: u64) -> (usize, usize) {
     let level = (at_us ^ now_us).checked_ilog2().unwrap_or(0) / DIGIT_BITS;
     let digit = (at_us >> (level * DIGIT_BITS)) & (SLOTS as u64 - 1);

@@ -1,38 +1,38 @@
-//! A node's own clock.
+//! The clock of a node.
 
 use serde::{Deserialize, Serialize};
 
 const MILLION: i128 = 1_000_000;
 
-/// How a node's clock differs from the true one, from the moment it is [set](super::World::set_skew).
+/// The deviation of a node's clock from true time, from the moment it is [set](super::World::set_skew).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skew {
-    /// How far it is ahead; negative if behind. The clock jumps when this changes.
+    /// The offset, positive if the clock is ahead. The clock jumps when the offset changes.
     pub offset_us: i64,
-    /// How much it gains, in millionths; negative if it loses. Brought to at least −900 000.
+    /// The drift in parts per million, positive if the clock is fast. Limited to at least −900 000.
     pub drift_ppm: i32,
 }
 
 impl Skew {
-    /// What a right clock shows at true time 0: a thousand million seconds.
+    /// The time that a correct clock shows at true time 0: a thousand million seconds.
     ///
-    /// It is so far above zero that a clock can be behind by years and still move.
+    /// It is far enough above zero that a clock can be behind by years and still advance.
     pub const EPOCH_US: u64 = 1_000_000_000_000_000;
 
-    /// How far the clock moves in a million microseconds.
+    /// Returns the advance of the clock in a million microseconds of true time.
     fn rate(self) -> i128 {
         MILLION + i128::from(self.drift_ppm.max(-900_000))
     }
 }
 
-/// A clock that has run right or wrong, and now runs with a skew.
+/// A clock with its past drift and its current skew.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     skew: Skew,
     /// The true time at which the skew was set.
     set_at_us: u64,
-    /// What the clock showed then, offset apart: earlier drifts stay in it.
+    /// The time that the clock showed then, without the offset; it includes earlier drifts.
     set_to_us: i128,
 }
 
@@ -43,19 +43,19 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Gives it another skew: the offset is a jump, the drift begins now.
+    /// Sets another skew: the offset is a jump, the drift begins now.
     pub(super) fn set(&mut self, skew: Skew, true_us: u64) {
         let set_to_us = self.drifted_us(true_us);
         *self = Self { skew, set_at_us: true_us, set_to_us };
     }
 
-    /// What it shows at this true time; one that is behind by more than its epoch shows 0.
+    /// Returns the time that the clock shows at this true time. A clock that is behind by more than its epoch shows 0.
     pub(super) fn local_us(&self, true_us: u64) -> u64 {
         let local = self.drifted_us(true_us) + i128::from(self.skew.offset_us);
         u64::try_from(local.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// How long it truly takes until it has moved by this much, rounded up: no timer fires early.
+    /// Returns the true time in which the clock advances by this much, rounded up: no timer fires early.
     pub(super) fn true_span_us(&self, local_us: u64) -> u64 {
         let rate = self.skew.rate();
         let span = (i128::from(local_us) * MILLION + rate - 1) / rate;

@@ -1,4 +1,4 @@
-//! Machines, the links between them, and what befalls both.
+//! Simulated machines, the links between them, and their faults.
 
 mod happen;
 
@@ -9,9 +9,9 @@ use super::{Chance, EventQueue, Faults, Link, Node, NodeId, Skew, mix};
 
 /// Simulated machines that run the same program.
 ///
-/// Everything that happens follows from the seed, the [`Link`]s and the [`Incident`]s. A message reaches
-/// the incarnation that was up when it was sent, or nobody; a timer likewise. What an earlier incarnation
-/// sent to *others* may still arrive: so it is in real networks, and so it must be survived.
+/// The seed, the [`Link`]s and the [`Incident`]s determine the whole run. A message reaches only the incarnation that
+/// was up when it was sent; the same holds for a timer. Messages that an earlier incarnation sent to *others* may still
+/// arrive, as in real networks: the program must tolerate them.
 ///
 /// ```
 /// use holdoff_sim::kernel::{Around, Incident, Link, Node, NodeId, World};
@@ -52,22 +52,22 @@ pub struct World<N: Node> {
     orders: Vec<Order<N>>,
 }
 
-/// Something that befalls the world, now or at a set time.
+/// An incident in the simulated world, now or at a scheduled time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Incident {
-    /// A node goes down and forgets what was not on its disk.
+    /// A node crashes and loses all state that was not on its disk.
     Crash(NodeId),
     /// A node that is down boots again from its disk.
     Restart(NodeId),
-    /// Messages in this one direction no longer get through.
+    /// Messages in this one direction are dropped.
     Cut {
         /// The sender.
         from: NodeId,
         /// The receiver.
         to: NodeId,
     },
-    /// Messages in this one direction get through again.
+    /// Messages in this one direction are delivered again.
     Mend {
         /// The sender.
         from: NodeId,
@@ -78,11 +78,11 @@ pub enum Incident {
     Heal,
 }
 
-/// What one step of the world was.
+/// One step of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Step {
-    /// A node got a message.
+    /// A node received a message.
     Delivered {
         /// The sender.
         from: NodeId,
@@ -91,14 +91,14 @@ pub enum Step {
     },
     /// A node's timer fired.
     Woke(NodeId),
-    /// A message or timer came to nothing; the fault counters say why.
+    /// A message or timer was dropped; the fault counters record the reason.
     Dropped,
-    /// An incident happened.
+    /// An incident occurred.
     Befell(Incident),
 }
 
 struct Machine<N: Node> {
-    /// `None` while it is down.
+    /// `None` while the machine is down.
     running: Option<N>,
     disk: N::Disk,
     incarnation: u32,
@@ -116,16 +116,17 @@ impl<N: Node> World<N>
 where
     N::Disk: Default,
 {
-    /// So many machines with empty disks, all booted at time 0, joined by equal links.
+    /// Creates `nodes` machines with empty disks, all booted at time 0, joined by equal links.
     ///
-    /// All are up before the first message is sent: what one sends while it starts reaches every other.
+    /// All are up before the first message is sent: a message that a node sends while it starts can reach every other
+    /// node.
     pub fn new(seed: u64, nodes: u32, usual: Link) -> Self {
         Self::with_disks(seed, usual, (0..nodes).map(|_| N::Disk::default()))
     }
 }
 
 impl<N: Node> World<N> {
-    /// One machine for each of these disks, all booted from them at time 0, joined by equal links.
+    /// Creates one machine for each of these disks, all booted from them at time 0, joined by equal links.
     pub fn with_disks(seed: u64, usual: Link, disks: impl IntoIterator<Item = N::Disk>) -> Self {
         let machine = |(node, disk)| Machine {
             running: None,
@@ -149,50 +150,50 @@ impl<N: Node> World<N> {
         world
     }
 
-    /// The true time.
+    /// Returns the true time.
     pub fn now_us(&self) -> u64 {
         self.queue.now_us()
     }
 
-    /// What has gone wrong so far.
+    /// Returns the counts of the faults so far.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// How many machines there are.
+    /// Returns the number of machines.
     pub fn nodes(&self) -> u32 {
         u32::try_from(self.machines.len()).unwrap_or(u32::MAX)
     }
 
-    /// The program on a machine; `None` while it is down.
+    /// Returns the program of a machine; `None` while it is down.
     pub fn node(&self, node: NodeId) -> Option<&N> {
         self.machine(node)?.running.as_ref()
     }
 
-    /// A machine's disk, which outlives its crashes.
+    /// Returns the disk of a machine, which survives its crashes.
     pub fn disk(&self, node: NodeId) -> Option<&N::Disk> {
         Some(&self.machine(node)?.disk)
     }
 
-    /// How often a machine has booted.
+    /// Returns how often a machine has booted.
     pub fn incarnation(&self, node: NodeId) -> u32 {
         self.machine(node).map_or(0, |machine| machine.incarnation)
     }
 
-    /// Whether messages in this direction are stopped.
+    /// Returns whether messages in this direction are dropped.
     pub fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
         self.links.is_cut(from, to)
     }
 
-    /// Makes one direction of one link different from the others.
+    /// Sets the properties of one direction of one link.
     pub fn set_link(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.links.set(from, to, link);
     }
 
-    /// Gives a machine a clock that is wrong from now on.
+    /// Sets the skew of a machine's clock from now on.
     ///
-    /// The clock jumps by the difference in offset and drifts from now; what it gained by an earlier drift
-    /// remains. Timers that are already set fire when they would have.
+    /// The clock jumps by the difference in offset and drifts from now on. The gain from an earlier drift remains.
+    /// Timers that are already set fire at the time computed when they were set.
     pub fn set_skew(&mut self, node: NodeId, skew: Skew) {
         let now_us = self.now_us();
         if let Some(machine) = self.machine_mut(node) {
@@ -201,12 +202,12 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Lets something befall the world at a set time.
+    /// Schedules an incident.
     pub fn plan(&mut self, at_us: u64, incident: Incident) {
         self.queue.push(at_us, Event::Incident(incident));
     }
 
-    /// Lets something befall the world now.
+    /// Causes an incident now.
     pub fn befall(&mut self, incident: Incident) {
         match incident {
             Incident::Crash(node) => self.crash(node),
@@ -227,7 +228,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Gives a running program a turn, such as a client's request; `None` if the machine is down.
+    /// Gives a running program a turn, such as a client's request. Returns `None` if the machine is down.
     pub fn act<R>(
         &mut self,
         node: NodeId,
@@ -244,13 +245,13 @@ impl<N: Node> World<N> {
         result
     }
 
-    /// Lets the next thing happen; `None` if nothing will happen any more.
+    /// Executes the next event. Returns `None` if no event is pending.
     pub fn step(&mut self) -> Option<Step> {
         let (_, event) = self.queue.pop()?;
         Some(self.happen(event))
     }
 
-    /// Lets everything happen up to and including this time, and time pass until then.
+    /// Executes all events up to and including this time, and advances the clock to it.
     pub fn run_until(&mut self, limit_us: u64) {
         while let Some((_, event)) = self.queue.pop_until(limit_us) {
             self.happen(event);

@@ -1,11 +1,12 @@
-//! The answer in a sentence.
+//! A summary in one or two sentences.
 
 use super::rounded;
 use crate::Row;
 
-/// Who did best with the most clients, and who left somebody without; `None` if there is nothing to compare.
+/// Names the best strategies with the largest number of clients, and the strategies that left clients unserved. Returns
+/// `None` if there is nothing to compare.
 ///
-/// Only those who left the fewest without compete: giving up early is no way to win.
+/// Only the strategies that left the fewest clients unserved compete: a strategy must not win by giving up early.
 pub fn answer(rows: &[Row]) -> Option<String> {
     let most = rows.iter().map(|row| row.clients).max()?;
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
@@ -23,7 +24,7 @@ pub fn answer(rows: &[Row]) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-/// How soon each way gets over what has struck.
+/// States how soon each election algorithm recovers from its faults.
 fn election(rows: &[&Row], nodes: u32) -> Option<String> {
     let kinds = [("recovery", "somebody leads after a crash"), ("healing", "one leads after a partition")];
     let of_kind = |(kind, what): (&str, &str)| {
@@ -38,7 +39,7 @@ fn election(rows: &[&Row], nodes: u32) -> Option<String> {
     kinds.into_iter().find_map(of_kind)
 }
 
-/// Who is done first and who calls least, if there are several and they differ.
+/// Names the fastest strategy and the one with the fewest calls, if there are several and they differ.
 fn best(served: &[&Row], clients: u32) -> String {
     let time = |row: &&&Row| row.time_ms.mean;
     let calls = |row: &&&Row| row.calls.mean;
@@ -68,7 +69,7 @@ fn best(served: &[&Row], clients: u32) -> String {
     )
 }
 
-/// What a policy failed to do.
+/// States the failure of a strategy.
 fn without(row: &Row) -> String {
     let (policy, failed) = (&row.policy, row.failed.mean);
     match row.scenario {

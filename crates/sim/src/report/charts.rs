@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
 use crate::{Bucket, Row};
 
-/// Rarer delays are drawn as if they were this common.
+/// The smallest share that is drawn; rarer delays are drawn with it.
 const LEAST_PERCENT: f64 = 0.1;
 
-/// Fewer calls per millisecond than this are as good as none.
+/// The smallest number of calls per millisecond that is drawn; lower rates are drawn as zero.
 const LEAST_PER_MS: f64 = 0.01;
 
-/// Shorter delays are added up, and drawn as half as long to this long.
+/// The shortest delay with a bucket of its own. Shorter delays are added up, and drawn from half of it to it.
 const SHORTEST_US: u64 = 1_000;
 
-/// A chart and the name of its file.
+/// A chart and its file name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedChart {
-    /// The file's name without its ending.
+    /// The file name without its extension.
     pub name: String,
     /// The chart.
     pub chart: Chart,
 }
 
-/// Every chart these rows can fill: time and calls against the number of clients, then for the largest
-/// number of clients the calls over time, the distribution of delays and, where the scenario tells, who was
-/// done when. An election has others: who was thought to lead, and how long faults took to be got over.
+/// Returns every chart that these rows can fill: time and calls against the number of clients; then, for the largest
+/// number of clients, the calls over time, the distribution of delays and, if the scenario records it, the completions
+/// over time. An election has other charts: each node's view of the leader, and the recovery times after faults.
 pub fn charts(rows: &[Row]) -> Vec<NamedChart> {
     let Some(most) = rows.iter().map(|row| row.clients).max() else { return Vec::new() };
     let largest: Vec<&Row> = rows.iter().filter(|row| row.clients == most).collect();
@@ -104,7 +104,7 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
     };
     let scenario = rows.first().map_or("", |row| row.scenario);
     let label = if scenario == "row" { "reads and writes per millisecond" } else { "calls per millisecond" };
-    // The first calls come all at once; beside them nothing else would be seen on an even scale.
+    // All clients make their first calls at the same time; on a linear scale no later calls would be visible.
     let is_log = ["row", "duel"].contains(&scenario);
     let y = if is_log { Axis::log(label, Unit::Count) } else { Axis::linear(label, Unit::Count) };
     let marks = rows.iter().map(mark).collect();
@@ -117,7 +117,8 @@ fn calls_over_time(rows: &[&Row], clients: u32) -> NamedChart {
     NamedChart { name: "calls-over-time".to_owned(), chart }
 }
 
-/// When it gets boring: three times as long as the median policy takes. An outage is shown to its end.
+/// Returns the end of the time axis: three times the median of the strategies' p99 times. An outage is shown to its
+/// end.
 fn interesting_end_us(rows: &[&Row]) -> f64 {
     if rows.iter().any(|row| row.scenario == "outage") {
         return f64::MAX;
@@ -142,7 +143,7 @@ fn delays(rows: &[&Row], clients: u32) -> NamedChart {
             points.extend([Point::new(start, 0.0), Point::new(start, percent(short))]);
         }
         for bucket in row.delays.buckets().filter(|bucket| !is_short(bucket)) {
-            // Down to zero in between, unless one bucket begins where the last one ended.
+            // The line drops to zero between two buckets, unless the second begins where the first ends.
             if bucket.from_us != end_us && !points.is_empty() {
                 points.push(Point::new(end_us as f64, 0.0));
             }

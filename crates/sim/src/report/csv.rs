@@ -1,11 +1,11 @@
-//! Rows for a spreadsheet.
+//! Rows as CSV.
 
 use std::fmt::Write;
 
 use crate::scenario::duel::Rank;
 use crate::{Pooled, Row, Summary};
 
-/// The rows as CSV: one line a row, four columns a figure, and four for times of which a run has many.
+/// Formats the rows as CSV: one line a row, four columns a figure, and four columns for each pooled time.
 pub fn csv(rows: &[Row]) -> String {
     let own: Vec<&str> = rows.first().map(|row| row.figures.keys().copied().collect()).unwrap_or_default();
     let mut text = "scenario,policy,clients,runs".to_owned();
@@ -32,7 +32,7 @@ pub fn csv(rows: &[Row]) -> String {
     text
 }
 
-/// The places that clients came in, as CSV: one line an id; `None` where the scenario does not tell.
+/// Formats the finishing ranks of clients as CSV, one line an id. Returns `None` if the scenario does not record them.
 pub fn ranks_csv(rows: &[Row]) -> Option<String> {
     rows.iter().any(|row| !row.ranks.is_empty()).then(|| {
         let mut text = "scenario,policy,clients,runs,id,rank_mean,rank_se\n".to_owned();
@@ -47,7 +47,7 @@ pub fn ranks_csv(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// A field as CSV wants it.
+/// Quotes a CSV field.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! One page with everything.
+//! A report as one HTML page.
 
 use std::fmt::Write;
 
@@ -8,9 +8,9 @@ use crate::{Plan, Row, Summary};
 
 const STYLE: &str = include_str!("page.css");
 
-/// A page that stands alone: what was run, the table, the charts. No script, nothing loaded.
+/// Formats a self-contained page: the plan, the table, the charts. It has no scripts and loads nothing.
 ///
-/// `sources` are what it takes to repeat it, as texts to be shown: the command, the parameters, the policies.
+/// `sources` are the texts needed to repeat the run: the command, the parameters, the policies.
 pub fn page(plan: &Plan, rows: &[Row], sources: &[&str]) -> String {
     let scenario = plan.scenario.name();
     let about = plan.scenario.about();

@@ -1,4 +1,4 @@
-//! The columns that tell a scenario's story.
+//! The columns of a scenario's table.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use crate::{Row, Summary};
 /// One column of figures.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    /// Its heading.
+    /// The heading.
     pub heading: String,
-    /// Its figures, one a row.
+    /// The figures, one a row.
     pub figures: Vec<Summary>,
-    /// Whether they are times in milliseconds.
+    /// Whether the figures are times in milliseconds.
     pub is_time: bool,
 }
 
-/// Figures that say most when they are zero.
+/// Figures that are shown even if they are zero, because zero is their most important value.
 const ALWAYS_SHOWN: &[&str] = &["changes", "recovered", "success_share", "two_at_once"];
 
-/// The columns of these rows: time, calls, then the scenario's own figures, without those that are all zero, and times
-/// of which a run has many.
+/// Returns the columns of these rows: time, calls, then the scenario's own figures, without those that are all zero,
+/// and the pooled times.
 pub fn columns(rows: &[Row]) -> Vec<Column> {
     let own = rows.first().map(|row| row.figures.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
     let column = |heading: &str, is_time: bool, figure: &dyn Fn(&Row) -> Summary| Column {
@@ -41,7 +41,7 @@ pub fn columns(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-/// Of times that were thrown together, the median and what 99 of 100 did not exceed.
+/// Returns the median and the 99th percentile of pooled times.
 fn pooled_columns(rows: &[Row]) -> Vec<Column> {
     let names: BTreeSet<&str> = rows.iter().flat_map(|row| row.pooled.keys().copied()).collect();
     let is_any = |name: &&str| rows.iter().any(|row| row.pooled.get(*name).is_some_and(|all| all.count > 0));
@@ -58,7 +58,7 @@ fn pooled_columns(rows: &[Row]) -> Vec<Column> {
     names.into_iter().filter(is_any).flat_map(both).collect()
 }
 
-/// A number to about four digits.
+/// Formats a number with about four digits.
 pub fn rounded(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 1000.0 || size.fract() < 1e-9 => 0,

@@ -1,8 +1,8 @@
-//! Parameters that make no sense are refused, with a sentence.
+//! Validation of scenario parameters.
 //!
-//! A model run with nonsense answers with nonsense, or never: a limit that admits nobody, a store without
-//! hops that is asked again and again in the same microsecond. Whoever takes parameters from people asks
-//! [`Scenario::check`](super::Scenario::check) first.
+//! A model with invalid parameters gives a meaningless result, or never ends: a limit that admits no call, or a store
+//! without hops that a client calls again and again in the same microsecond. A caller that takes parameters from users
+//! calls [`Scenario::check`](super::Scenario::check) first.
 
 use std::error::Error;
 use std::fmt;
@@ -13,13 +13,13 @@ use holdoff_paxos::MAX_ACCEPTORS;
 use crate::kernel::Latency;
 use crate::{Micros, scenario};
 
-/// The most clients a run can have.
+/// The largest number of clients of a run.
 pub const MAX_CLIENTS: u32 = 10_000_000;
 
-/// The most processes, and the most workers of a lock's store.
+/// The largest number of processes, and of workers of a lock's store.
 pub(super) const MAX_PROCESSES: u32 = 1_000_000;
 
-/// A parameter that makes no sense. Nothing was run; the text says what it must be.
+/// An invalid parameter. Nothing was run; the text states the rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Senseless {
     parameter: &'static str,
@@ -27,7 +27,7 @@ pub struct Senseless {
 }
 
 impl Senseless {
-    /// The parameter's name, as files have it.
+    /// Returns the name of the parameter, as written in files.
     pub const fn parameter(&self) -> &'static str {
         self.parameter
     }
@@ -43,7 +43,7 @@ impl Error for Senseless {}
 
 pub(super) type Checked = Result<(), Senseless>;
 
-/// Refuses a parameter that is not as it must be.
+/// Returns an error for the parameter if the condition does not hold.
 pub(super) fn must(is_so: bool, parameter: &'static str, must: &str) -> Checked {
     if is_so { Ok(()) } else { Err(Senseless { parameter, must: must.to_owned() }) }
 }
@@ -65,14 +65,15 @@ pub(super) fn latency(parameter: &'static str, latency: &Latency) -> Checked {
     must(is_in_order, parameter, "have a low that is no higher than its high")
 }
 
-/// A hop that takes no time lets a client without backoff ask for ever in the same moment.
+/// Requires a hop that takes time. With a hop of zero, a client without backoff would call forever in the same
+/// microsecond.
 pub(super) fn hop_that_takes_time(parameter: &'static str, hop: &Latency) -> Checked {
     latency(parameter, hop)?;
     must(!hop.is_always_zero(), parameter, "take time, or who is refused asks again in the same moment")
 }
 
 impl super::Scenario {
-    /// Whether its parameters make sense; if not, the first that does not and what it must be.
+    /// Checks the parameters. The error names the first invalid parameter and its rule.
     ///
     /// ```
     /// use holdoff_sim::scenario::{Scenario, outage};
@@ -123,7 +124,7 @@ impl scenario::limit::Params {
 }
 
 impl scenario::outage::Params {
-    /// The most requests a run may have; each is remembered.
+    /// The largest number of requests of a run; each is kept in memory.
     const MAX_REQUESTS: f64 = 1e7;
     const MAX_HORIZON: Micros = Micros::from_secs(24 * 60 * 60);
 
@@ -168,7 +169,7 @@ impl scenario::outage::BreakerRule {
 }
 
 impl scenario::duel::Params {
-    /// The work of a run grows with the square of them.
+    /// The work of a run grows with the square of this number.
     const MAX_MEMBERS: u32 = 1000;
     const MAX_DEADLINE: Micros = Micros::from_secs(60 * 60);
 

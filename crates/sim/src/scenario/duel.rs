@@ -1,27 +1,27 @@
 //! Duelling proposers.
 //!
-//! N members each have one operation, and no leader. The operations go into consecutive slots, each of
-//! which the same few acceptors decide by Paxos: the real thing, [`holdoff_paxos::slot`]. A member asks
-//! all acceptors to promise its ballot; promised by a majority, it proposes its operation, or whatever
-//! was accepted there before. Acceptors tell every vote to every member, so a slot costs two round trips
-//! and everybody learns who got it. All start within a moment.
+//! N members each have one operation, and there is no leader. The operations go into consecutive slots. The same few
+//! acceptors decide each slot by Paxos, with the production code in [`holdoff_paxos::slot`]. A member asks all
+//! acceptors to promise its ballot. With the promises of a majority, it proposes its operation, or the value that was
+//! accepted there before. Acceptors send every vote to every member, so a slot costs two round trips and every member
+//! learns whose operation it holds. All members start within a moment.
 //!
-//! A rival's higher ballot ends a member's attempt: it is **preempted**, its next ballot jumps over the
-//! rival's, and its [`Manner`](crate::Manner) says when that is. A slot in which it had a ballot and that
-//! a rival got is **lost**. Who builds anew then proposes for the first slot that it does not know to be
-//! decided. Who does not proposes for the same slot again, where Paxos gives it the rival's value back:
-//! of N such members one succeeds.
+//! A rival's higher ballot ends a member's attempt: the member is **preempted**, its next ballot exceeds the rival's,
+//! and its [`Manner`](crate::Manner) determines the time of that ballot. If a member had a ballot in a slot that a
+//! rival got, the slot is **lost** for the member. A member that rebuilds its proposal then proposes for the first slot
+//! that it does not know to be decided. A member that does not rebuild proposes for the same slot again, where Paxos
+//! returns the rival's value: of N such members one succeeds.
 //!
-//! An attempt that is not answered by a majority in time has failed, too; the council asks the silent
-//! acceptors again instead, with the same ballot. Messages can get lost. In a share of the runs the
-//! **front-runner**, whose first ballot is higher than everybody's, is killed when its first prepare has
-//! left, for good: it is in everybody's way, and does not count.
+//! An attempt that a majority does not answer in time has failed as well; the council instead asks the silent acceptors
+//! again, with the same ballot. Messages can be lost. In a share of the runs the **front-runner**, whose first ballot
+//! is higher than all others, is killed permanently as soon as its first prepare has left. Its ballot obstructs every
+//! other member, and it does not count.
 //!
-//! Ids are the numbers from 1; the first slot's number is drawn for each run, as the luck of a ballot
-//! depends on both.
+//! Ids are the numbers from 1. The number of the first slot is drawn for each run, because the tie-breaker of a ballot
+//! depends on the id and on the slot.
 //!
-//! The run's time is when the last member was done or gave up; its calls are the prepares and accepts
-//! that were sent. Who hears that its operation was decided after it gave up is done all the same.
+//! The time of a run is when the last member was done or gave up; its calls are the prepares and accepts that were
+//! sent. A member that learns after giving up that its operation was decided counts as done.
 
 mod contest;
 mod member;
@@ -38,29 +38,29 @@ use crate::{Histogram, Micros, Series, Strategy};
 
 pub use rank::{Rank, Ranks};
 
-/// The duel's parameters.
+/// The parameters of the duel.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many members propose.
+    /// The number of members that propose.
     pub clients: u32,
-    /// How many acceptors decide.
+    /// The number of acceptors.
     pub acceptors: u32,
-    /// How long a message travels.
+    /// The travel time of a message.
     pub hop: Latency,
-    /// The share of messages that get lost.
+    /// The share of messages that are lost.
     pub loss: f64,
     /// The share of runs in which the front-runner is killed after its first prepare.
     pub kill: f64,
-    /// Over how long the members start, evenly at random.
+    /// The interval in which the members start, uniformly at random.
     pub arrive_within: Micros,
-    /// How many tries everybody has, in place of what its policy says; 0 leaves the policy its own.
+    /// The limit of attempts of every member, instead of its policy's limit; 0 keeps the policy's limit.
     pub attempts: u32,
-    /// What a lost slot is to who builds anew by a policy.
+    /// The effect of a lost slot on a member that rebuilds its proposal by a policy.
     pub lost_slot: LostSlot,
-    /// How long a majority may take to answer before an attempt has failed.
+    /// The time in which a majority must answer before an attempt fails.
     pub answer_within: Micros,
-    /// How long a member tries.
+    /// The deadline of a member.
     pub deadline: Micros,
 }
 
@@ -82,29 +82,29 @@ impl Default for Params {
     }
 }
 
-/// What a lost slot is to who builds anew.
+/// The effect of a lost slot on a member that rebuilds its proposal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LostSlot {
-    /// A new beginning: it goes on at once, and its tries and waits begin anew.
+    /// A restart: the member continues at once, and its attempts and delays start over.
     Anew,
-    /// No failed try: it goes on at once, and its tries and waits go on as they were.
+    /// Not a failed attempt: the member continues at once, and keeps its count of attempts and its delays.
     GoOn,
-    /// A failed try like any other: it waits, and learning does not end the wait.
+    /// A failed attempt like any other: the member waits, and learning a decision does not end the wait.
     Failed,
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// When the last member was done or gave up.
+    /// The time when the last member was done or gave up.
     pub time_us: u64,
     /// Prepares and accepts that were sent.
     pub calls: u64,
     /// Ballots begun.
     pub ballots: u64,
-    /// The most ballots one member began.
+    /// The most ballots that one member began.
     pub most_ballots: u64,
     /// Members that were not killed.
     pub living: u64,
@@ -112,33 +112,33 @@ pub struct Outcome {
     pub done: u64,
     /// Members that were killed.
     pub killed: u64,
-    /// Members whose tries were used up.
+    /// Members whose attempts were exhausted.
     pub gave_up: u64,
-    /// Members whose deadline came.
+    /// Members that reached their deadline.
     pub timed_out: u64,
-    /// Members that had given up when they heard that their operation was decided all the same.
+    /// Members that had given up when they learned that their operation was decided.
     pub done_after_all: u64,
     /// Attempts that a rival's ballot ended, in either phase.
     pub preempted: u64,
-    /// Times a slot went to a rival of somebody who had a ballot in it.
+    /// Times a slot in which a member had a ballot went to a rival.
     pub lost_slots: u64,
-    /// Attempts, or askings of the council's, that no majority answered in time.
+    /// Attempts, or requests of the council, that no majority answered in time.
     pub unanswered: u64,
-    /// Slots that somebody knows to be decided.
+    /// Slots that at least one member knows to be decided.
     pub slots: u64,
     /// Times two members disagreed about a slot, or an operation was decided twice: always zero.
     pub broken: u64,
     /// Messages that were lost.
     pub lost_messages: u64,
-    /// Who was done in which order.
+    /// The order in which the members were done.
     pub ranks: Ranks,
-    /// Members that are done, by the time they knew it.
+    /// Members that are done, by the time they learned it.
     pub done_over_time: Series,
     /// Prepares and accepts by the time they were sent.
     pub calls_over_time: Series,
-    /// The waits before another ballot, as they were decided on.
+    /// The delays before another ballot, as decided.
     pub delays: Histogram,
-    /// Events the kernel handled.
+    /// Events that the kernel handled.
     pub events: u64,
 }
 
@@ -165,7 +165,7 @@ impl Outcome {
     }
 }
 
-/// Runs the duel once. Without acceptors, or with more than Paxos takes, nothing happens.
+/// Runs the duel once. Without acceptors, or with more than Paxos accepts, nothing happens.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
     contest::Contest::new(params, strategy, seed).map(contest::Contest::run).unwrap_or_default()
 }

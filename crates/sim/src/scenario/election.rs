@@ -1,24 +1,26 @@
-//! Elections: N nodes look for one leader.
+//! Elections: N nodes elect one leader.
 //!
-//! **Holdoff's way** is gossip's hint and the voters' log, the real ones: [`holdoff_gossip`] says who should lead,
-//! [`holdoff_paxos::log`] decides who does. The first min(N, 7) nodes vote. A voter that knows of no leader leaves it to
-//! the one that the hint names, for one patience; the one that is named runs at once, if it hears no leader. Who leads the
-//! log and serves has **authority**. The leader has something new decided every second. Voters go by the log, all others
-//! by the hint.
+//! **Holdoff's algorithm** combines the hint of gossip with the voters' log, both production code: [`holdoff_gossip`]
+//! names the node that should lead, [`holdoff_paxos::log`] decides which node leads. The first min(N, 7) nodes vote. A
+//! voter that knows of no leader yields to the node that the hint names, for one election timeout. The named node runs
+//! at once, if it hears no leader. The node that leads the log and serves has **authority**. The leader has a new value
+//! decided every second. Voters follow the log, all other nodes follow the hint.
 //!
-//! **The first system's way** and its three proposed cures ([`Way`]) run on the same links and meet the same faults. There
-//! whoever takes itself for the leader acts as one. Here it has authority if more than half of those who are up take it
-//! for the leader, too: that is kind to it.
+//! **The baseline** is the source document's algorithm. It and its three proposed variants ([`Way`]) run on the same
+//! links and meet the same faults. In the baseline every node that considers itself the leader acts as the leader. Here
+//! it has authority only if more than half of the nodes that are up consider it the leader, too. That favours the
+//! baseline.
 //!
-//! In a mesh everybody knows everybody; with a partial view each node begins with four others from its file, and the
-//! views are those of gossip's sampling, for both. A share of messages is lost, as many are doubled, and as many held back.
+//! In a mesh every node knows every other node. With a partial view each node starts with four contacts from its
+//! configuration, and gossip's peer sampling maintains the views of both algorithms. A share of messages is lost, an
+//! equal share is duplicated, and an equal share is delayed.
 //!
-//! One kind of **fault** strikes in a run: the leader crashes and comes back, the town is cut into two random halves and
-//! heals, or any node is restarted. Faults begin when everybody has agreed once.
+//! One kind of **fault** strikes in a run: the leader crashes and restarts, the cluster is partitioned into two random
+//! halves and heals, or a random node restarts. Faults begin when all nodes have agreed once.
 //!
-//! The run's time is when everybody first takes the one with authority for the leader; its calls are messages; failed are
-//! faults that were not got over before the next one, and a first leader that never came. The town is looked at every
-//! 50 ms, so times are that much too long at most.
+//! The time of a run is when all nodes first consider the node with authority the leader; its calls are messages.
+//! Failures are the faults from which the cluster did not recover before the next one, and a missing first leader. The
+//! run observes the cluster every 50 ms, so measured times are too long by at most that much.
 
 pub mod bars;
 mod citizen;
@@ -38,32 +40,33 @@ use crate::{Micros, Rule, Strategy};
 
 pub use way::Way;
 
-/// No more nodes vote.
+/// The largest number of voters.
 const MAX_VOTERS: u32 = 7;
 
-/// The election's parameters.
+/// The parameters of the election.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many nodes there are; the first seven vote.
+    /// The number of nodes; the first seven vote.
     pub nodes: u32,
-    /// Whom a node knows.
+    /// The nodes that a node knows.
     pub view: View,
-    /// The share of messages that get lost; as many are doubled, and as many held back.
+    /// The share of messages that are lost; an equal share is duplicated, and an equal share is delayed.
     pub loss: f64,
-    /// What goes wrong.
+    /// The kind of fault.
     pub fault: Fault,
-    /// How long until the next fault, from the last one or from its end.
+    /// The time to the next fault, from the previous one or from its end.
     pub fault_every: Micros,
-    /// How long who has crashed is down.
+    /// The time for which a crashed node is down.
     pub down_for: Micros,
-    /// How long a partition lasts.
+    /// The duration of a partition.
     pub cut_for: Micros,
-    /// How long the run is.
+    /// The duration of the run.
     pub duration: Micros,
-    /// Whether whom the hint names runs for the lead at once, if it hears no leader; otherwise others only wait for it.
+    /// Whether the node that the hint names runs for the lead at once, if it hears no leader. Otherwise the other nodes
+    /// only wait for it.
     pub named_runs: bool,
-    /// How long a message travels.
+    /// The travel time of a message.
     pub hop: Latency,
 }
 
@@ -86,85 +89,88 @@ impl Default for Params {
 }
 
 impl Params {
-    /// How many nodes vote.
+    /// Returns the number of voters.
     pub fn voters(&self) -> u32 {
         self.nodes.min(MAX_VOTERS)
     }
 }
 
-/// Whom a node knows.
+/// The nodes that a node knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum View {
-    /// Everybody.
+    /// All nodes.
     Mesh,
-    /// A few, who change.
+    /// A few nodes, which change.
     Partial,
 }
 
-/// What goes wrong, beside messages that are lost.
+/// The kind of fault, in addition to lost messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// The leader crashes, and comes back.
+    /// The leader crashes and restarts.
     Crash,
-    /// One half does not hear the other, for a while.
+    /// Two halves of the cluster are partitioned for a while.
     Partition,
-    /// Some node crashes, and comes back.
+    /// A random node crashes and restarts.
     Churn,
 }
 
-/// Somebody takes somebody else for the leader than before; nobody, also while it is down.
+/// A change of a node's view of the leader. The view is `None` if the node knows no leader or is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Thought {
-    /// When.
+    /// The time of the change.
     pub at_us: u64,
-    /// Whose thought it is.
+    /// The node whose view changed.
     pub node: NodeId,
-    /// Whom it takes for the leader.
+    /// The leader in the node's view.
     pub leader: Option<NodeId>,
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// When everybody first took the one with authority for the leader.
+    /// The time when all nodes first considered the node with authority the leader.
     pub first_us: Option<u64>,
-    /// Times after that when authority went to another, or to the same in another term.
+    /// Times after that when authority went to another node, or to the same node in another term.
     pub changes: u64,
-    /// Times that two began to lead at once: of holdoff's way, that one decided anything after a later one had.
+    /// Times that two nodes began to lead at once. For holdoff's algorithm: times that a leader decided an entry after
+    /// a later leader had.
     pub two_at_once: u64,
-    /// The share of time after the first agreement in which nobody had authority.
+    /// The share of time after the first agreement in which no node had authority.
     pub without_share: f64,
     /// Faults that struck.
     pub faults: u64,
-    /// Faults that were not got over before the next one. They are among the times, with the time they had.
+    /// Faults from which the cluster did not recover before the next one. They are among the times, with the time they
+    /// had.
     pub unrecovered: u64,
-    /// From each crash of a leader until somebody had authority.
+    /// The times from each crash of a leader until a node had authority.
     pub recoveries_us: Vec<u64>,
-    /// From each healing until every voter took the one with authority for the leader, and had all that anybody had when it
-    /// was healed.
+    /// The times from each healing until every voter considered the node with authority the leader, and had the longest
+    /// history that existed at the healing.
     pub healings_us: Vec<u64>,
-    /// From each crash of a leader, and each healing, until everybody took the one with authority for the leader.
+    /// The times from each crash of a leader, and each healing, until all nodes considered the node with authority the
+    /// leader.
     pub known_us: Vec<u64>,
-    /// Those after which somebody did not, until the next one. They are among the times, with the time they had.
+    /// The faults after which some node did not until the next fault. They are among the times, with the time they had.
     pub unknown: u64,
     /// Messages that were sent.
     pub messages: u64,
-    /// The same for each node and second.
+    /// Messages per node and second.
     pub messages_per_node_s: f64,
-    /// Bytes that were sent for each node and second, with 64 of framing a message.
+    /// Bytes sent per node and second, with 64 bytes of framing a message.
     pub bytes_per_node_s: f64,
-    /// Bytes that the busiest node sent in a second.
+    /// Bytes per second of the node that sent the most, over the whole run.
     pub most_bytes_per_s: f64,
-    /// Places of the history in which two voters have something else: always zero.
+    /// Indexes of the history at which two voters diverge: always zero.
     pub torn: u64,
     /// Messages that were lost.
     pub lost_messages: u64,
-    /// Who took whom for the leader, in the first two minutes.
+    /// The changes of the nodes' views of the leader, in the first two minutes.
     pub thoughts: Vec<Thought>,
 }
 
@@ -189,7 +195,7 @@ impl Outcome {
     }
 }
 
-/// Runs the election once. Without nodes, or with a strategy that is no way to find a leader, nothing happens.
+/// Runs the election once. Without nodes, or with a strategy that is not an election algorithm, nothing happens.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
     let Rule::Way(way) = *strategy.rule() else { return Outcome::default() };
     let outcome = match way {

@@ -1,16 +1,15 @@
 //! A rate limit and a fleet.
 //!
-//! Every client of a fleet has one request for a server that admits them by a token bucket: it holds at
-//! most `burst` tokens, gains `rate_per_sec` of them evenly, and each admitted call takes one. A call that
-//! finds none is answered 429, with a `Retry-After` where `retry_after` is not zero. It is the same for
-//! all, as servers usually have it: those who obey it to the moment come back as one herd, find `burst`
-//! tokens, and are told the same again.
+//! Every client of a fleet has one request for a server that admits calls by a token bucket. The bucket holds at most
+//! `burst` tokens, gains `rate_per_sec` tokens evenly, and each admitted call takes one. A call that finds no token is
+//! answered 429, with a `Retry-After` if `retry_after` is not zero. The value is the same for all clients, as is usual
+//! for servers: clients that obey it exactly return as one herd, find `burst` tokens, and get the same answer again.
 //!
-//! A policy honours `Retry-After` as it declares, with its own spread; a classic ignores it, and
-//! `honour = false` makes everybody ignore it.
+//! A policy honours `Retry-After` as it declares, with its own spread. A classic ignores it, and `honour = false` makes
+//! all clients ignore it.
 //!
-//! The run's time is that of the last answer, the time to drain; its calls are all calls. Wasted calls are
-//! those answered 429.
+//! The time of a run is the time of the last answer, the time to drain; its calls are all calls. Wasted calls are those
+//! answered 429.
 
 use holdoff_policy::{Class, Failure};
 use serde::{Deserialize, Serialize};
@@ -20,28 +19,28 @@ use crate::kernel::{Chance, EventQueue, Latency};
 use crate::strategy::{Next, Strategy};
 use crate::{Histogram, Micros, Series};
 
-/// The parameters.
+/// The parameters of the rate limit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many clients the fleet has.
+    /// The number of clients in the fleet.
     pub clients: u32,
-    /// How many tokens the bucket gains in a second.
+    /// The number of tokens that the bucket gains in a second.
     pub rate_per_sec: u32,
-    /// How many it holds at most; it starts full.
+    /// The capacity of the bucket; it starts full.
     pub burst: u32,
-    /// What a 429 asks for; zero if it says nothing.
+    /// The `Retry-After` of a 429; zero sends none.
     pub retry_after: Micros,
-    /// Whether the clients are shown it.
+    /// Whether the clients see it.
     pub honour: bool,
-    /// How long a call or an answer travels.
+    /// The travel time of a call or an answer.
     pub hop: Latency,
-    /// When the run ends for those who are still not served.
+    /// The time at which the run ends for clients that are still not served.
     pub horizon: Micros,
 }
 
 impl Default for Params {
-    /// Five hundred clients, a hundred calls a second, twenty at once, come back in a second.
+    /// Five hundred clients, a hundred calls a second, a burst of twenty, and a `Retry-After` of one second.
     fn default() -> Self {
         Self {
             clients: 500,
@@ -55,11 +54,11 @@ impl Default for Params {
     }
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// When the last client had its last answer; the horizon if some never had.
+    /// The time of the last client's last answer; the horizon if some clients had none.
     pub time_us: u64,
     /// Calls, refused ones included.
     pub calls: u64,
@@ -67,13 +66,13 @@ pub struct Outcome {
     pub wasted: u64,
     /// Clients that gave up.
     pub gave_up: u64,
-    /// Clients that were still trying at the horizon.
+    /// Clients that were still retrying at the horizon.
     pub unserved: u64,
     /// Calls by the time they reached the server.
     pub calls_over_time: Series,
-    /// The delays between tries.
+    /// The delays between attempts.
     pub delays: Histogram,
-    /// Events the kernel handled.
+    /// Events that the kernel handled.
     pub events: u64,
 }
 
@@ -125,7 +124,7 @@ impl Bucket {
     }
 }
 
-/// Runs it once.
+/// Runs the scenario once.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
     let mut fleet = Fleet::new(params, strategy, seed);
     while let Some((now_us, event)) = fleet.events.pop_until(params.horizon.0) {

@@ -1,33 +1,32 @@
-//! What a run of any scenario comes to.
+//! The result of a run, common to all scenarios.
 
 use super::duel::Ranks;
 use super::election::Thought;
 use crate::{Histogram, Series};
 
-/// What a run of any scenario comes to: a time, calls, who got nothing, and the scenario's own figures.
+/// The result of a run of any scenario: a time, calls, unserved clients, and the scenario's own figures.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Measured {
-    /// When it was over.
+    /// The time of the run.
     pub time_us: u64,
-    /// How many calls it took.
+    /// The number of calls.
     pub calls: u64,
-    /// How many got nothing: clients that gave up, timed out or were never served; of an outage, one if it
-    /// did not end.
+    /// The number of clients that gave up, timed out or were never served; of an outage, one if it did not end.
     pub failed: u64,
     /// The scenario's own figures, by name; every run of a scenario has the same names.
     pub figures: Vec<(&'static str, f64)>,
     /// Calls over time.
     pub calls_over_time: Series,
-    /// The delays between tries.
+    /// The delays between attempts.
     pub delays: Histogram,
-    /// Who was done in which order, where the scenario tells.
+    /// The finishing order of clients, if the scenario records it.
     pub ranks: Ranks,
-    /// How many were done over time, where the scenario tells.
+    /// Completed clients over time, if the scenario records them.
     pub done_over_time: Series,
     /// Times of which a run has many, by name, in microseconds.
     pub pooled: Vec<(&'static str, Vec<u64>)>,
-    /// Who took whom for the leader, where the scenario tells.
+    /// The changes of the nodes' views of the leader, if the scenario records them.
     pub thoughts: Vec<Thought>,
 }
 

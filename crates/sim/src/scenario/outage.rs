@@ -1,23 +1,23 @@
 //! An outage, and whether it ends.
 //!
-//! Clients send requests to a service, each at random and whether or not the last one was answered (open
-//! loop, Poisson). The service stands on one to three layers that each retry on their own; the innermost
-//! calls a dependency of finite capacity: so many workers, so long a service time, and a bounded line in
-//! front of them. A caller waits for its timeout; the dependency does not know, and works on calls whose
-//! caller has gone.
+//! Clients send requests to a service at random times, whether or not the last request was answered (open loop,
+//! Poisson). The service consists of one to three layers that each retry on their own. The innermost layer calls a
+//! dependency of finite capacity: a number of workers, a service time, and a bounded queue in front of the workers. A
+//! caller waits for its timeout. The dependency does not know the timeout, and works on calls whose caller has gone.
 //!
-//! For a while the dependency fails every call at once. What is interesting comes after: if the calls that
-//! the retries make outnumber what it can serve, the line grows until every answer is too late, each late
-//! answer is retried, and the line stays full. The outage has ended and yet goes on: it is *metastable*.
+//! For a while the dependency fails every call at once. The interesting phase comes afterwards: if the retries make
+//! more calls than the dependency can serve, the queue grows until every answer is too late. Each late answer is
+//! retried, and the queue stays full. The outage has ended and yet goes on: it is *metastable*.
 //!
-//! Each layer asks the strategy, as often as `attempts` allows; what a layer gives up is one failed try of
-//! the layer around it, so that k layers of n attempts make up to nᵏ calls of one request. A **budget**
-//! belongs to a layer and is shared by all its requests. The **breaker** stands before the dependency: what
-//! it refuses is not called and not retried by the innermost layer. Both are the real ones.
+//! Each layer asks the strategy, as often as `attempts` allows. A request that a layer gives up is one failed attempt
+//! of the layer around it, so that k layers of n attempts make up to nᵏ calls for one request. A **budget** belongs to
+//! a layer and is shared by all its requests. The **breaker** stands in front of the dependency: a call that it refuses
+//! is not made, and the innermost layer does not retry it. Both are production code.
 //!
-//! The run's time is the time from the outage's end until ten seconds begin in each of which at least nine
-//! of ten arriving requests succeed in the end; if there are none, it is all the time there was. Seconds
-//! that end within a timeout of the horizon are not judged: their requests may not have been answered yet.
+//! The time of a run is the time from the end of the outage to the start of ten consecutive seconds in each of which at
+//! least nine of ten arriving requests eventually succeed. If there are no such seconds, it is the time from the end of
+//! the outage to the horizon. Seconds that end within a timeout of the horizon are not judged: their requests may not
+//! have been answered yet.
 
 mod dependency;
 mod layers;
@@ -31,46 +31,45 @@ use crate::kernel::Latency;
 use crate::{Histogram, Micros, Series, Strategy};
 
 const SECOND_US: u64 = 1_000_000;
-/// So many good seconds in a row are a recovery.
+/// The number of consecutive good seconds that count as a recovery.
 const GOOD_SECONDS: u64 = 10;
 
-/// The parameters.
+/// The parameters of the outage.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many clients send requests.
+    /// The number of clients that send requests.
     pub clients: u32,
-    /// How many requests each sends in a second, on average.
+    /// The number of requests that each client sends in a second, on average.
     pub rate_per_client: f64,
-    /// How many calls the dependency serves at the same time; at least one.
+    /// The number of calls that the dependency serves concurrently; at least one.
     pub workers: u32,
-    /// How long it works on one.
+    /// The service time of a call.
     pub service: Latency,
-    /// How many calls wait at most; the next is refused at once.
+    /// The length of the queue; further calls are refused at once.
     pub line_limit: u32,
-    /// How long a caller waits for its answer.
+    /// The time that a caller waits for its answer.
     pub timeout: Micros,
-    /// When the dependency begins to fail.
+    /// The start of the outage.
     pub outage_start: Micros,
-    /// For how long it fails.
+    /// The length of the outage.
     pub outage_length: Micros,
-    /// When the run ends.
+    /// The end of the run.
     pub horizon: Micros,
-    /// How many layers retry, from 1 to 3.
+    /// The number of layers that retry, from 1 to 3.
     pub layers: u32,
-    /// How many tries each layer makes at most, the first included; the strategy may stop earlier.
+    /// The limit of attempts of each layer, the first included; the strategy may stop earlier.
     pub attempts: u32,
-    /// The budget each layer has, if any.
+    /// The budget of each layer, if any.
     pub budget: Option<BudgetRule>,
-    /// The breaker before the dependency, if any.
+    /// The breaker in front of the dependency, if any.
     pub breaker: Option<BreakerRule>,
 }
 
 impl Default for Params {
-    /// A hundred requests a second against a capacity of 150; it fails for ten seconds.
+    /// A hundred requests a second against a capacity of 150, with an outage of ten seconds.
     ///
-    /// With the preset `standard` and four attempts the dependency never recovers; with a budget or a
-    /// breaker it does.
+    /// With the preset `standard` and four attempts the dependency never recovers; with a budget or a breaker it does.
     fn default() -> Self {
         Self {
             clients: 100,
@@ -95,21 +94,21 @@ impl Params {
         self.outage_start.0.saturating_add(self.outage_length.0)
     }
 
-    /// The earliest horizon at which a recovery can be seen: good seconds are whole ones, and the requests
-    /// of the last must be answered.
+    /// Returns the earliest horizon at which a recovery can be seen: only whole seconds are judged, and the requests of
+    /// the last one must be answered.
     pub(super) fn first_recovery_seen_us(&self) -> u64 {
         let first = self.outage_end_us().div_ceil(SECOND_US);
         (first + GOOD_SECONDS).saturating_mul(SECOND_US).saturating_add(self.timeout.0)
     }
 }
 
-/// How generous a layer's budget is.
+/// The budget of a layer.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetRule {
-    /// How many retries each success earns.
+    /// The number of retries that each success earns.
     pub ratio: f64,
-    /// How many can be saved up.
+    /// The number of retries that can be saved up.
     pub burst: u32,
 }
 
@@ -120,17 +119,17 @@ impl Default for BudgetRule {
     }
 }
 
-/// When the breaker opens. Its cool-down is the product's own, the preset `standard`.
+/// The rule for opening the breaker. Its cool-down is the product's own, the preset `standard`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerRule {
     /// The share of recent calls that must have failed.
     pub failure_ratio: f64,
-    /// The number of recent calls it takes.
+    /// The number of recent calls that the breaker requires.
     pub min_calls: u32,
-    /// How far back "recent" reaches.
+    /// The window of recent calls.
     pub window: Micros,
-    /// How many probes in a row must succeed before it closes.
+    /// The number of consecutive successful probes that close the breaker.
     pub probes: u32,
 }
 
@@ -141,13 +140,13 @@ impl Default for BreakerRule {
     }
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// How long after the outage's end things were well again; to the horizon if never.
+    /// The time from the end of the outage to the recovery; to the horizon if there was none.
     pub recovery_us: u64,
-    /// Whether they were.
+    /// Whether the service recovered.
     pub has_recovered: bool,
     /// Requests that arrived.
     pub requests: u64,
@@ -165,15 +164,15 @@ pub struct Outcome {
     pub refused_by_budget: u64,
     /// Calls that the breaker refused.
     pub refused_by_breaker: u64,
-    /// Calls answered after their caller had gone, or not served for lack of room.
+    /// Calls answered after their caller had gone, or refused because the queue was full.
     pub futile: u64,
     /// Calls by the time they were made.
     pub calls_over_time: Series,
     /// Successes by the time they came.
     pub successes_over_time: Series,
-    /// The delays between tries, of all layers.
+    /// The delays between attempts, of all layers.
     pub delays: Histogram,
-    /// Events the kernel handled.
+    /// Events that the kernel handled.
     pub events: u64,
 }
 
@@ -192,7 +191,7 @@ impl Outcome {
     }
 }
 
-/// Runs it once.
+/// Runs the scenario once.
 pub fn run(params: &Params, strategy: &Strategy, seed: u64) -> Outcome {
     service::Service::new(params, strategy, seed).run()
 }

@@ -1,17 +1,15 @@
 //! One versioned row, many writers.
 //!
-//! The classic experiment on backoff. Each of N clients must update one row of a store once. A client
-//! reads the row and its version, then writes on the condition that the version is still the same. If it
-//! is not, somebody else was faster: the client backs off as its strategy says, then reads again. Every
-//! message takes a hop there and an answer a hop back; the store itself takes no time. All clients start
-//! at time 0, when the first reads leave.
+//! The classic experiment on backoff. Each of N clients must update one row of a store once. A client reads the row and
+//! its version, then writes on the condition that the version is unchanged. If another client was faster, the write is
+//! refused: the client backs off as its strategy says, then reads again. Every message takes one hop, and its answer
+//! another; the store itself takes no time. All clients start at time 0, when the first reads leave.
 //!
-//! The run's time is that of the last client's answer; its calls are the writes, failed ones included.
+//! The time of a run is the time of the last client's answer; its calls are the writes, failed ones included.
 //!
-//! A refused write may say how many clients still contend (have not succeeded yet, the refused one
-//! included). A strategy without a crowd rule does not listen. The count can be made wrong by a factor,
-//! and stale by one observation: then a client learns with its second refusal what was true at its first,
-//! and knows nothing at its first.
+//! A refused write may carry the number of contenders: the clients that have not succeeded yet, the refused one
+//! included. A strategy without a contention rule ignores it. The count can be wrong by a factor, and stale by one
+//! observation: then a client learns with its second refusal the count at its first, and has no count at its first.
 
 use holdoff_policy::{Class, Failure};
 use serde::{Deserialize, Serialize};
@@ -21,35 +19,35 @@ use crate::kernel::{Chance, EventQueue, Latency};
 use crate::strategy::{Next, Strategy};
 use crate::{Histogram, Series};
 
-/// The experiment's parameters.
+/// The parameters of the experiment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u32,
-    /// How long a message or an answer travels.
+    /// The travel time of a message or an answer.
     pub hop: Latency,
-    /// Whether a refused write says how many contend.
+    /// Whether a refused write carries the number of contenders.
     pub crowd_known: bool,
-    /// What the true count is multiplied by before it is told; at least one contender is always told.
+    /// The factor of the reported count; the report is always at least one contender.
     pub crowd_error: f64,
-    /// Whether a client is told what was true at its refusal before.
+    /// Whether a client gets the count at its previous refusal.
     pub crowd_stale: bool,
 }
 
 impl Default for Params {
-    /// A hundred clients, hops of |Normal(10, 2)| ms, the count told and true.
+    /// A hundred clients, hops of |Normal(10, 2)| ms, and a correct count.
     fn default() -> Self {
         let hop = Latency::normal_ms(10, 2);
         Self { clients: 100, hop, crowd_known: true, crowd_error: 1.0, crowd_stale: false }
     }
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// When the last client had its answer.
+    /// The time of the last client's answer.
     pub time_us: u64,
     /// Writes, failed ones included.
     pub writes: u64,
@@ -61,9 +59,9 @@ pub struct Outcome {
     pub calls_over_time: Series,
     /// The delays between a refusal and the next read.
     pub delays: Histogram,
-    /// Events the kernel handled.
+    /// Events that the kernel handled.
     pub events: u64,
-    /// The memory that clients and events took, at its peak.
+    /// The peak memory of clients and events, in bytes.
     pub peak_bytes: usize,
 }
 
@@ -76,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// A message reaches the store, or its answer the client.
+/// The arrival of a message at the store, or of its answer at the client.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
     Read(u32),
@@ -85,7 +83,7 @@ enum Arrival {
     WriteAnswer(u32),
 }
 
-/// A client fits into half a cache line, so that a million of them are cheap.
+/// The state of a client. It fits into half a cache line, so that a million clients are cheap.
 #[derive(Clone, Debug)]
 struct Client {
     chance: Chance,
@@ -93,7 +91,7 @@ struct Client {
     tries: u32,
     /// The version read last.
     version: u32,
-    /// How many contended when the last write was refused; 0 if it was not.
+    /// The number of contenders when the last write was refused; 0 if it was not.
     contenders: u32,
     /// The same for the write before.
     contenders_before: u32,
@@ -158,7 +156,7 @@ impl<'a> Experiment<'a> {
     }
 
     fn finish(mut self) -> Outcome {
-        // Neither grows after the start: a client has one event pending at most.
+        // Neither grows after the start: a client has at most one pending event.
         self.outcome.peak_bytes = self.queue.bytes() + self.clients.capacity() * size_of::<Client>();
         self.outcome
     }
@@ -200,7 +198,7 @@ impl<'a> Experiment<'a> {
         self.travel(number, 0, Arrival::WriteAnswer(number));
     }
 
-    /// The client learns whether its write succeeded, and backs off if not.
+    /// Tells the client whether its write succeeded; if not, the client backs off.
     fn conclude(&mut self, number: u32, now_us: u64) {
         self.outcome.time_us = now_us;
         let Some(client) = self.clients.get_mut(number as usize) else { return };
@@ -222,7 +220,7 @@ impl<'a> Experiment<'a> {
         }
     }
 
-    /// Lets a message leave after a delay and arrive a hop later.
+    /// Sends a message after a delay; it arrives one hop later.
     fn travel(&mut self, number: u32, delay_us: u64, arrival: Arrival) {
         let Some(client) = self.clients.get_mut(number as usize) else { return };
         let hop_us = self.params.hop.draw_us(&mut client.chance);
@@ -230,7 +228,7 @@ impl<'a> Experiment<'a> {
     }
 }
 
-/// How many contend as far as this client is told; 0 if nobody tells it.
+/// Returns the number of contenders reported to this client; 0 if there is no report.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
 fn told(params: &Params, client: &Client) -> u32 {
     let contenders = if params.crowd_stale { client.contenders_before } else { client.contenders };

@@ -1,25 +1,26 @@
 //! A storm on one lock.
 //!
-//! N contenders on P processes want the same lock at the same time, as when an alert storm makes every
-//! replica create the same task. The lock lives in a store: each call travels a hop, waits for one of the
-//! store's workers, takes the request's cost, and its answer travels a hop back.
+//! N contenders on P processes acquire the same lock at the same time, as when an alert storm makes every replica
+//! create the same task. The lock lives in a store: each call travels a hop, waits for one of the store's workers,
+//! takes the request's cost, and its answer travels a hop back.
 //!
-//! A contender tries to acquire. Refused, it backs off as its strategy says and tries again, until its
-//! patience or its tries are used up. Granted, it works for the hold time, then releases.
+//! A contender tries to acquire the lock. If it is refused, it backs off as its strategy says and tries again, until
+//! its timeout (`patience`) or its attempts are exhausted. If the lock is granted, it works for the hold time, then
+//! releases the lock.
 //!
-//! Patience is looked at with every answer: one that comes when it is over, be it that the lock is granted
-//! or that the work is done, counts as timed out, and a granted lock is released at once. Who was granted it
-//! in time does the work, however late that is over.
+//! The timeout is checked at every answer. If the timeout has passed when the store grants the lock or reports the work
+//! as done, the contender counts as timed out, and a granted lock is released at once. A contender that was granted the
+//! lock in time does the work, however late it ends.
 //!
-//! With the **probe** there is one piece of work for all: after each wait a contender first looks whether
-//! somebody else has done it, and who acquires looks once more under the lock. Without it every contender
-//! has work of its own, so that all must hold the lock in turn.
+//! With the **probe** there is one piece of work for all contenders: after each wait a contender first checks whether
+//! another contender has done it, and a contender that acquires the lock checks once more under the lock. Without the
+//! probe every contender has its own work, so that all must hold the lock in turn.
 //!
-//! Contenders of one process either each call the store, or **queue in front**: only the first of the
-//! queue calls, and the next one's turn comes when it is answered.
+//! Contenders of one process either each call the store, or **queue in front**: only the first of the queue calls, and
+//! the next one follows when it is answered.
 //!
-//! The run's time is that of the last contender's answer, be it a refusal; its calls are all calls to the
-//! store. Peaks are counted where calls reach the store, within each millisecond.
+//! The time of a run is the time of the last contender's answer, also if it is a refusal; its calls are all calls to
+//! the store. Peaks are counted where calls reach the store, within each millisecond.
 
 mod contest;
 mod store;
@@ -30,29 +31,29 @@ use super::Measured;
 use crate::kernel::Latency;
 use crate::{Histogram, Micros, Series, Strategy};
 
-/// The storm's parameters.
+/// The parameters of the storm.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// How many contenders there are.
+    /// The number of contenders.
     pub clients: u32,
-    /// On how many processes; at least one.
+    /// The number of processes; at least one.
     pub processes: u32,
-    /// Over how long the contenders arrive, evenly at random; zero lets all arrive at once.
+    /// The interval in which the contenders arrive, uniformly at random; with zero all arrive at once.
     pub arrive_within: Micros,
-    /// How long the work under the lock takes.
+    /// The duration of the work under the lock.
     pub hold: Micros,
-    /// How long the store is busy with one call.
+    /// The service time of one call at the store.
     pub request_cost: Micros,
-    /// How many calls the store serves at the same time; at least one.
+    /// The number of calls that the store serves concurrently; at least one.
     pub store_workers: u32,
-    /// How long a call or an answer travels.
+    /// The travel time of a call or an answer.
     pub hop: Latency,
-    /// Whether one contender's work serves all, and they look for it.
+    /// Whether one contender's work serves all, and contenders probe for it.
     pub probe: bool,
     /// Whether contenders of one process queue in front of the lock.
     pub queue_in_process: bool,
-    /// How long a contender waits before it counts as timed out.
+    /// The time after which a waiting contender counts as timed out.
     pub patience: Micros,
 }
 
@@ -74,31 +75,31 @@ impl Default for Params {
     }
 }
 
-/// What one run showed.
+/// The outcome of one run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// When the last contender was answered.
+    /// The time of the last contender's answer.
     pub time_us: u64,
     /// Calls to the store, of every kind.
     pub calls: u64,
     /// The most calls that reached the store within one millisecond.
     pub peak_calls_per_ms: u64,
-    /// The same without each contender's first call: the herd that the strategy is to blame for.
+    /// The same without each contender's first call: the herd that the strategy causes.
     pub peak_retries_per_ms: u64,
-    /// How often the work was done.
+    /// The number of times the work was done.
     pub worked: u64,
-    /// Contenders who found the work done by somebody else.
+    /// Contenders that found the work done by another contender.
     pub found_done: u64,
-    /// Contenders whose patience ended before they had what they wanted.
+    /// Contenders that timed out before they succeeded.
     pub timed_out: u64,
-    /// Contenders whose tries were used up.
+    /// Contenders whose attempts were exhausted.
     pub exhausted: u64,
     /// Calls by the time they reached the store.
     pub calls_over_time: Series,
-    /// The delays between tries.
+    /// The delays between attempts.
     pub delays: Histogram,
-    /// Events the kernel handled.
+    /// Events that the kernel handled.
     pub events: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Parameters that make no sense are refused.
+//! Invalid parameters are rejected.
 
 use holdoff_sim::scenario::Scenario;
 
-/// The parameter that is refused in this scenario, written as a file has it.
+/// Returns the parameter that is rejected in this scenario, written as in a file.
 fn refused(text: &str) -> Option<&'static str> {
     let scenario: Scenario = toml::from_str(text).unwrap();
     scenario.check().err().map(|why| why.parameter())
@@ -72,7 +72,7 @@ fn what_makes_no_sense_is_named() {
     }
 }
 
-/// Odd is not senseless: nobody in front of the line, an outage without end, a row without hops.
+/// Unusual parameters are valid: a queue of length zero, an outage without end, a row without hops.
 #[test]
 fn what_is_merely_odd_may_run() {
     for text in [

@@ -1,4 +1,4 @@
-//! The classic results come out, with room for chance.
+//! The classic results are reproduced, with a margin for randomness.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn compare(params: row::Params, names: &[&str], clients: u32, runs: u32) -> Vec<
     run(&Plan { scenario, strategies, clients: vec![clients], runs, seed: SEED, threads: 2 }, &|_, _| {})
 }
 
-/// Mean time and mean writes of the first row as shares of the second's.
+/// Returns mean time and mean writes of the first row as shares of the second's.
 fn shares(own: &Row, others: &Row) -> (f64, f64) {
     (own.time_ms.mean / others.time_ms.mean, own.calls.mean / others.calls.mean)
 }
@@ -103,7 +103,7 @@ fn gentle_growth_beats_doubling_where_nobody_counts() {
     }
 }
 
-/// A tenth better, and more than three standard errors.
+/// Returns whether the figure is a tenth lower, and by more than three standard errors.
 fn wins_clearly(own: Summary, other: Summary) -> bool {
     own.mean <= other.mean * 0.9 && other.mean - own.mean > 3.0 * own.se.hypot(other.se)
 }

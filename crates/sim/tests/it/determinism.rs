@@ -1,4 +1,4 @@
-//! The same seed gives the same bytes, whatever the threads do.
+//! The same seed gives the same bytes, with any number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

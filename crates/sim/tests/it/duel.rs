@@ -1,4 +1,4 @@
-//! Duelling proposers: who gets through, at what price, and whether somebody is favoured.
+//! Duelling proposers: success, cost and fairness.
 
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::duel::{self, LostSlot, Outcome, Params};
@@ -12,7 +12,7 @@ fn of(clients: u32) -> Params {
     Params { clients, ..Params::default() }
 }
 
-/// One strategy's row over many runs.
+/// Returns the row of one strategy over many runs.
 fn row(params: Params, name: &str, runs: u32) -> Row {
     let (clients, scenario) = (vec![params.clients], Scenario::Duel(params));
     let strategies = vec![Strategy::named(name).unwrap()];
@@ -33,7 +33,7 @@ fn without_building_anew_exactly_one_succeeds() {
     }
 }
 
-/// Not even without a last try: whoever has lost the slot proposes for it until the deadline.
+/// Not even without a limit of attempts: a member that has lost the slot proposes for it until the deadline.
 #[test]
 fn patience_does_not_help_who_does_not_build_anew() {
     for seed in 0..3 {
@@ -65,7 +65,7 @@ fn the_councils_way_lets_everybody_through_loss_and_kills() {
 #[test]
 fn the_councils_way_takes_one_ballot_a_slot_and_two_round_trips() {
     let row = row(of(20), "council", 200);
-    // Nobody can be done sooner than the slots before: the mean of 1, 2, … 20.
+    // A member begins a ballot in each slot up to its own: at least the mean of 1, 2, … 20.
     let ballots = row.figures["ballots_per_member"].mean;
     assert!((10.5..11.0).contains(&ballots), "{ballots} ballots");
     // Twenty slots of two round trips of 50 ms.
@@ -85,7 +85,7 @@ fn doubling_from_ten_milliseconds_takes_more_ballots_and_longer() {
     }
 }
 
-/// Seven tries are not enough for twenty slots, if a slot that a rival got is one of them.
+/// Seven attempts are not enough for twenty slots if a slot that a rival got is one of them.
 #[test]
 fn a_lost_slot_that_counts_as_a_failed_try_uses_the_tries_up() {
     for seed in 0..20 {
@@ -108,7 +108,7 @@ fn no_id_is_favoured() {
     }
 }
 
-/// Every member has one fate, every slot one operation, and no operation two slots.
+/// Every member has one final state, every slot one operation, and no operation two slots.
 #[test]
 fn the_books_balance() {
     let names = ["linear", "linear-stale", "proposal", "proposal-stale", "full", "none", "crowd", "council"];

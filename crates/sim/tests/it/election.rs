@@ -1,4 +1,4 @@
-//! Elections: what holdoff's way is held to, and what the first system's did instead.
+//! Elections: the limits of holdoff's algorithm, and the behaviour of the source document's algorithm.
 
 use holdoff_sim::scenario::Scenario;
 use holdoff_sim::scenario::election::{self, Fault, Outcome, Params, View, Way, bars};
@@ -10,7 +10,7 @@ fn run(params: &Params, way: Way, seed: u64) -> Outcome {
     election::run(params, &Strategy::way(way), seed)
 }
 
-/// One way's row over some runs.
+/// Returns the row of one algorithm over some runs.
 fn row(params: &Params, way: Way, runs: u32) -> Row {
     let scenario = Scenario::Election(params.clone());
     assert_eq!(scenario.check(), Ok(()), "{params:?}");
@@ -23,7 +23,7 @@ fn of(nodes: u32, view: View, loss: f64, fault: Fault) -> Params {
     Params { nodes, view, loss, fault, ..Params::default() }
 }
 
-/// The command that runs this again.
+/// Returns the command that repeats this run.
 fn replay(params: &Params, runs: u32) -> String {
     let Params { nodes, view, loss, fault, duration, .. } = params;
     let (view, fault) = (format!("{view:?}").to_lowercase(), format!("{fault:?}").to_lowercase());
@@ -33,7 +33,7 @@ fn replay(params: &Params, runs: u32) -> String {
     )
 }
 
-/// A few of the situations of `holdoff sim election --all`, and shorter.
+/// A few of the situations of `holdoff sim election --all`, with shorter runs.
 #[test]
 fn holdoff_holds_its_bars() {
     let sizes =
@@ -59,7 +59,7 @@ fn a_hundred_nodes_hold_the_bars_and_say_two_kilobytes_a_second_each() {
     }
 }
 
-/// Bars that nothing could miss would hold nothing.
+/// Limits that no algorithm could miss would prove nothing.
 #[test]
 fn the_first_system_misses_the_bars() {
     let crashes = of(10, View::Mesh, 0.0, Fault::Crash);
@@ -67,7 +67,7 @@ fn the_first_system_misses_the_bars() {
     assert!(missed.contains("two leaders at once") && missed.contains("ms to recover, p50"), "{missed}");
 }
 
-/// Whom everybody names stays named, and everybody goes on naming it: it leads again when it is there again.
+/// A crashed leader keeps the votes of all nodes, and leads again when it has restarted.
 #[test]
 fn the_first_system_does_not_notice_that_its_leader_is_dead() {
     for way in [Way::First, Way::Sticky, Way::Hysteresis, Way::SlowRounds] {
@@ -82,7 +82,7 @@ fn the_first_system_does_not_notice_that_its_leader_is_dead() {
     }
 }
 
-/// It does not wait for the one that is down.
+/// The other nodes do not wait for the crashed one.
 #[test]
 fn holdoff_finds_another_leader() {
     for seed in 0..5 {
@@ -94,7 +94,7 @@ fn holdoff_finds_another_leader() {
     }
 }
 
-/// Nobody has to wait for the end of a random patience.
+/// The named node need not wait for the end of a random election timeout.
 #[test]
 fn who_is_named_leads_sooner_if_it_runs_at_once() {
     let first = |named_runs| {
@@ -106,7 +106,7 @@ fn who_is_named_leads_sooner_if_it_runs_at_once() {
     assert!(runs.p99 <= 1_500.0 && runs.mean < waits.mean, "{runs:?} {waits:?}");
 }
 
-/// Each half of a cut town that holds no majority of voters decides nothing, and hears later what it missed.
+/// A half without a majority of voters decides nothing, and later receives the entries that it missed.
 #[test]
 fn a_partition_leaves_one_history() {
     let mut changes = 0;

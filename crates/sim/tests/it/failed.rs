@@ -1,8 +1,8 @@
-//! Every scenario says how many got nothing.
+//! Every scenario reports the number of unserved clients.
 
 use holdoff_sim::scenario::Scenario;
 
-/// How many got nothing in one run of this scenario, written as a file has it.
+/// Returns the failures of one run of this scenario, written as in a file.
 fn failed(text: &str, strategy: &str) -> u64 {
     let scenario: Scenario = toml::from_str(text).unwrap();
     assert_eq!(scenario.check(), Ok(()), "{text}");

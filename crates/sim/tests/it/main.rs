@@ -1,4 +1,4 @@
-//! The lab: its kernel, and what its scenarios show.
+//! Tests of the lab: its kernel, and the results of its scenarios.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What retries do to an outage, and what bounds them.
+//! The effect of retries on an outage, and their bounds.
 
 use holdoff_sim::kernel::Latency;
 use holdoff_sim::scenario::Scenario;
@@ -11,7 +11,7 @@ fn standard() -> Strategy {
     Strategy::named("standard").unwrap()
 }
 
-/// The outage begins at once and outlasts the run: everything fails.
+/// The outage begins at once and outlasts the run: every call fails.
 fn all_fails(layers: u32, budget: Option<BudgetRule>) -> Params {
     let horizon = Micros::from_secs(60);
     Params { layers, budget, outage_start: Micros(0), outage_length: horizon, horizon, ..Params::default() }
@@ -34,7 +34,7 @@ fn stacked_layers_multiply() {
 fn a_budget_bounds_what_stacked_layers_make() {
     let full = Strategy::named("full").unwrap();
     let outcome = run(&all_fails(3, Some(BudgetRule::default())), &full, 1);
-    // Nothing succeeds, so nothing is earned: only the saved-up retries of the three layers are made.
+    // No call succeeds, so no retry is earned: only the saved-up retries of the three layers are made.
     assert!(outcome.calls <= outcome.requests + 30, "{} calls", outcome.calls);
     assert!(outcome.amplification < 1.01, "{}", outcome.amplification);
     assert!(outcome.refused_by_budget > 0);
@@ -78,7 +78,7 @@ fn with_a_breaker_it_recovers() {
     }
 }
 
-/// What the breaker refuses is retried by the layers further out, which do not know why it failed.
+/// The outer layers retry the breaker's refusals, because they do not know the cause.
 #[test]
 fn a_breaker_alone_does_not_save_stacked_layers() {
     for seed in 0..SEEDS {
@@ -102,7 +102,7 @@ fn requests_arrive_as_often_as_they_should() {
     }
 }
 
-/// Just enough time to see a recovery; at the end some requests are still being served.
+/// The horizon is just late enough to see a recovery; some requests are still being served at the end.
 #[test]
 fn who_is_served_at_the_horizon_has_not_failed() {
     for seed in 0..SEEDS {
@@ -123,7 +123,7 @@ fn who_is_served_at_the_horizon_has_not_failed() {
     }
 }
 
-/// Whether requests come in the last seconds says nothing about the dependency.
+/// Whether requests arrive in the last seconds says nothing about the dependency.
 #[test]
 fn a_quiet_service_recovers() {
     for seed in 0..SEEDS {

@@ -24,7 +24,7 @@ enum Operation {
     Advance {
         by_us: u64,
     },
-    /// To the next event's time, or one before it: where slots are left.
+    /// Advances to the next event's time, or to one microsecond before it: the boundary of slots.
     AdvanceToNext {
         short_by_us: u64,
     },
@@ -45,7 +45,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Against a sorted map of (time, insertion): nothing is lost, invented or out of order.
+    /// Compares with a sorted map of (time, insertion): no event is lost, invented or out of order.
     #[test]
     fn the_queue_is_a_stable_priority_queue(operations in prop::collection::vec(operation(), 1..400)) {
         let mut queue = EventQueue::new();

@@ -70,8 +70,8 @@ fn a_queue_that_loses_patience_is_counted() {
     assert!(outcome.worked >= 4 && outcome.timed_out > 80, "{outcome:?}");
 }
 
-/// The store needs ten seconds for everybody's first call: one contender is granted the lock in time, and
-/// what it does comes too late for all others.
+/// The store needs ten seconds for the first calls of all contenders: one contender is granted the lock in time, and
+/// its result comes too late for all others.
 #[test]
 fn an_answer_that_comes_too_late_is_a_timeout() {
     let slow = storm::Params {
@@ -92,7 +92,7 @@ fn an_answer_that_comes_too_late_is_a_timeout() {
     }
 }
 
-/// Who is granted the lock too late gives it back: the next contender gets it.
+/// A contender that is granted the lock too late releases it: the next contender gets it.
 #[test]
 fn a_lock_that_is_granted_too_late_is_released() {
     let params = storm::Params {

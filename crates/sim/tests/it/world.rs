@@ -11,15 +11,15 @@ fn cases() -> ProptestConfig {
     ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// What a message says about itself, so that its receiver can judge it.
+/// A message with the facts from which its receiver can check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Letter {
     number: u64,
-    /// The receiver's incarnation when it was sent.
+    /// The receiver's incarnation when the message was sent.
     addressed: u32,
 }
 
-/// Writes everything down where a crash cannot reach it.
+/// Records all events on a disk that survives crashes.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Diary {
     boots: u32,
@@ -29,7 +29,7 @@ struct Diary {
     timers: u32,
 }
 
-/// Knows which incarnation it is, and that is all: the memory a crash drops.
+/// Knows only its incarnation: the memory that a crash drops.
 struct Writer {
     boot: u32,
 }
@@ -76,7 +76,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What an onlooker counted without asking the world's counters.
+/// Counts by an observer that does not use the world's counters.
 #[derive(Default, Debug)]
 struct Onlooker {
     sent: BTreeMap<(NodeId, NodeId), Vec<u64>>,
@@ -143,7 +143,7 @@ impl Scene {
         &self.world.disk(to).unwrap().letters
     }
 
-    /// Deliveries after a letter that was sent later over the same link, counted from the diaries.
+    /// Counts, from the diaries, deliveries after a message that was sent later over the same link.
     fn reordered(&self) -> u64 {
         let mut latest: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();
         let mut reordered = 0;
@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(came, went + dropped, "every copy has one fate");
     }
 
-    /// Without crashes and cuts, what vanished was lost and what came twice was duplicated.
+    /// Without crashes and cuts, every missing message was lost, and every second copy was duplicated.
     #[test]
     fn losses_and_copies_can_be_counted_from_outside(seed in any::<u64>(), letters in 1..150_u32) {
         let mut scene = Scene::new(seed, rough());
@@ -277,7 +277,7 @@ fn a_partition_holds_both_ways_until_it_heals() {
     assert_eq!((scene.world.faults().delivered, scene.world.faults().partitioned), (16, 8));
 }
 
-/// Which of a hundred letters arrive over a link that loses every fifth.
+/// Returns the messages out of a hundred that arrive over a link that loses every fifth.
 fn survivors(from: NodeId, to: NodeId, also: &[(NodeId, NodeId)]) -> Vec<u64> {
     let mut scene = Scene::new(5, Link { loss: 0.2, ..Link::default() });
     for _ in 0..100 {
@@ -304,7 +304,7 @@ fn every_link_has_chance_of_its_own() {
     }
 }
 
-/// A disk that keeps, over a crash, only what was synced.
+/// A disk that keeps only synced data over a crash.
 #[derive(Default)]
 struct Journal {
     written: u32,
@@ -354,7 +354,7 @@ fn a_node_sees_its_own_clock_only() {
     assert_eq!(seen(&mut world, 1), Skew::EPOCH_US + 1_600_000);
 }
 
-/// Notes when a timer was set and when it fired, by its own clock.
+/// Records the times when a timer was set and when it fired, by the node's own clock.
 struct Sleeper;
 
 impl Node for Sleeper {
@@ -415,7 +415,7 @@ fn time_passes_though_nothing_happens() {
     assert_eq!(world.now_us(), 35_000, "it never goes back");
 }
 
-/// Greets everybody else while it starts, and counts the greetings it gets.
+/// Greets all other nodes while it starts, and counts the greetings that it receives.
 struct Greeter {
     greeted: u32,
 }

@@ -1,7 +1,7 @@
-//! Everything goes wrong for a while, then it heals.
+//! A phase with faults, followed by a phase in which the network heals.
 //!
-//! While it does: no call is carried out twice, each is answered with its own reply or ends in its time, and pushes are
-//! heard in order, every gap among them told. Afterwards everybody is connected again.
+//! During the faults: no call is executed twice; each call gets its own reply or ends by its deadline; pushes arrive in
+//! order, and every gap among them is reported. Afterwards every link is connected again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use holdoff_net::{Error, Heard, Hearing, Link, decode};
 use crate::simulation::world::{Book, SERVER, key, link_options, remote, serve, sim};
 
 const CLIENTS: [&str; 3] = ["ann", "bob", "eve"];
-/// How many call over each link at once; each has numbers of its own.
+/// The number of concurrent callers of each link; each uses numbers of its own.
 const CALLERS: u64 = 3;
 const STORM: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_millis(400);
 
-/// What was seen, in order, and what has struck.
+/// The observed events in order, and the counts of the faults that struck.
 #[derive(Default)]
 struct Log {
     lines: Vec<String>,
@@ -35,7 +35,7 @@ impl Log {
         self.lines.push(format!("{:?} {line}", turmoil::elapsed()));
     }
 
-    /// How a call has ended.
+    /// Records the outcome of a call.
     fn note(&mut self, name: &str, number: u64, outcome: Result<u64, Error>) {
         self.line(&format!("{name} {number} {}", outcome.as_ref().err().map_or("ok", word)));
         match outcome {
@@ -85,7 +85,7 @@ async fn hear_everything(name: &'static str, mut hearing: Hearing, log: Shared) 
         match heard {
             Heard::Connected => {
                 log.line(&format!("{name} connected"));
-                // Whoever comes late to a connection has missed nothing: its pushes begin at the first.
+                // A new connection has missed nothing: its pushes begin with number 0.
                 expected = Some(0);
             }
             Heard::Missed(missed) => {
@@ -103,7 +103,7 @@ async fn hear_everything(name: &'static str, mut hearing: Hearing, log: Shared) 
     }
 }
 
-/// One run; the log of what was seen.
+/// Runs one simulation and returns its log.
 fn storm(seed: u64, with_crashes: bool) -> Log {
     let mut sim = sim(seed);
     let (book, log) = (Book::default(), Shared::default());
@@ -120,7 +120,7 @@ fn storm(seed: u64, with_crashes: bool) -> Log {
                 call_all_the_time(name, caller, link.clone(), log.clone(), rng)
             });
             futures_util::future::join_all(calls).await;
-            // All is well again: the longest wait is a second, and silence is noticed in less.
+            // The network has healed. The longest reconnect delay is one second, and silence is noticed sooner.
             tokio::time::sleep(Duration::from_secs(4)).await;
             link.ask::<u64>(&u64::MAX).await.expect("the link has not recovered");
             link.close().await;
@@ -205,11 +205,11 @@ fn nothing_is_done_twice_or_heard_out_of_order_and_everybody_comes_back() {
     }
     let [unreachable, deadline, lost, all] = struck;
     eprintln!("of {all} runs: calls unreachable in {unreachable}, late in {deadline}, lost in {lost}");
-    // A run in which nothing went wrong proves nothing.
+    // Runs without faults prove nothing, so each fault must strike in enough of them.
     assert!(runs < 30 || [unreachable, deadline, lost].iter().all(|count| count * 3 >= runs), "{struck:?}");
 }
 
-/// Crashes apart: a host's tasks are dropped in an order that is not the seed's.
+/// Without crashes, because turmoil drops the tasks of a crashed host in an order that the seed does not determine.
 #[test]
 fn the_same_seed_gives_the_same_story() {
     for seed in 1000..1003 {

@@ -1,4 +1,4 @@
-//! A server that writes down what it does, and links to it.
+//! A server that records its calls, and links to it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,7 +15,7 @@ use holdoff_policy::{Growth, Jitter, Policy};
 
 pub(crate) const SERVER: &str = "server";
 
-/// How long either side waits for a sign of life.
+/// The idle timeout of both sides.
 pub(crate) const IDLE: Duration = Duration::from_millis(900);
 
 pub(crate) fn sim(seed: u64) -> turmoil::Sim<'static> {
@@ -36,7 +36,7 @@ pub(crate) fn remote() -> Remote {
     Remote { key: key(0).public(), address: format!("{SERVER}:7878") }
 }
 
-/// Always the same wait.
+/// Returns a policy with a constant delay.
 pub(crate) fn policy(wait_ms: u64) -> Policy {
     let growth = Growth::constant(Duration::from_millis(wait_ms));
     Policy::builder(growth).jitter(Jitter::None).attempts(Policy::UNLIMITED).build().unwrap()
@@ -59,7 +59,7 @@ pub(crate) fn link_options(seed: u64) -> LinkOptions {
     }
 }
 
-/// What the server has done. It outlives the server's crashes.
+/// The record of the server's calls. It survives crashes of the server.
 #[derive(Clone, Default)]
 pub(crate) struct Book(Arc<Mutex<Written>>);
 
@@ -79,7 +79,7 @@ impl Book {
     fn push_next(&self, peer: &Peer) {
         let mut written = self.0.lock().unwrap();
         let next = written.pushed.entry(peer.id()).or_default();
-        // Counted also if it is dropped: the other side must know that one is missing.
+        // A dropped push counts as well: the other side must learn that one is missing.
         let _ = peer.push(&encode(&*next).unwrap());
         *next += 1;
     }
@@ -92,7 +92,7 @@ impl Handler for Book {
             let name = [peer.key().as_bytes(), &request[..]].concat();
             *self.0.lock().unwrap().done.entry(name).or_default() += 1;
         }
-        // Replies overtake each other.
+        // Varied delays let replies overtake each other.
         let pause = u64::from(request.last().copied().unwrap_or_default()) % 7;
         tokio::time::sleep(Duration::from_millis(pause)).await;
         self.push_next(peer);
@@ -100,7 +100,7 @@ impl Handler for Book {
     }
 }
 
-/// Serves, and pushes to everybody all the time, until the host crashes.
+/// Runs the server and pushes to every peer continuously, until the host crashes.
 pub(crate) async fn serve(book: Book) -> turmoil::Result {
     book.0.lock().unwrap().pushed.clear();
     let options = ServerOptions {
@@ -116,7 +116,7 @@ pub(crate) async fn serve(book: Book) -> turmoil::Result {
     }
 }
 
-/// Writes down when it was asked to connect.
+/// A transport that records the times of its connection attempts.
 pub(crate) struct Logged(Arc<Mutex<Vec<Duration>>>);
 
 impl Logged {

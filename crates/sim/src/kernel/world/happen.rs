@@ -1,4 +1,4 @@
-//! How things happen: every message, timer and crash has one fate, and it is counted.
+//! Execution of events: every message, timer and crash has exactly one outcome, which is counted.
 
 use super::{Event, Step, World};
 use crate::kernel::node::{Around, Order};
@@ -29,7 +29,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Whether a copy that is due is handed over; counts what befell it either way.
+    /// Returns whether a copy that is due is delivered, and counts the outcome.
     fn gets_through(&mut self, from: NodeId, to: NodeId, incarnation: u32, number: u64) -> bool {
         if self.links.is_cut(from, to) {
             self.faults.partitioned += 1;
@@ -90,7 +90,7 @@ impl<N: Node> World<N> {
         self.launch(link, Event::Arrival { from, to, incarnation, number, message }, from, to);
     }
 
-    /// Sends one copy on its way.
+    /// Schedules the arrival of one copy.
     fn launch(&mut self, link: Link, arrival: Event<N>, from: NodeId, to: NodeId) {
         let chance = &mut self.links.traffic(from, to).chance;
         let mut travel_us = link.latency.draw_us(chance);
@@ -117,7 +117,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Boots a machine; what it asked for is left to be carried out.
+    /// Boots a machine, and returns the effects that it requested for the caller to execute.
     pub(super) fn start(&mut self, node: NodeId) -> Vec<Order<N>> {
         let (nodes, now_us) = (self.nodes(), self.now_us());
         let mut orders = std::mem::take(&mut self.orders);

@@ -1,10 +1,10 @@
-//! Who was done, when, and in which order.
+//! Completions over time, and the order of the clients.
 
 use super::NamedChart;
 use crate::Row;
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
 
-/// How many were done by when, in the mean of all runs.
+/// Charts the number of completed clients over time, as the mean of all runs.
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 pub(super) fn over_time(rows: &[&Row], clients: u32) -> NamedChart {
     let end_us = rows.iter().map(|row| row.time_ms.p99 * 1000.0).fold(1.0, f64::max);
@@ -29,8 +29,8 @@ pub(super) fn over_time(rows: &[&Row], clients: u32) -> NamedChart {
     NamedChart { name: "done-over-time".to_owned(), chart }
 }
 
-/// The mean finishing rank of each id. Only where all were done it says much; where somebody is always
-/// left out, everything is drawn.
+/// Charts the mean finishing rank of each id. It is meaningful only if all clients completed, so only such rows are
+/// drawn. If there is none, all rows are drawn.
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 pub(super) fn ranks(rows: &[&Row], clients: u32) -> NamedChart {
     let is_any_served = rows.iter().any(|row| row.failed.mean == 0.0);

@@ -1,14 +1,14 @@
-//! Who was thought to lead, and how long it took to get over faults.
+//! The nodes' views of the leader, and the recovery times after faults.
 
 use super::NamedChart;
 use crate::Row;
 use crate::chart::{Axis, Chart, Mark, Point, Shape, Unit};
 use crate::scenario::election::Thought;
 
-/// More lines than this are no picture.
+/// The most lines that a readable chart can have.
 const MOST_NODES: u32 = 10;
 
-/// A picture of each way's thoughts, then one of each kind of time that was measured.
+/// Returns a chart of the nodes' views for each algorithm, then a chart for each kind of measured time.
 pub(super) fn charts(rows: &[&Row], nodes: u32) -> Vec<NamedChart> {
     let mut charts: Vec<_> = rows.iter().map(|row| thoughts(row, nodes)).collect();
     let kinds = [
@@ -27,7 +27,7 @@ pub(super) fn charts(rows: &[&Row], nodes: u32) -> Vec<NamedChart> {
     charts
 }
 
-/// Whom each node took for the leader in the first run; 0 is nobody, or that it was down.
+/// Charts the leader in the view of each node in the first run; 0 means no leader, or that the node was down.
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 fn thoughts(row: &Row, nodes: u32) -> NamedChart {
     let end_us = row.thoughts.iter().map(|thought| thought.at_us).max().unwrap_or(0) as f64;
@@ -51,7 +51,7 @@ fn thoughts(row: &Row, nodes: u32) -> NamedChart {
     NamedChart { name: format!("thought-{}", row.policy), chart }
 }
 
-/// The percent of faults that were got over by when.
+/// Charts the percentage of faults recovered from over time.
 #[expect(clippy::cast_precision_loss, reason = "a picture is not that precise")]
 fn times(rows: &[&Row], nodes: u32, kind: &str, title: &str) -> NamedChart {
     let mark = |row: &&Row| {

@@ -25,16 +25,16 @@ pub(super) struct Contest<'a> {
     wire: Wire<'a>,
     members: Vec<Member>,
     panel: Panel,
-    /// Who is killed when its first prepare has left.
+    /// The member that is killed when its first prepare has left.
     doomed: Option<u32>,
-    /// Who is done, in order.
+    /// The members that are done, in order.
     done: Vec<u32>,
     orders: Vec<Order>,
     witness: Witness,
     outcome: Outcome,
 }
 
-/// The stream of what befalls a run; members have the seed's own streams, links have others.
+/// The random number stream of a run's incidents; members use the seed's own streams, links use others.
 const RUN: u64 = 3;
 
 impl<'a> Contest<'a> {
@@ -97,7 +97,7 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// An acceptor is asked. Votes go to everybody, all else to who asked.
+    /// Handles a request to an acceptor. Votes go to every member, all other replies to the requester.
     fn ask(&mut self, member: u32, acceptor: u32, slot: usize, ask: Ask) {
         let Some(said) = self.panel.answer(acceptor, slot, ask) else { return };
         let everybody = 0..self.rules.params.clients;
@@ -109,7 +109,7 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// Gives a member a turn, unless it was killed, and carries out what it wants.
+    /// Gives a member a turn, unless it was killed, and executes its orders.
     fn act(&mut self, number: u32, now_us: u64, turn: impl FnOnce(&mut Member, &mut Around<'_>)) {
         let Self { rules, orders, outcome, witness, .. } = self;
         let Some(member) = self.members.get_mut(number as usize) else { return };

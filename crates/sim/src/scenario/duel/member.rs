@@ -1,4 +1,4 @@
-//! One member: it proposes until its operation is decided, and learns what is.
+//! One member: proposes until its operation is decided, and learns decisions.
 
 mod knowledge;
 
@@ -15,7 +15,7 @@ use crate::kernel::Chance;
 use crate::scenario::so_far;
 use crate::strategy::{Manner, Next, Strategy};
 
-/// What is the same for all members.
+/// The rules that are the same for all members.
 pub(super) struct Rules<'a> {
     pub(super) params: &'a Params,
     pub(super) strategy: Strategy,
@@ -29,7 +29,7 @@ impl Rules<'_> {
     }
 }
 
-/// What a member sees while it acts, and where it puts what it wants.
+/// The environment of a member during its turn, and the buffer for its orders.
 pub(super) struct Around<'a> {
     pub(super) now_us: u64,
     pub(super) rules: &'a Rules<'a>,
@@ -38,7 +38,7 @@ pub(super) struct Around<'a> {
     pub(super) witness: &'a mut Witness,
 }
 
-/// What a member wants to happen.
+/// An effect that a member requests.
 pub(super) enum Order {
     Ask { acceptor: NodeId, slot: usize, ask: Ask },
     Remind { after_us: u64, turn: u32 },
@@ -48,12 +48,12 @@ pub(super) struct Member {
     number: u32,
     chance: Chance,
     knowledge: Knowledge,
-    /// The slot it proposes for.
+    /// The slot that the member proposes for.
     slot: usize,
-    /// The highest attempt in this slot that it has made or stumbled over.
+    /// The highest attempt in this slot that the member has made or met.
     highest: u64,
     phase: Phase,
-    /// Counts phases, so that a timer of an earlier one is known for what it is.
+    /// Counts phases, so that a timer of an earlier phase is recognised.
     turn: u32,
     tries: u32,
     ballots: u64,
@@ -69,7 +69,7 @@ enum Phase {
     Accepting(Accepting<Operation>),
 }
 
-/// How it ended for a member.
+/// The final state of a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Done,
@@ -97,12 +97,12 @@ impl Member {
         }
     }
 
-    /// Who this is to the acceptors.
+    /// Returns the id of a member, as the acceptors see it.
     pub(super) fn id(number: u32) -> NodeId {
         NodeId(u128::from(number) + 1)
     }
 
-    /// When it starts.
+    /// Draws the start time of the member.
     pub(super) fn draw_start_us(&mut self, params: &Params) -> u64 {
         self.started_us = self.chance.between(0, params.arrive_within.0);
         self.started_us
@@ -116,7 +116,7 @@ impl Member {
         self.end
     }
 
-    /// Begins a ballot: for the first slot that is not decided yet, unless it never builds anew.
+    /// Begins a ballot: for the first slot that is not decided yet, unless the member never rebuilds.
     pub(super) fn begin(&mut self, around: &mut Around<'_>) {
         let rules = around.rules;
         let open = self.knowledge.first_open();
@@ -132,7 +132,7 @@ impl Member {
         self.enter(Phase::Preparing(preparing), around);
     }
 
-    /// An acceptor says something about a slot.
+    /// Handles the message of an acceptor about a slot.
     pub(super) fn hear(&mut self, from: NodeId, slot: usize, said: Said, around: &mut Around<'_>) {
         match said {
             Said::Promise(reply) => self.promised(from, reply, around),
@@ -150,7 +150,7 @@ impl Member {
         }
     }
 
-    /// A timer fires: it has waited, or nobody has answered.
+    /// Handles a timer: the wait has ended, or a majority has not answered in time.
     pub(super) fn wake(&mut self, turn: u32, around: &mut Around<'_>) {
         if turn != self.turn || self.end.is_some() {
             return;
@@ -167,7 +167,7 @@ impl Member {
         }
     }
 
-    /// It is over, however it ended. It still learns: its operation may be decided all the same.
+    /// Ends the member's attempts. The member still learns: its operation may be decided later.
     pub(super) fn finish(&mut self, end: End, around: &mut Around<'_>) {
         match (end, self.end) {
             (_, Some(End::Done | End::Killed)) => return,
@@ -216,12 +216,12 @@ impl Member {
             Voted::Chosen(vote) if self.knowledge.decide(self.slot, &around.rules.configuration) => {
                 self.learn(self.slot, vote.value, around);
             }
-            // Who does not build anew has decided once more what was decided already.
+            // A member that does not rebuild has had the decided value decided once more.
             Voted::Chosen(_) => self.fail(Class::Superseded, around),
         }
     }
 
-    /// A slot is decided.
+    /// Learns that a slot is decided.
     fn learn(&mut self, slot: usize, operation: Operation, around: &mut Around<'_>) {
         around.witness.hears(slot, operation);
         if operation == self.number {
@@ -254,7 +254,7 @@ impl Member {
         self.fail(Class::Superseded, around);
     }
 
-    /// An attempt has failed: it waits, or gives up.
+    /// Handles a failed attempt: the member waits, or gives up.
     fn fail(&mut self, class: Class, around: &mut Around<'_>) {
         let params = around.rules.params;
         self.phase = Phase::Resting;
@@ -275,14 +275,14 @@ impl Member {
         }
     }
 
-    /// Enters a phase in which it asks all acceptors.
+    /// Enters a phase in which the member asks all acceptors.
     fn enter(&mut self, phase: Phase, around: &mut Around<'_>) {
         self.phase = phase;
         self.round_trip.ask(around.now_us);
         self.ask_silent(around);
     }
 
-    /// Asks whoever has not said yes yet, and sets a time for the answers.
+    /// Asks the acceptors that have not agreed yet, and sets a timer for the answers.
     fn ask_silent(&mut self, around: &mut Around<'_>) {
         let (silent, ask): (Vec<NodeId>, _) = match &self.phase {
             Phase::Resting => return,

@@ -7,7 +7,7 @@ use holdoff_paxos::slot::{AcceptReply, Acceptor};
 
 use super::wire::{Ask, Operation, Said};
 
-/// The acceptors, each with its part in every slot so far. Their disks take no time.
+/// The acceptors, each with its state in every slot so far. Their disks take no time.
 pub(super) struct Panel(Vec<Vec<Acceptor<Operation>>>);
 
 impl Panel {
@@ -15,7 +15,7 @@ impl Panel {
         Self((0..acceptors).map(|_| Vec::new()).collect())
     }
 
-    /// What one of them says about a slot.
+    /// Returns the reply of an acceptor about a slot.
     pub(super) fn answer(&mut self, number: u32, slot: usize, ask: Ask) -> Option<Said> {
         let slots = self.0.get_mut(number as usize)?;
         if slots.len() <= slot {
@@ -32,7 +32,7 @@ impl Panel {
     }
 }
 
-/// A message whose record is on a disk that never fails.
+/// Releases a message whose record is on a disk that never fails.
 pub(super) fn stored<R, M>(held: Held<R, M>) -> M {
     match held.release(|_| Ok::<(), Infallible>(())) {
         Ok(message) => message,

@@ -1,15 +1,15 @@
-//! Who was done in which order, and whether somebody is favoured.
+//! The finishing order of clients, and whether it favours an id.
 
 use serde::{Serialize, Serializer};
 
-/// The places that clients came in, by id, over any number of runs.
+/// The finishing ranks of clients, by id, over any number of runs.
 ///
-/// Who was not done shares the last places with all others who were not: each has the mean of them. Who
-/// was killed has none. Sums are whole numbers, so that runs can be added up in any order.
+/// The clients that were not done share the last ranks: each has their mean. A client that was killed has no rank. Sums
+/// are integers, so that runs can be added up in any order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ranks(Vec<Places>);
 
-/// Sums over one id's places, in halves.
+/// Sums over the ranks of one id, in halves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Places {
     runs: u64,
@@ -17,19 +17,20 @@ struct Places {
     squares: u64,
 }
 
-/// One id's place, over all runs in which it had one.
+/// The rank of one id, over all runs in which it had a rank.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Rank {
     /// The id, from 1.
     pub id: usize,
-    /// The mean; the first place is 1.
+    /// The mean rank; the first rank is 1.
     pub mean: f64,
-    /// The mean's standard error.
+    /// The standard error of the mean.
     pub se: f64,
 }
 
 impl Ranks {
-    /// Of one run: who was done, in order, and who was alive; both by number.
+    /// Returns the ranks of one run, from the clients that were done, in order, and the clients that were alive; both
+    /// by number.
     pub(super) fn of(done: &[u32], is_alive: impl Iterator<Item = bool>) -> Self {
         let mut ranks: Vec<_> = is_alive.map(|alive| (alive, None)).collect();
         for (place, number) in (1_u64..).zip(done) {
@@ -46,7 +47,7 @@ impl Ranks {
         Self(ranks.into_iter().map(places).collect())
     }
 
-    /// Adds another run's places.
+    /// Adds the ranks of another run.
     pub fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), Places::default());
@@ -58,13 +59,13 @@ impl Ranks {
         }
     }
 
-    /// Every id that had a place, in order.
+    /// Returns every id that had a rank, in order.
     pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
         let known = (1..).zip(&self.0).filter(|(_, places)| places.runs > 0);
         known.map(|(id, places)| places.rank(id))
     }
 
-    /// The mean of all places: where everybody is if nobody is favoured.
+    /// Returns the mean of all ranks, which is every id's mean if no id is favoured.
     #[expect(clippy::cast_precision_loss, reason = "sums of places stay far below 2^52")]
     pub fn middle(&self) -> f64 {
         let (runs, halves) =
@@ -72,7 +73,7 @@ impl Ranks {
         if runs == 0 { 0.0 } else { halves as f64 / 2.0 / runs as f64 }
     }
 
-    /// Whether nobody has a place: the scenario knows none.
+    /// Returns whether there are no ranks: the scenario does not record them.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

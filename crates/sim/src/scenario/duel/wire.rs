@@ -1,4 +1,4 @@
-//! What is said, and how it travels.
+//! The messages and their transport.
 
 use holdoff_paxos::Ballot;
 use holdoff_paxos::slot::PromiseReply;
@@ -9,25 +9,25 @@ use crate::kernel::{Chance, mix};
 /// A member's operation: its number.
 pub(super) type Operation = u32;
 
-/// What a member asks of an acceptor.
+/// A request of a member to an acceptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
     Prepare(Ballot),
     Accept(Ballot, Operation),
 }
 
-/// What an acceptor says to a member.
+/// A message of an acceptor to a member.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     /// The answer to a prepare.
     Promise(PromiseReply<Operation>),
-    /// An accept was refused for a higher ballot.
+    /// An accept was refused because of a higher ballot.
     Refused { ballot: Ballot, promised: Ballot },
-    /// It has accepted; everybody hears of it.
+    /// The acceptor has accepted; every member receives this message.
     Accepted(Ballot, Operation),
 }
 
-/// Links that take time and lose messages; each sender has chance of its own.
+/// Links with latency and loss; each sender has its own random number stream.
 pub(super) struct Wire<'a> {
     params: &'a Params,
     members: Vec<Chance>,
@@ -35,7 +35,7 @@ pub(super) struct Wire<'a> {
     pub(super) lost: u64,
 }
 
-/// Keeps the streams of links apart from those of members.
+/// Separates the streams of links from those of members.
 const MEMBERS: u64 = 1;
 const ACCEPTORS: u64 = 2;
 
@@ -51,13 +51,13 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// How long a member's message travels; `None` if it gets lost.
+    /// Draws the travel time of a member's message; `None` if it is lost.
     pub(super) fn by_member(&mut self, number: u32) -> Option<u64> {
         let chance = self.members.get_mut(number as usize)?;
         travel(self.params, chance, &mut self.lost)
     }
 
-    /// How long an acceptor's message travels; `None` if it gets lost.
+    /// Draws the travel time of an acceptor's message; `None` if it is lost.
     pub(super) fn by_acceptor(&mut self, number: u32) -> Option<u64> {
         let chance = self.acceptors.get_mut(number as usize)?;
         travel(self.params, chance, &mut self.lost)

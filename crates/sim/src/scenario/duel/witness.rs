@@ -1,10 +1,10 @@
-//! Who sees everything, and whether what Paxos promises is kept.
+//! An omniscient observer that checks the guarantees of Paxos.
 
 use std::collections::BTreeSet;
 
 use super::wire::Operation;
 
-/// What any member has learned, slot by slot.
+/// The decisions that any member has learned, slot by slot.
 #[derive(Default)]
 pub(super) struct Witness {
     slots: Vec<Option<Operation>>,
@@ -13,8 +13,8 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// A member has learned what a slot holds. Another must have learned the same, and each operation
-    /// has one slot.
+    /// Records that a member has learned the operation of a slot. All members must learn the same operation, and each
+    /// operation must have one slot.
     pub(super) fn hears(&mut self, slot: usize, operation: Operation) {
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, None);
@@ -28,12 +28,12 @@ impl Witness {
         self.broken += u64::from(!is_true);
     }
 
-    /// How many slots somebody knows to be decided.
+    /// Returns the number of slots that at least one member knows to be decided.
     pub(super) fn slots(&self) -> u64 {
         self.slots.iter().flatten().count() as u64
     }
 
-    /// How often two members disagreed about a slot, or an operation had a second one.
+    /// Returns how often two members disagreed about a slot, or an operation had a second slot.
     pub(super) fn broken(&self) -> u64 {
         self.broken
     }

@@ -1,4 +1,4 @@
-//! What holdoff's way is held to, and the table of situations in which it is.
+//! The acceptance limits of holdoff's algorithm, and the table of situations in which they are checked.
 
 use super::{Fault, Params, View};
 use crate::{Micros, Row};
@@ -8,7 +8,7 @@ const FIRST_LEADER: f64 = 1_500.0;
 const RECOVERY_P50: f64 = 3_000.0;
 const RECOVERY_P99: f64 = 6_000.0;
 const HEALING: f64 = 2_000.0;
-/// The percent of time without a leader under churn, from ten nodes on.
+/// The percentage of time without a leader under churn, from ten nodes on.
 const WITHOUT_PERCENT: f64 = 2.0;
 const BYTES_PER_NODE_S: f64 = 2_000.0;
 
@@ -16,8 +16,9 @@ const HOUR: Micros = Micros::from_secs(60 * 60);
 const TEN_MINUTES: Micros = Micros::from_secs(10 * 60);
 const FAULTS: [Fault; 4] = [Fault::None, Fault::Crash, Fault::Partition, Fault::Churn];
 
-/// Every situation of the table: three to a hundred nodes, in a mesh and with partial views, with no, little and much
-/// loss, and each fault. An hour each, ten minutes above ten nodes, where leaders crash more often instead.
+/// Returns every situation of the table: three to a hundred nodes, in a mesh and with partial views, with no, little
+/// and much loss, and each fault. A run takes an hour, or ten minutes above ten nodes, where leaders crash more often
+/// instead.
 pub fn table() -> Vec<Params> {
     let sizes = [(3, View::Mesh), (5, View::Mesh), (10, View::Mesh), (3, View::Partial), (5, View::Partial)];
     let sizes = sizes.into_iter().chain([10, 50, 100].map(|nodes| (nodes, View::Partial)));
@@ -38,7 +39,7 @@ fn situation(nodes: u32, view: View, loss: f64, fault: Fault) -> Params {
     }
 }
 
-/// What a row of holdoff's way in this situation misses, in words; nothing, if it holds all bars.
+/// Describes the limits that a row of holdoff's algorithm misses in this situation; empty if it keeps them all.
 pub fn missed(params: &Params, row: &Row) -> Vec<String> {
     let figure = |name: &str| row.figures.get(name).copied().unwrap_or_default();
     let pooled = |name: &str| row.pooled.get(name).cloned().unwrap_or_default();
@@ -61,7 +62,7 @@ pub fn missed(params: &Params, row: &Row) -> Vec<String> {
         }
         Fault::Churn => {}
     }
-    // Elections cost more, and here they come more often than anywhere.
+    // Elections cost more messages, and crash runs have the most elections.
     if params.nodes >= 100 && params.fault != Fault::Crash {
         held.push(("bytes per node and second, p99", figure("bytes_per_node_s").p99, BYTES_PER_NODE_S));
     }

@@ -1,4 +1,4 @@
-//! What a node of any way has in common with the others: what it is set up with, and what can be seen of it.
+//! The common part of the nodes of all algorithms: their configuration and their observable state.
 
 use holdoff_gossip::{Electorate, Peer, Sampling};
 use holdoff_paxos::log::Term;
@@ -7,16 +7,16 @@ use super::keys::{key, peer};
 use super::{Params, View, Way};
 use crate::kernel::{self, Around, Chance, NodeId, World, mix};
 
-/// What a frame and TLS add to each message.
+/// The bytes that a frame and TLS add to each message.
 const FRAMING_BYTES: u64 = 64;
 
-/// How many others are in the file of a node that does not know all.
+/// The number of contacts of a node that does not know all nodes.
 const CONTACTS: usize = 4;
 
-/// The stream of whom a node knows.
+/// The random number stream of the contacts.
 const FILES: u64 = 5;
 
-/// What stands in a node's file.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) seed: u64,
@@ -30,7 +30,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The file of a node: it names the voters, and all others or a few of them; `None` if nobody votes.
+    /// Creates the configuration of a node, with the voters, and with all other nodes or a few of them. Returns `None`
+    /// if there are no voters.
     pub(super) fn of(node: NodeId, params: &Params, way: Way, seed: u64) -> Option<Self> {
         let mut others: Vec<NodeId> = (0..params.nodes).filter(|other| *other != node).collect();
         if params.view == View::Partial {
@@ -54,13 +55,13 @@ impl Home {
         })
     }
 
-    /// What it knows of others when it starts.
+    /// Returns the node's initial knowledge of other nodes.
     pub(super) fn sampling(&self) -> Sampling {
         Sampling::new(self.me.clone(), self.contacts.clone(), self.view == View::Mesh)
     }
 }
 
-/// What a node has sent in all its lives.
+/// The traffic that a node has sent in all its incarnations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) messages: u64,
@@ -74,49 +75,49 @@ impl Sent {
     }
 }
 
-/// Who leads, and in which term where there are any.
+/// The leader, and its term if the algorithm has terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reign {
     pub(super) leader: NodeId,
     pub(super) term: Option<Term>,
 }
 
-/// A node whose opinion can be seen.
+/// A node whose view of the leader can be observed.
 pub(super) trait Citizen: kernel::Node {
-    /// Remembers what is needed to find two leaders at once.
+    /// The state needed to detect two leaders at once.
     type Witness: Default;
 
-    /// An empty disk, but for the file.
+    /// Creates an empty disk that holds only the configuration.
     fn disk(home: Home) -> Self::Disk;
 
-    /// What it has sent.
+    /// Returns the traffic that the node has sent.
     fn sent(disk: &Self::Disk) -> Sent;
 
-    /// Whom it takes for the leader, at this time on its clock.
+    /// Returns the leader in the node's view, at this time on its clock.
     fn thinks(&self, now_us: u64) -> Option<NodeId>;
 
-    /// Whether it has a say in who leads.
+    /// Returns whether the node is a voter.
     fn is_voter(&self) -> bool;
 
-    /// How much of the history it has, if it keeps one.
+    /// Returns the length of the node's history, if it keeps one.
     fn head(&self) -> Option<u64>;
 
-    /// Who leads with authority.
+    /// Returns the node that leads with authority.
     fn reign(world: &World<Self>) -> Option<Reign>;
 
-    /// Whether two have led at once since the last look.
+    /// Returns whether two nodes have led at once since the last observation.
     fn are_two(world: &World<Self>, witness: &mut Self::Witness) -> bool;
 
-    /// Places of the history in which two nodes have something else.
+    /// Returns the number of indexes at which the histories of two nodes diverge.
     fn torn(world: &World<Self>) -> u64;
 }
 
-/// All nodes that are up.
+/// Returns all nodes that are up.
 pub(super) fn up<N: kernel::Node>(world: &World<N>) -> impl Iterator<Item = (NodeId, &N)> {
     (0..world.nodes()).filter_map(|node| Some((node, world.node(node)?)))
 }
 
-/// A number for a machine that wants 64 bits of chance.
+/// Draws 64 random bits.
 pub(super) fn roll<N: kernel::Node>(around: &mut Around<'_, N>) -> u64 {
     around.chance().between(0, u64::MAX)
 }

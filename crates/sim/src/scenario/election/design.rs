@@ -1,4 +1,4 @@
-//! Holdoff's way: gossip says who should lead, the voters' log decides who does.
+//! Holdoff's algorithm: gossip names the node that should lead, the voters' log decides which node leads.
 
 use holdoff_gossip::{Message, Node, Send, Settings, Standing, Watch};
 use holdoff_paxos::NodeId as VoterId;
@@ -10,10 +10,10 @@ use super::keys::{GROUP, Pen, key, number};
 use super::voter::{Letter, Turn, Value, Voter};
 use crate::kernel::{self, Around, NodeId, World};
 
-/// How often a voter's log looks at the time.
+/// The tick interval of a voter's log.
 const TICK_US: u64 = 50_000;
 
-/// A node of holdoff's: all gossip, some vote.
+/// A node of holdoff's algorithm: all nodes gossip, some vote.
 pub(super) struct Elector {
     home: Home,
     gossip: Node<Pen, Pen>,
@@ -110,8 +110,8 @@ impl Elector {
         Self::say(sends, disk, around);
     }
 
-    /// Lets the log know what the hint says: whoever is not named waits as soon as there is a claim, whoever is runs
-    /// when it is settled.
+    /// Passes the hint to the log. A node that is not named yields as soon as there is a claim; the named node runs
+    /// when the claim is settled.
     fn heed(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let (me, now_us) = (key(self.home.seed, around.me()), around.now_us());
         let Some(claimed) = self.gossip.hint().map(|hint| hint.claim.leader) else { return };
@@ -124,7 +124,7 @@ impl Elector {
         }
     }
 
-    /// Gives the voter a turn, sends its letters, and tells gossip where the node stands now.
+    /// Gives the voter a turn, sends its messages, and passes the node's standing to gossip.
     fn vote(
         &mut self,
         disk: &mut Disk,
@@ -154,7 +154,7 @@ impl Elector {
     }
 }
 
-/// The latest term in which anything was decided, and until when that was looked at.
+/// The latest term in which an entry was decided, and the time of the last observed decision.
 #[derive(Default)]
 pub(super) struct Witness {
     latest: Option<Term>,
@@ -173,7 +173,7 @@ impl Citizen for Elector {
         disk.sent
     }
 
-    /// A voter goes by the log, all others by the hint.
+    /// A voter follows the log, all other nodes follow the hint.
     fn thinks(&self, now_us: u64) -> Option<NodeId> {
         match &self.voter {
             Some(voter) => voter.leader().map(node_of),
@@ -189,7 +189,8 @@ impl Citizen for Elector {
         Some(self.voter.as_ref()?.store().decided().0)
     }
 
-    /// Whoever leads the log and serves; the latest, while another has not noticed yet.
+    /// Returns the node that leads the log and serves; if there are several, the one with the latest term, because the
+    /// others have not noticed it yet.
     fn reign(world: &World<Self>) -> Option<Reign> {
         let serving = up(world).filter_map(|(node, elector)| {
             let term = elector.voter.as_ref()?.serves()?;
@@ -198,7 +199,7 @@ impl Citizen for Elector {
         serving.max_by_key(|reign| reign.term)
     }
 
-    /// Whether anything was decided by a leader after a later one had decided something.
+    /// Returns whether a leader decided an entry after a later leader had decided one.
     fn are_two(world: &World<Self>, witness: &mut Witness) -> bool {
         let voters = || up(world).filter_map(|(_, elector)| elector.voter.as_ref());
         let mut commits: Vec<_> = voters().flat_map(|voter| voter.commits_after(witness.looked_us)).collect();

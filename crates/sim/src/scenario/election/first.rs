@@ -1,9 +1,10 @@
-//! The first system's way: an opinion, made of three others' opinions, that is the authority at the same time.
+//! The source document's algorithm: the majority opinion of three other nodes, which is at the same time the authority.
 //!
-//! A node begins by taking itself for the leader. Once a round it looks at the votes of its neighbours that are no older
-//! than the time news could take to all and back, draws three of them, and takes whom two name; if all differ, one of
-//! the three at random. Then it tells its neighbours. Whether the leader itself lives nobody asks. How many votes an
-//! option counts, and how it breaks a tie, is written at [`Asker::choose`].
+//! A node starts by considering itself the leader. Once a round it considers the votes of its neighbours that are no
+//! older than the time in which news can reach all nodes and return. It draws three of these votes and takes the leader
+//! that two of them name; if all differ, it takes one of the three at random. Then it sends its choice to its
+//! neighbours. No node checks whether the leader itself is alive. [`Asker::choose`] documents how the variants count
+//! votes and break ties.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +18,27 @@ use crate::kernel::{self, Around, NodeId, World};
 
 const ROUND_US: u64 = 300_000;
 const SLOW_ROUND_US: u64 = 1_000_000;
-/// Over how many nodes news travels at most, as it was set there.
+/// The largest number of hops that news travels, as configured in the source.
 const DIAMETER: u64 = 8;
 const CLOCK_TOLERANCE_US: u64 = 50_000;
-/// How many votes are looked at.
+/// The number of votes drawn.
 const ASKED: usize = 3;
 const STICKS_FOR_US: u64 = 10_000_000;
-/// By how many votes another must be ahead.
+/// The lead in votes that another node needs.
 const AHEAD: usize = 2;
-/// The voter, its choice, and the time.
+/// The size of a vote: the voter, its choice, and the time.
 const VOTE_BYTES: usize = 72;
 const EXCHANGE_ROUNDS: u32 = 20;
 
-/// A node of the first system.
+/// A node of this algorithm.
 pub(super) struct Asker {
     home: Home,
     me: NodeId,
     sampling: Sampling,
     chosen: NodeId,
-    /// When it last looked at votes; never, before its first round.
+    /// The time when the node last counted votes; `None` before its first round.
     looked_us: Option<u64>,
-    /// What each neighbour said last: whom it takes for the leader, and when that was by its own clock.
+    /// The latest vote of each neighbour: its leader, and the time on the neighbour's clock.
     votes: BTreeMap<NodeId, (NodeId, u64)>,
 }
 
@@ -106,8 +107,9 @@ impl Asker {
         if self.home.way == Way::SlowRounds { SLOW_ROUND_US } else { ROUND_US }
     }
 
-    /// One round. Whatever its way, a node takes what it finds in its first one. Later a sticky node looks again when
-    /// its ten seconds are over, and with hysteresis another must have two votes of the three more than the one before.
+    /// Executes one round. In its first round a node of every variant takes the result. Later, a sticky node counts
+    /// again only after ten seconds, and with hysteresis another leader needs two more of the three votes than the
+    /// current one.
     fn choose(&mut self, now_us: u64, rng: &mut Rng) {
         let sticks = |us: u64| now_us < us + STICKS_FOR_US;
         if self.home.way == Way::Sticky && self.looked_us.is_some_and(sticks) {
@@ -163,7 +165,7 @@ impl Citizen for Asker {
         None
     }
 
-    /// Whoever takes itself for the leader, if more than half of those who are up do so, too.
+    /// Returns the node that considers itself the leader, if more than half of the nodes that are up agree.
     fn reign(world: &World<Self>) -> Option<Reign> {
         let all = up(world).count();
         let is_followed =
@@ -172,7 +174,8 @@ impl Citizen for Asker {
         candidates.find(|leader| is_followed(*leader)).map(|leader| Reign { leader, term: None })
     }
 
-    /// Whoever takes itself for the leader runs what it is asked to, and tells the others what came of it.
+    /// Returns whether two nodes consider themselves the leader: each such node executes requests and sends the results
+    /// to the others.
     fn are_two(world: &World<Self>, (): &mut ()) -> bool {
         up(world).filter(|(node, asker)| asker.chosen == *node).nth(1).is_some()
     }

@@ -1,4 +1,4 @@
-//! Keys and signatures that cost next to nothing: nobody lies here.
+//! Keys and signatures that cost almost nothing: no node of this scenario forges any.
 
 use holdoff_gossip::{Address, Group, Peer, PublicKey, Signature, Signer, Verifier};
 
@@ -6,7 +6,7 @@ use crate::kernel::{NodeId, mix};
 
 pub(super) const GROUP: Group = Group([1; 16]);
 
-/// The key of a node in the run with this seed; its number stands at the end.
+/// Returns the key of a node in the run with this seed; the key ends with the node's number.
 pub(super) fn key(seed: u64, node: NodeId) -> PublicKey {
     let mut bytes = [0; 32];
     let (random, number) = bytes.split_at_mut(28);
@@ -18,20 +18,20 @@ pub(super) fn key(seed: u64, node: NodeId) -> PublicKey {
     PublicKey::from_bytes(bytes)
 }
 
-/// Whose key it is.
+/// Returns the number of the key's node.
 pub(super) fn number(key: &PublicKey) -> NodeId {
     let [.., a, b, c, d] = *key.as_bytes();
     NodeId::from_le_bytes([a, b, c, d])
 }
 
-/// A node and where it would be; never `None`, for this is an address.
+/// Returns a node with its nominal address; never `None`, because the address is valid.
 pub(super) fn peer(seed: u64, node: NodeId) -> Option<Peer> {
     let [_, high, middle, low] = node.to_be_bytes();
     let address = Address::try_from(format!("10.{high}.{middle}.{low}:7946")).ok()?;
     Some(Peer { key: key(seed, node), address })
 }
 
-/// Signs as somebody, and checks what anybody has signed.
+/// Signs with one key, and verifies the signatures of all keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pen(pub(super) PublicKey);
 

@@ -1,15 +1,15 @@
-//! A town of nodes, what befalls it, and what can be seen of it from above.
+//! A cluster of nodes, its faults, and its observation from outside.
 
 use super::citizen::{Citizen, Home, Reign, up};
 use super::trouble::Trouble;
 use super::{Outcome, Params, Thought, Way};
 use crate::kernel::{Chance, Incident, Link, NodeId, Skew, World, mix};
 
-/// How often it is looked at.
+/// The interval of observations.
 const STEP_US: u64 = 50_000;
-/// The stream of what befalls a run.
+/// The random number stream of a run's faults.
 const RUN: u64 = 4;
-/// For so long it is noted who is thought to lead.
+/// The time for which the nodes' views of the leader are recorded.
 const THOUGHTS_US: u64 = 120_000_000;
 
 pub(super) struct Town<N: Citizen> {
@@ -17,19 +17,19 @@ pub(super) struct Town<N: Citizen> {
     chance: Chance,
     witness: N::Witness,
     were_two: bool,
-    /// Who led last, whether or not anybody does now.
+    /// The last leader, whether or not there is one now.
     last: Option<Reign>,
     reign: Option<Reign>,
-    /// What everybody thought when it was last noted.
+    /// The nodes' views at the last record.
     thoughts: Vec<Option<NodeId>>,
-    /// Looks since everybody first agreed, and those that found no leader.
+    /// The observations since all nodes first agreed, and the observations without a leader among them.
     looks: u64,
     without: u64,
     outcome: Outcome,
 }
 
 impl<N: Citizen> Town<N> {
-    /// `None` without nodes.
+    /// Creates a cluster; `None` without nodes.
     pub(super) fn new(params: &Params, way: Way, seed: u64) -> Option<Self> {
         if params.nodes == 0 {
             return None;
@@ -92,17 +92,17 @@ impl<N: Citizen> Town<N> {
         up(&self.world).map(|(node, _)| node).collect()
     }
 
-    /// Whether somebody leads with authority.
+    /// Returns whether a node leads with authority.
     pub(super) fn is_led(&self) -> bool {
         self.reign.is_some()
     }
 
-    /// Whether everybody has agreed on a leader once.
+    /// Returns whether all nodes have agreed on a leader once.
     pub(super) fn has_begun(&self) -> bool {
         self.outcome.first_us.is_some()
     }
 
-    /// Who leads; if nobody does, whom the most take for the leader of those who are up.
+    /// Returns the leader. If there is none, returns the running node that most running nodes consider the leader.
     pub(super) fn foremost(&self) -> Option<NodeId> {
         let now_us = self.clock_us();
         let thoughts: Vec<NodeId> =
@@ -112,12 +112,12 @@ impl<N: Citizen> Town<N> {
         self.reign.map(|reign| reign.leader).or_else(most)
     }
 
-    /// Whether all that are up take the one who leads for the leader.
+    /// Returns whether all running nodes consider the node with authority the leader.
     pub(super) fn agrees(&self) -> bool {
         self.do_agree(|_| true)
     }
 
-    /// Whether all voters that are up do.
+    /// Returns whether all running voters do.
     pub(super) fn voters_agree(&self) -> bool {
         self.do_agree(N::is_voter)
     }
@@ -129,13 +129,13 @@ impl<N: Citizen> Town<N> {
             .is_some_and(|reign| counted.all(|(_, citizen)| citizen.thinks(now_us) == Some(reign.leader)))
     }
 
-    /// The longest history that anybody has, and the shortest.
+    /// Returns the lengths of the longest and of the shortest history.
     pub(super) fn heads(&self) -> (u64, u64) {
         let heads = || up(&self.world).filter_map(|(_, citizen)| citizen.head());
         (heads().max().unwrap_or(0), heads().min().unwrap_or(0))
     }
 
-    /// What a right clock shows.
+    /// Returns the time on a correct clock.
     fn clock_us(&self) -> u64 {
         Skew::EPOCH_US + self.now_us()
     }

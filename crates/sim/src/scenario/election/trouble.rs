@@ -1,11 +1,11 @@
-//! What befalls a town, and how long it takes to get over it.
+//! Injects faults into a cluster, and measures the recovery from them.
 
 use super::citizen::Citizen;
 use super::town::Town;
 use super::{Fault, Params};
 use crate::kernel::{Incident, NodeId};
 
-/// Faults do not come in step with anybody's rounds.
+/// The random spread of faults, so that they are not in step with any node's rounds.
 const SPREAD_US: u64 = 1_000_000;
 
 pub(super) struct Trouble {
@@ -14,13 +14,13 @@ pub(super) struct Trouble {
     down_for_us: u64,
     cut_for_us: u64,
     end_us: u64,
-    /// When the next fault comes; none before everybody has agreed on a leader.
+    /// The time of the next fault; `None` before all nodes have agreed on a leader.
     next_us: Option<u64>,
     heal_us: Option<u64>,
-    /// Since when nobody has led, or not everybody has known it.
+    /// The time since which there is no leader, or not all nodes know it.
     leaderless_us: Option<u64>,
     unknown_us: Option<u64>,
-    /// Since when it is healed, and how long the longest history was then.
+    /// The time of the healing, and the length of the longest history then.
     healed: Option<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Trouble {
         }
     }
 
-    /// Time has passed: what was waited for may have come, and what is due befalls the town.
+    /// Records the recoveries since the last observation, and injects the faults that are due.
     pub(super) fn look<N: Citizen>(&mut self, town: &mut Town<N>) {
         let now_us = town.now_us();
         self.recover(town);
@@ -59,12 +59,12 @@ impl Trouble {
         }
     }
 
-    /// What did not get well until the next fault, or the end, is counted with the time that it had.
+    /// Counts each fault without a recovery until the next fault, or the end, with the time that it had.
     pub(super) fn end<N: Citizen>(&mut self, town: &mut Town<N>) {
         self.give_up(town);
     }
 
-    /// Sets the time of the next fault: none comes that had less than the usual time to be got over.
+    /// Schedules the next fault. No fault is scheduled that would have less than the usual time to recover from.
     fn put_off<N: Citizen>(&mut self, town: &mut Town<N>) {
         let cut_for_us = if self.fault == Fault::Partition { self.cut_for_us } else { 0 };
         let after_us = self.every_us + town.chance().between(0, SPREAD_US);
@@ -104,7 +104,7 @@ impl Trouble {
 
     fn recover<N: Citizen>(&mut self, town: &mut Town<N>) {
         let now_us = town.now_us();
-        // A crash strikes between two looks: the first one after it is the first that counts.
+        // A crash strikes after the observation of its own moment, so only a later observation counts.
         if let Some(since_us) = self.leaderless_us.take_if(|since_us| now_us > *since_us && town.is_led()) {
             town.outcome().recoveries_us.push(now_us - since_us);
         }
@@ -130,7 +130,7 @@ impl Trouble {
     }
 }
 
-/// Any node that is up.
+/// Draws a running node.
 fn pick<N: Citizen>(town: &mut Town<N>) -> Option<NodeId> {
     let nodes = town.up();
     let last = nodes.len().checked_sub(1)? as u64;

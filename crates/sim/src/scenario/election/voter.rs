@@ -1,35 +1,35 @@
-//! A voter of the log, which heeds hints as the ledger does.
+//! A voter of the log, which follows hints as the ledger does.
 //!
-//! A node that knows of no leader leaves it to the one that the hint names, for one patience and once for each time
-//! without a leader. The one that is named runs as soon as the log lets it ([`Input::Run`]).
+//! A node that knows of no leader yields to the node that the hint names, for one election timeout, and only once in
+//! each period without a leader. The named node runs as soon as the log allows it ([`Input::Run`]).
 
 use std::convert::Infallible;
 
 use holdoff_paxos::log::{Input, Message, Node, Options, Output, Record, Store, Term};
 use holdoff_paxos::{Configuration, NodeId};
 
-/// What is decided: a number.
+/// The values of the log: numbers.
 pub(super) type Value = u32;
 pub(super) type Letter = Message<Value, ()>;
 
-/// A leader has something new decided so often.
+/// The interval at which a leader proposes a new value.
 const VALUE_EVERY_US: u64 = 1_000_000;
 
-/// How long it is remembered who decided something.
+/// The time for which a leader's decisions are remembered.
 const REMEMBERED_US: u64 = 1_000_000;
 
-/// A voter, and what it remembers of hints.
+/// A voter and its state about hints.
 pub(super) struct Voter {
     options: Options,
     log: Node<Value, ()>,
-    /// Until when it leaves it to another, and whether it did so since it knew a leader.
+    /// The time until which the voter yields, and whether it has yielded since it last knew a leader.
     yields: (u64, bool),
     next_value_us: u64,
-    /// When it decided something as the leader lately, and in which term.
+    /// The times and terms of the voter's recent decisions as the leader.
     commits: Vec<(u64, Term)>,
 }
 
-/// Everything around one step: the time, chance, and where records and letters go.
+/// The environment of one step: the time, a roll, and the destinations of records and messages.
 pub(super) struct Turn<'a> {
     pub(super) now_us: u64,
     pub(super) roll: u32,
@@ -38,13 +38,13 @@ pub(super) struct Turn<'a> {
 }
 
 impl Voter {
-    /// An empty log that these decide.
+    /// Creates an empty log with this number of voters.
     pub(super) fn empty(voters: u32) -> Option<Store<Value, ()>> {
         let configuration = Configuration::new((0..voters).map(|node| NodeId(u128::from(node)))).ok()?;
         Some(Store::new(configuration, ()))
     }
 
-    /// Goes on from what it has stored.
+    /// Resumes from the stored state.
     pub(super) fn new(me: NodeId, store: Store<Value, ()>, now_us: u64, roll: u32) -> Self {
         let options = Options::default();
         let log = Node::new(me, options, store, now_us, roll);
@@ -52,17 +52,17 @@ impl Voter {
         Self { options, log, yields, next_value_us: 0, commits }
     }
 
-    /// Who leads, as far as it knows.
+    /// Returns the leader that the voter knows.
     pub(super) fn leader(&self) -> Option<NodeId> {
         self.log.leader()
     }
 
-    /// The term it leads and serves in.
+    /// Returns the term in which the voter leads and serves.
     pub(super) fn serves(&self) -> Option<Term> {
         self.log.leads().filter(|_| self.log.is_ready())
     }
 
-    /// What it decided as the leader after this time.
+    /// Returns the voter's decisions as the leader after this time.
     pub(super) fn commits_after(&self, us: u64) -> impl Iterator<Item = (u64, Term)> + '_ {
         self.commits.iter().copied().filter(move |(at_us, _)| *at_us > us)
     }
@@ -71,7 +71,7 @@ impl Voter {
         self.log.store()
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub(super) fn tick(&mut self, mut turn: Turn<'_>) {
         if self.log.leads().is_some() || turn.now_us >= self.yields.0 {
             self.step(Input::Tick, &mut turn);
@@ -85,19 +85,19 @@ impl Voter {
         }
     }
 
-    /// Another voter has said something.
+    /// Handles the message of another voter.
     pub(super) fn hear(&mut self, from: NodeId, letter: Letter, mut turn: Turn<'_>) {
         self.step(Input::Message(from, letter), &mut turn);
     }
 
-    /// Somebody else should lead, as it seems: it has time to.
+    /// Yields to another node that should lead, for one election timeout.
     pub(super) fn leave_it(&mut self, now_us: u64) {
         if self.log.leader().is_none() && !self.yields.1 {
             self.yields = (now_us + self.options.election_us, true);
         }
     }
 
-    /// This node should lead: it does not wait for its patience to end, unless it hears that another leads.
+    /// Runs for the lead without waiting for the election timeout, unless the voter hears from another leader.
     pub(super) fn run(&mut self, mut turn: Turn<'_>) {
         self.yields.0 = 0;
         self.step(Input::Run, &mut turn);

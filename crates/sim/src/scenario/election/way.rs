@@ -1,34 +1,34 @@
-//! The ways to find a leader that are compared.
+//! The leader election algorithms that are compared.
 
-/// A way to find a leader.
+/// A leader election algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// The first system's: three votes at random, the majority of them, or any.
+    /// The source document's algorithm: the majority of three random votes, or one of them at random.
     First,
-    /// The same, but whoever was chosen is kept for ten seconds.
+    /// The same, but a node keeps its choice for ten seconds.
     Sticky,
-    /// The same, but another is taken only if it has two votes more than the one before.
+    /// The same, but a node changes its choice only if another leader has two more votes than the current one.
     Hysteresis,
-    /// The same in rounds of a second.
+    /// The same with rounds of a second.
     SlowRounds,
-    /// Holdoff's: a hint by gossip, authority by the log.
+    /// Holdoff's algorithm: a hint by gossip, authority by the log.
     Holdoff,
 }
 
 impl Way {
-    /// Every way.
+    /// All algorithms.
     pub const ALL: [Self; 5] = [Self::First, Self::Sticky, Self::Hysteresis, Self::SlowRounds, Self::Holdoff];
 
-    /// The words used in tables and on the command line.
+    /// The names used in tables and on the command line.
     pub const NAMES: [&'static str; 5] =
         ["first", "first-sticky", "first-hysteresis", "first-slow", "holdoff"];
 
-    /// The way of this name.
+    /// Returns the algorithm of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// The word used in tables and on the command line.
+    /// Returns the name used in tables and on the command line.
     pub const fn name(self) -> &'static str {
         let [first, sticky, hysteresis, slow_rounds, holdoff] = Self::NAMES;
         match self {

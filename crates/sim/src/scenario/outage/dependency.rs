@@ -1,23 +1,23 @@
-//! The dependency: finite, and for a while broken.
+//! The dependency: of finite capacity, and for a while broken.
 
 use std::collections::VecDeque;
 
 use super::Params;
 
-/// One call of one request; a request's calls are numbered.
+/// One call of one request; the calls of a request are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call {
     pub(super) request: u32,
     pub(super) number: u32,
 }
 
-/// What becomes of a call when it is made.
+/// The immediate outcome of a call.
 pub(super) enum Reception {
     /// A worker begins at once.
     Begins,
-    /// It waits in the line.
+    /// The call waits in the queue.
     Waits,
-    /// The dependency is broken or the line is full.
+    /// The dependency is broken or the queue is full.
     Fails,
 }
 
@@ -59,7 +59,7 @@ impl Dependency {
         Reception::Waits
     }
 
-    /// A worker has finished; the call it begins next.
+    /// Frees a worker, and returns the next call that it begins.
     pub(super) fn finish(&mut self) -> Option<Call> {
         let next = self.line.pop_front();
         self.idle += u32::from(next.is_none());

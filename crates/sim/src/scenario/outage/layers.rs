@@ -7,14 +7,14 @@ use super::Params;
 use crate::kernel::Chance;
 use crate::strategy::{Next, Strategy};
 
-/// The most layers that can be stacked.
+/// The largest number of layers.
 const MOST: usize = 3;
 
-/// Where one request stands in each layer, the outermost first.
+/// The state of one request in each layer, the outermost first.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Standing([Course; MOST]);
 
-/// One layer's tries for one request, as a retrying caller keeps them.
+/// The attempts of one layer for one request, as a retrying caller counts them.
 #[derive(Clone, Copy, Default, Debug)]
 struct Course {
     tries: u32,
@@ -22,18 +22,18 @@ struct Course {
     last_delay_us: u64,
 }
 
-/// The layers' rules, and the budget that all requests of a layer share.
+/// The rules of the layers, and the budget that all requests of a layer share.
 pub(super) struct Layers<'a> {
     strategy: &'a Strategy,
     attempts: u32,
     budgets: Vec<Option<Budget>>,
 }
 
-/// What the layers make of a failed call.
+/// The decision of the layers about a failed call.
 pub(super) enum Verdict {
-    /// Some layer tries again after so long.
+    /// A layer makes another attempt after this delay.
     Again(u64),
-    /// The outermost has given up: the request has failed.
+    /// The outermost layer has given up: the request has failed.
     Failed,
 }
 
@@ -48,19 +48,19 @@ impl<'a> Layers<'a> {
         Self { strategy, attempts: params.attempts.max(1), budgets }
     }
 
-    /// A new request begins in every layer.
+    /// Starts a new request in every layer.
     pub(super) fn begin(now_us: u64) -> Standing {
         Standing([Course { tries: 1, began_us: now_us, last_delay_us: 0 }; MOST])
     }
 
-    /// Every layer's try has succeeded.
+    /// Records a success in every layer.
     pub(super) fn succeed(&self) {
         self.budgets.iter().flatten().for_each(Budget::refund);
     }
 
     /// Asks the layers from the inside out, starting with the innermost or the one around it.
     ///
-    /// Returns the verdict and how many retries a budget refused on the way to it.
+    /// Returns the verdict, and the number of retries that a budget refused on the way to it.
     pub(super) fn fail(
         &self,
         standing: &mut Standing,
@@ -70,7 +70,7 @@ impl<'a> Layers<'a> {
     ) -> (Verdict, u64) {
         let mut refused_by_budget = 0;
         let layers = self.budgets.len();
-        // A breaker's refusal ends the innermost layer's course at once.
+        // A refusal of the breaker ends the attempts of the innermost layer at once.
         let asked = if is_refused_by_breaker { layers - 1 } else { layers };
         for (layer, budget) in self.budgets.iter().enumerate().take(asked).rev() {
             let Some(course) = standing.0.get_mut(layer) else { continue };

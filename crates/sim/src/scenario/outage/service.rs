@@ -1,4 +1,4 @@
-//! The requests' way through layers and dependency.
+//! The path of the requests through layers and dependency.
 
 use holdoff_policy::{Admission, Breaker, BreakerOptions, Ticket};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::strategy::Strategy;
 #[derive(Clone, Copy)]
 enum Event {
     Arrive,
-    /// A request's wait is over.
+    /// The delay of a request has ended.
     Again(u32),
     /// A worker has finished this call.
     Finished(Call),
@@ -26,12 +26,12 @@ struct Request {
     standing: Standing,
     arrived_us: u64,
     calls: u32,
-    /// The call that is waited for; a late answer has another number.
+    /// The number of the awaited call; a late answer has another number.
     current: u32,
     ticket: Option<Ticket>,
 }
 
-/// How the requests that arrived within one second fared.
+/// The results of the requests that arrived within one second.
 #[derive(Clone, Copy, Default)]
 struct Second {
     arrived: u64,
@@ -48,7 +48,7 @@ pub(super) struct Service<'a> {
     dependency: Dependency,
     breaker: Option<Breaker>,
     arrivals: Chance,
-    /// When the last request arrived, with the fraction that the events' clock has no room for.
+    /// The arrival time of the last request, with the fraction that the event clock cannot represent.
     arrived_us: f64,
     services: Chance,
     breaker_chance: Chance,
@@ -120,7 +120,7 @@ impl<'a> Service<'a> {
     fn expect_arrival(&mut self) {
         let rate = f64::from(self.params.clients) * self.params.rate_per_client;
         if rate > 0.0 {
-            // At least a nanosecond, or time would stand still.
+            // At least a nanosecond, or the time would not advance.
             let mean_gap_us = (1_000_000.0 / rate).max(0.001);
             self.arrived_us += self.arrivals.exponential(mean_gap_us);
             self.events.push(whole(self.arrived_us), Event::Arrive);
@@ -145,7 +145,7 @@ impl<'a> Service<'a> {
         self.call(number, now_us);
     }
 
-    /// Makes a request's next call, if the breaker lets it.
+    /// Makes the next call of a request, if the breaker allows it.
     fn call(&mut self, number: u32, now_us: u64) {
         let admission = self.breaker.as_mut().map(|breaker| breaker.admit(Duration::from_micros(now_us)));
         let Some(request) = self.requests.get_mut(number as usize) else { return };
@@ -238,9 +238,9 @@ impl<'a> Service<'a> {
         self.outcome
     }
 
-    /// The second from which on enough are good, not before the first.
+    /// Returns the start of the first [`GOOD_SECONDS`] consecutive good seconds, not before `first`.
     ///
-    /// The last ones are not judged: the run ended before an answer to all of their calls was due.
+    /// The last seconds are not judged: the run ended before all of their calls had to be answered.
     fn good_from(&self, first: u64) -> Option<u64> {
         let judged = self.params.horizon.0.saturating_sub(self.params.timeout.0) / SECOND_US;
         let mut in_a_row = 0;
@@ -253,7 +253,7 @@ impl<'a> Service<'a> {
         None
     }
 
-    /// A second in which nobody came is as good as any.
+    /// Returns whether a second was good. A second without requests counts as good.
     fn is_good(&self, number: u64) -> bool {
         let second = usize::try_from(number).ok().and_then(|number| self.seconds.get(number));
         second.is_none_or(Second::is_good)

@@ -1,4 +1,4 @@
-//! The contenders' way through the storm.
+//! The path of the contenders through the storm.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use super::{Outcome, Params};
 use crate::kernel::{Chance, EventQueue};
 use crate::strategy::{Next, Strategy};
 
-/// What a contender asks of the store.
+/// A call of a contender to the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     Acquire,
-    /// Has somebody done it?
+    /// Checks whether another contender has done the work.
     Probe,
-    /// The same, asked by the holder.
+    /// The same check by the holder of the lock.
     ProbeUnderLock,
     Release,
 }
@@ -39,7 +39,7 @@ struct Contender {
     has_called: bool,
 }
 
-/// A process's contenders that queue in front; the one whose turn it is stands first.
+/// The contenders of a process that queue in front; the first one is the caller.
 type Queue = VecDeque<u32>;
 
 pub(super) struct Contest<'a> {
@@ -142,7 +142,7 @@ impl<'a> Contest<'a> {
             Call::Probe | Call::ProbeUnderLock => self.store.is_done,
             Call::Release => {
                 self.store.holder = None;
-                // Nobody waits for this answer.
+                // The contender does not wait for this answer.
                 return;
             }
         };
@@ -151,7 +151,7 @@ impl<'a> Contest<'a> {
     }
 
     fn answer(&mut self, number: u32, call: Call, is_yes: bool, now_us: u64) {
-        // Who was granted the lock in time and finds the work still to be done does it.
+        // A contender that was granted the lock in time and finds the work not done does it.
         let goes_on = (call, is_yes) == (Call::ProbeUnderLock, false);
         if !goes_on && !self.has_patience(number, now_us) {
             return self.time_out(number, call, is_yes, now_us);
@@ -176,7 +176,7 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// The answer has come too late to be of use; a lock that came with it is let go.
+    /// Handles an answer after the timeout; a lock granted with it is released.
     fn time_out(&mut self, number: u32, call: Call, is_yes: bool, now_us: u64) {
         if is_yes && matches!(call, Call::Acquire | Call::ProbeUnderLock) {
             self.call(number, Call::Release);
@@ -210,7 +210,7 @@ impl<'a> Contest<'a> {
         self.conclude(number, now_us);
     }
 
-    /// The contender has its answer; the next one of its queue has its turn.
+    /// Records the final answer of a contender; the next one in its queue follows.
     fn conclude(&mut self, number: u32, now_us: u64) {
         self.outcome.time_us = now_us;
         if !self.params.queue_in_process {

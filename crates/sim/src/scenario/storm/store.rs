@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The store's workers, and the lock.
+/// The workers of the store, and the lock.
 pub(super) struct Store {
     cost_us: u64,
-    /// When each worker is free again.
+    /// The time when each worker is free again.
     workers: BinaryHeap<Reverse<u64>>,
     pub(super) holder: Option<u32>,
     pub(super) is_done: bool,
@@ -18,7 +18,7 @@ impl Store {
         Self { cost_us, workers, holder: None, is_done: false }
     }
 
-    /// When a call that arrives now has been served. Calls are served in the order they arrive.
+    /// Returns the time when a call that arrives now has been served. Calls are served in the order of arrival.
     pub(super) fn serve_us(&mut self, now_us: u64) -> u64 {
         let free_us = self.workers.pop().map_or(0, |Reverse(free_us)| free_us);
         let served_us = free_us.max(now_us).saturating_add(self.cost_us);
@@ -27,7 +27,7 @@ impl Store {
     }
 }
 
-/// The most that happened within one millisecond; times must come in order.
+/// The peak number of events within one millisecond; times must be in order.
 #[derive(Default)]
 pub(super) struct Peak {
     millisecond: u64,

@@ -1,11 +1,11 @@
-//! What a member has learned: which slots are decided, and how far away the acceptors are.
+//! The knowledge of a member: the decided slots, and the round trip to the acceptors.
 
 use holdoff_paxos::slot::Learner;
 use holdoff_paxos::{Ballot, Configuration, NodeId};
 
 use crate::scenario::duel::wire::Operation;
 
-/// What a member knows of each slot.
+/// The knowledge of a member about each slot.
 #[derive(Default)]
 pub(super) struct Knowledge {
     slots: Vec<Known>,
@@ -18,12 +18,12 @@ enum Known {
 }
 
 impl Knowledge {
-    /// The first slot that it does not know to be decided.
+    /// Returns the first slot that the member does not know to be decided.
     pub(super) fn first_open(&self) -> usize {
         self.first_open
     }
 
-    /// An acceptor has voted. Returns what was decided, if this shows it for the first time.
+    /// Counts the vote of an acceptor. Returns the decided operation if this vote is the first to show it.
     pub(super) fn vote(
         &mut self,
         slot: usize,
@@ -37,7 +37,7 @@ impl Knowledge {
         self.decide(slot, configuration).then_some(chosen.value)
     }
 
-    /// A slot is decided. Returns whether that is news.
+    /// Marks a slot as decided. Returns whether it was unknown before.
     pub(super) fn decide(&mut self, slot: usize, configuration: &Configuration) -> bool {
         let Some(known @ Known::Open(_)) = self.known(slot, configuration) else { return false };
         *known = Known::Decided;
@@ -55,11 +55,11 @@ impl Knowledge {
     }
 }
 
-/// How long it takes from asking to the answers, as a member has seen it.
+/// The measured time from a request to its answers.
 #[derive(Default)]
 pub(super) struct RoundTrip {
     mean_us: Option<u64>,
-    /// When it asked; `None` after it has asked twice and an answer may be to either.
+    /// The time of the request. `None` after a second request, because an answer may belong to either.
     asked_us: Option<u64>,
 }
 
@@ -72,14 +72,14 @@ impl RoundTrip {
         self.asked_us = None;
     }
 
-    /// An answer has come. The latest count most: the mean moves an eighth of the way.
+    /// Records an answer. The mean moves an eighth of the way, so the latest answers count most.
     pub(super) fn answered(&mut self, now_us: u64) {
         let Some(asked_us) = self.asked_us else { return };
         let seen_us = now_us - asked_us;
         self.mean_us = Some(self.mean_us.map_or(seen_us, |mean_us| (mean_us * 7 + seen_us) / 8));
     }
 
-    /// `None` before the first answer that says something about the way.
+    /// Returns the mean, or `None` before the first answer that belongs to exactly one request.
     pub(super) fn mean_us(&self) -> Option<u64> {
         self.mean_us
     }

@@ -1,8 +1,8 @@
-//! One member, told by hand what acceptors say.
+//! Tests of one member with scripted acceptors.
 
 use super::*;
 
-/// A member, the time it is, and what it wanted so far.
+/// A member, the current time, and its requests so far.
 struct Stage<'a> {
     rules: Rules<'a>,
     member: Member,
@@ -13,7 +13,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// A member that has asked three acceptors for its first promise.
+    /// Creates a member that has asked three acceptors for its first promise.
     fn of(params: &'a Params, strategy: &str) -> Self {
         let configuration = Configuration::new([0, 1, 2].map(NodeId)).unwrap();
         let strategy = Strategy::named(strategy).unwrap();
@@ -29,7 +29,7 @@ impl<'a> Stage<'a> {
         stage
     }
 
-    /// What it wants after this: the slot and ballot it prepares, if it does, and its timer.
+    /// Returns the member's requests in this turn: the slot and ballot of its prepare, if any, and its timer.
     fn turn(&mut self, turn: impl FnOnce(&mut Member, &mut Around<'_>)) -> Wants {
         let Self { rules, member, now_us, orders, outcome, witness } = self;
         turn(member, &mut Around { now_us: *now_us, rules, orders, outcome, witness });
@@ -50,7 +50,7 @@ impl<'a> Stage<'a> {
         self.turn(|member, around| member.hear(NodeId(from), slot, said, around))
     }
 
-    /// A round trip of 20 ms later two acceptors refuse its first ballot for this rival's attempt.
+    /// After a round trip of 20 ms two acceptors refuse the member's first ballot because of this rival's attempt.
     fn preempt(&mut self, attempt: u64) -> Wants {
         self.now_us += 20_000;
         let ballot = self.ballot(1, 0);
@@ -133,7 +133,7 @@ fn the_silent_are_asked_again_by_the_council_alone() {
     assert_eq!((waits.prepare, waits.timer.map(|(after_us, _)| after_us)), (None, Some(10_000)));
 }
 
-/// An answer may be to the first asking or to the second: it says nothing about the way.
+/// An answer may belong to the first request or to the second, so it gives no measurement.
 #[test]
 fn who_has_measured_nothing_waits_as_usual() {
     let params = Params::default();
