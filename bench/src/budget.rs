@@ -1,4 +1,4 @@
-//! A budgeted call: a success refunds, a retry withdraws. Ours beside tower's.
+//! A budgeted call: a success refunds, a retry withdraws. Ours compared with tower's.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
-/// Nine calls succeed, the tenth is retried.
+/// Runs calls of which nine succeed and the tenth is retried.
 fn calls(refund: impl Fn(), withdraw: impl Fn() -> bool) {
     for call in 0..CALLS {
         if call % 10 == 9 {

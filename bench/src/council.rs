@@ -1,9 +1,9 @@
-//! Deciding: in memory on one thread beside `OmniPaxos`, durably over loopback beside what it is made of, and a thousand
-//! councils at once.
+//! Decisions: in memory on one thread compared with `OmniPaxos`, durably over loopback compared with their
+//! parts, and a thousand councils concurrently.
 //!
-//! The core is measured like everything that only computes: thread CPU time, the best of many short rounds in turns.
-//! Commits go by the clock on the wall. The acceptors are processes of their own: this program in another part, with the
-//! service that `holdoff acceptor` runs, its defaults, and a disk that every answer waits for.
+//! The core is measured like all pure computations: thread CPU time, the best of many short alternating
+//! rounds. Commits use wall-clock time. The acceptors are separate processes: this program in another role,
+//! with the service that `holdoff acceptor` runs, its defaults, and a disk that every reply waits for.
 
 mod acceptors;
 mod commit;
@@ -25,7 +25,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Plays an acceptor, if this process was started for that.
+/// Acts as an acceptor, if this process was started for that.
 pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
     acceptors::play(arguments)
 }
@@ -41,7 +41,7 @@ async fn councils() -> Result<Vec<Row>, String> {
 fn measured(what: &str, rows: Result<Vec<Row>, String>) -> Vec<Row> {
     rows.unwrap_or_else(|why| {
         eprintln!("council: {what}: not measured, {why}");
-        // Who takes part and fails has missed the bar.
+        // A contestant that fails has missed the bar.
         vec![Row::beside(what, "", f64::NAN, ("", f64::NAN)).bar("measured", false)]
     })
 }

@@ -1,4 +1,5 @@
-//! One decision with jitter, the roll drawn: ours beside the delay iterators of the retry crates.
+//! One decision with jitter, including the draw of the roll: ours compared with the delay iterators of the
+//! retry crates.
 
 use std::hint::black_box;
 use std::time::{Duration, SystemTime};

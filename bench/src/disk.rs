@@ -1,4 +1,4 @@
-//! What the disk takes with nothing around it.
+//! The latency of the disk alone.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,10 +10,10 @@ use redb::{Database, TableDefinition};
 use crate::times::timed;
 
 const ROWS: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("rows");
-/// About what is stored of a vote.
+/// The approximate size of a stored vote.
 const ROW: [u8; 400] = [7; 400];
 
-/// A bare file and a bare store.
+/// A file and a store without any other layer.
 pub(crate) struct Disk {
     file: File,
     database: Database,
@@ -27,12 +27,12 @@ impl Disk {
         Ok(Self { file, database, next: 0 })
     }
 
-    /// A page written over, and on disk.
+    /// Overwrites a page and syncs it.
     pub(crate) fn sync(&self) -> Result<Duration, String> {
         timed(|| self.file.write_all_at(&[7; 4096], 0).and_then(|()| self.file.sync_data()))
     }
 
-    /// A row in a store, and on disk.
+    /// Inserts a row into the store and commits it durably.
     pub(crate) fn store(&mut self) -> Result<Duration, String> {
         self.next += 1;
         timed(|| -> Result<(), redb::Error> {

@@ -1,8 +1,9 @@
-//! A ledger of three nodes: transactions a second beside openraft's, how long one takes beside what it is made of, and how
-//! soon a node that was away has caught up.
+//! A ledger of three nodes: transactions a second compared with openraft, the latency of one transaction
+//! compared with its parts, and the catch-up time of a node that was down.
 //!
-//! The nodes are three hosts in this process with links over loopback between them, for openraft's three are in this process,
-//! too: in neither does anything lie between a client and its node. All goes by the clock on the wall.
+//! The nodes are three hosts in this process with links over loopback between them. The three openraft nodes
+//! are in this process too, so that in both cases a client calls its node directly. All measurements use
+//! wall-clock time.
 
 mod behind;
 mod clients;
@@ -27,7 +28,7 @@ pub(crate) fn rows() -> Vec<Row> {
 fn measured(what: &str, rows: Result<Vec<Row>, String>) -> Vec<Row> {
     rows.unwrap_or_else(|why| {
         eprintln!("ledger: {what}: not measured, {why}");
-        // Who takes part and fails has missed the bar.
+        // A contestant that fails has missed the bar.
         vec![Row::beside(what, "", f64::NAN, ("", f64::NAN)).bar("measured", false)]
     })
 }

@@ -1,9 +1,9 @@
-//! Locks: how many a second when nobody else wants them, how soon the next has one that is let go, and how often the
-//! database is asked meanwhile.
+//! Locks: the rate of uncontended acquisitions, the time from a release to the next acquisition, and the
+//! number of statements meanwhile.
 //!
-//! Every contender opens the store by itself, so that none stands in line before another of its process. Who lets go
-//! and who is next look at the same clock. Rates go by the clock on the wall, a few
-//! pairs of each in turns, and the median round counts.
+//! Every contender opens the store by itself, so that contenders do not queue inside one process. The
+//! releasing and the acquiring contender read the same clock. Rates use wall-clock time, alternate between a
+//! few pairs of each, and report the median round.
 
 mod crowd;
 mod hand_off;
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use crate::row::Row;
 
-/// Enough connections for all who wait, two for each and some to spare; and a log that says who said what, for the
-/// database that asks for it.
+/// Enough connections for all waiters, two for each and some to spare; and a log with the name of the
+/// database, for the database that enables it.
 const SETTINGS: [(&str, &str); 4] = [
     ("max_connections", "400"),
     ("shared_buffers", "256MB"),
@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 4] = [
     ("log_parameter_max_length", "0"),
 ];
 
-/// Where the locks of a turn are kept.
+/// The store of the locks in a measurement.
 enum Place {
     Memory,
     Sqlite(TempDir),
@@ -41,7 +41,7 @@ impl Place {
         }
     }
 
-    /// The address of a store that nobody has used.
+    /// Returns the URL of an unused store.
     fn fresh(&self) -> String {
         match self {
             Self::Memory => "memory:".to_owned(),
@@ -85,7 +85,7 @@ fn measured(place: &Place, what: &str, rows: Result<Vec<Row>, String>) -> Vec<Ro
     rows.unwrap_or_else(|why| {
         let name = format!("{}: {what}", place.name());
         eprintln!("lock: {name}: not measured, {why}");
-        // Who takes part and fails has missed the bar.
+        // A contestant that fails has missed the bar.
         vec![Row::beside(&name, "", f64::NAN, ("", f64::NAN)).bar("measured", false)]
     })
 }

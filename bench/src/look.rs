@@ -1,5 +1,5 @@
-//! How long people wait for an answer when there are a million steps: every filter, every pair of filters, and whatever else a
-//! page asks. Steps are written by SQL, because nobody has time for a million of them.
+//! The response times over a million steps: every filter, every pair of filters, and all other queries of a
+//! page. The steps are written by SQL, because submitting a million of them would take too long.
 
 mod ask;
 mod fill;
@@ -12,10 +12,10 @@ use holdoff_testbed::{Options, Postgres, postgres_binaries};
 use crate::row::Row;
 use crate::work;
 
-/// What a question may take at the 95th percentile, in milliseconds.
+/// The limit of a query's 95th percentile, in milliseconds.
 const BAR: f64 = 100.0;
 
-/// How long each kind of question took, in milliseconds, and what the longest was about.
+/// The durations of one kind of query, in milliseconds, and the description of the longest.
 #[derive(Default)]
 struct Times {
     name: String,
@@ -83,7 +83,8 @@ async fn store(name: &str, url: &str) -> Result<Vec<Row>, String> {
         let (p50, p95) = (times.at(50), times.at(95));
         let row = Row::beside(&format!("{name}: {}", times.name), "ms", p95, ("median", p50));
         let row = Row { ratio: None, ..row };
-        // Whoever acts is told the exact number, however long it takes.
+        // An action reports the exact number of affected steps, however long that takes, so these queries
+        // have no bar.
         let is_exact =
             ["stats, the first time", "affected", "act, nothing matches", "pages: the first of all"]
                 .contains(&times.name.as_str());

@@ -1,8 +1,9 @@
 //! Measures holdoff beside its peers, in one run, and prints ratios.
 //!
-//! `cargo xtask bench [NAME] [--json]` builds and runs this. Machines are noisy, so every figure is the
-//! minimum over many short rounds of thread CPU time, ours and the peer's taken in turns. Only `work`, `store`, `lock`, `look`,
-//! `server`, `ledger` and what is durable of `council`, where a disk and others take part, go by the clock on the wall.
+//! `cargo xtask bench [NAME] [--json]` builds and runs this program. Machines are noisy, so every figure is
+//! the minimum of thread CPU time over many short rounds, in which ours and the peer's alternate. Only
+//! `work`, `store`, `lock`, `look`, `server`, `ledger` and the durable part of `council`, which involve a
+//! disk and other processes, use wall-clock time.
 
 mod budget;
 mod council;

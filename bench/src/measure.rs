@@ -4,23 +4,23 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How many rounds each contestant gets: enough to outlast what disturbs a machine for a second.
+/// The number of rounds for each contestant: enough to outlast disturbances of a second.
 const ROUNDS: usize = 1500;
-/// How many calls a round has.
+/// The number of calls in a round.
 pub(crate) const CALLS: u32 = 10_000;
 
 /// A contestant: runs [`CALLS`] calls.
 pub(crate) type Contestant<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
-/// The CPU time this thread has used.
+/// Returns the CPU time of this thread.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
-/// Nanoseconds per call of each contestant: the best of many rounds, taken in turns so that whatever
-/// disturbs the machine disturbs all of them.
+/// Returns the nanoseconds per call of each contestant: the best of many rounds. The contestants alternate,
+/// so that disturbances of the machine affect all of them.
 pub(crate) fn contest(mut contestants: Vec<Contestant<'_>>) -> Vec<(&'static str, f64)> {
     let mut best = vec![Duration::MAX; contestants.len()];
     for _ in 0..ROUNDS {

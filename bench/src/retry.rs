@@ -1,4 +1,4 @@
-//! What a retry adds to a call that succeeds: ours beside backon, tokio-retry2 and tryhard.
+//! The overhead of a retry for a call that succeeds: ours compared with backon, tokio-retry2 and tryhard.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use holdoff_retry::{Classify, Retry};
 use crate::measure::{CALLS, Contestant, contest};
 use crate::row::Row;
 
-/// An error that is never made.
+/// An error that never occurs.
 struct Never;
 
 impl Classify for Never {
@@ -21,7 +21,7 @@ impl Classify for Never {
     }
 }
 
-/// A call that succeeds at once. Its poll cannot be seen through, as a real call's cannot.
+/// A call that succeeds at once. The compiler cannot see through its poll, as with a real call.
 struct Call;
 
 impl Future for Call {
@@ -41,7 +41,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let backon = backon::ExponentialBuilder::default().with_jitter();
     let delays = tokio_retry2::strategy::ExponentialBackoff::from_millis(10);
     let base = std::time::Duration::from_millis(10);
-    // What a program reads from its configuration, the compiler must not know beforehand.
+    // The compiler must not know values that a program reads from its configuration.
     let figures = contest(vec![
         contestant(&runtime, "plain", || Call),
         contestant(&runtime, "holdoff", || holdoff_retry::retry(black_box(&policy), || Call)),

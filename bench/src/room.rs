@@ -1,4 +1,4 @@
-//! Room: memory over a million steps, the SQLite file after pruning, Postgres' tables over five cycles.
+//! Space: memory over a million steps, the SQLite file after pruning, Postgres' tables over five cycles.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::work;
 
 const CYCLES: usize = 5;
 const STEPS: u32 = 200_000;
-/// In SQLite cycles are smaller, so that there are enough after caches have filled and allocators settled.
+/// On SQLite the cycles are smaller, so that enough of them follow after caches have filled and allocators
+/// have settled.
 const SMALL_CYCLES: usize = 10;
 const FEW_STEPS: u32 = 100_000;
 const MIB: f64 = 1024.0 * 1024.0;
@@ -34,7 +35,7 @@ async fn sqlite() -> Result<Vec<Row>, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = folder.path().join("work.db");
     let url = format!("sqlite:{}", file.display());
-    // Everything is kept while it runs; then somebody who keeps nothing prunes.
+    // The first handle keeps all steps during a cycle; the second keeps none, and prunes.
     let (keeper, pruner) = (open(&url, Duration::from_secs(3600)).await?, open(&url, Duration::ZERO).await?);
     let mut memory = Vec::new();
     for _ in 0..SMALL_CYCLES {
@@ -95,7 +96,7 @@ async fn open(url: &str, keep: Duration) -> Result<Work, String> {
     Work::open_with(url, PolicySet::default(), settings).await.map_err(|error| error.to_string())
 }
 
-/// Takes steps in and burns them down.
+/// Submits steps and processes them.
 async fn cycle(work: &Work, steps: u32) -> Result<(), String> {
     let worker = work::start(work, 2000).await?;
     work::submit_all(work, steps, Duration::ZERO).await?;
@@ -107,14 +108,14 @@ async fn cycle(work: &Work, steps: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What the file and its log take.
+/// Returns the size of the file and its log.
 #[expect(clippy::cast_precision_loss, reason = "a size in MiB")]
 fn size(file: &Path) -> f64 {
     let log = file.with_extension("db-wal");
     [file, &log].iter().filter_map(|path| path.metadata().ok()).map(|file| file.len()).sum::<u64>() as f64
 }
 
-/// What this process has in memory.
+/// Returns the resident memory of this process.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

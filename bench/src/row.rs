@@ -1,24 +1,24 @@
-//! One figure beside a peer's.
+//! One figure compared with a peer's.
 
 use serde::Serialize;
 
-/// One figure beside a peer's, and the bar it has to clear.
+/// One figure compared with a peer's, and its bar.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
-    /// Not a number where nothing was measured.
+    /// NaN if nothing was measured.
     pub(crate) ours: f64,
     pub(crate) peer: f64,
     pub(crate) peer_name: String,
-    /// `None` where the peer's figure is nothing to divide by, or ours is missing.
+    /// `None` if the peer's figure is too small to divide by, or ours is missing.
     pub(crate) ratio: Option<f64>,
     pub(crate) bar: String,
     pub(crate) holds: bool,
 }
 
 impl Row {
-    /// A row that shows a peer without a bar of its own.
+    /// Creates a row that compares with a peer, without a bar.
     pub(crate) fn beside(name: &str, unit: &'static str, ours: f64, (peer_name, peer): (&str, f64)) -> Self {
         Self {
             name: name.to_owned(),
@@ -32,7 +32,7 @@ impl Row {
         }
     }
 
-    /// A row that shows our own figure beside that of a smaller case; the ratio is the growth.
+    /// Creates a row that compares our figure with that of a smaller case; the ratio is the growth.
     pub(crate) fn grown(name: &str, unit: &'static str, ours: f64, smaller: (&str, f64)) -> Self {
         Self {
             ratio: (smaller.1 > 0.0).then_some(ours / smaller.1),
@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// The same row with a bar.
+    /// Returns the row with a bar.
     pub(crate) fn bar(self, bar: &str, holds: bool) -> Self {
         Self { bar: bar.to_owned(), holds, ..self }
     }
@@ -62,7 +62,7 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
-/// Two decimals, or more where two would show nothing.
+/// Formats a figure with two decimals, or with more if two would show zero.
 fn figure(value: f64, unit: &str) -> String {
     match value {
         _ if value.is_nan() => "not measured".to_owned(),

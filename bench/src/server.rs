@@ -1,8 +1,9 @@
-//! The daemon under load: tasks taken in over HTTP, one for each request, from a process of its own.
+//! The daemon under load: tasks accepted over HTTP, one for each request, sent by a separate process.
 //!
-//! The daemon is the release binary beside this program, with its defaults: on SQLite every commit waits for the disk
-//! (`synchronous=FULL`), on Postgres too (`fsync` on). Connections are kept alive; each sends its next request when the
-//! last is answered. The best of a few rounds counts: whole seconds go missing on a shared machine.
+//! The daemon is the release binary beside this program, with its defaults: every commit waits for the disk,
+//! on SQLite (`synchronous=FULL`) and on Postgres (`fsync` on). Connections are kept alive; each sends its
+//! next request after the last response. The best of a few rounds counts, because a shared machine loses
+//! whole seconds.
 
 mod daemon;
 mod load;
@@ -21,16 +22,16 @@ pub(crate) use soak::soak;
 
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
-/// Nobody carries it out.
+/// A task that no worker executes.
 const TASK: &str = r#"{"operation": "nothing", "payload": {"order": 17, "paid": true}}"#;
 const ROUND: Duration = Duration::from_secs(5);
-/// Tasks a second that must be taken in.
+/// The required rate of accepted tasks a second.
 const BAR: f64 = 5000.0;
 
-/// The defaults of Postgres, but for memory as on any server.
+/// The defaults of Postgres, except for memory as on a usual server.
 const SETTINGS: [(&str, &str); 2] = [("shared_buffers", "256MB"), ("max_wal_size", "4GB")];
 
-/// Plays the clients, if this process was started for that.
+/// Acts as the clients, if this process was started for that.
 pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
     load::play(arguments)
 }
@@ -50,7 +51,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
-/// A Postgres whose commits wait for the disk, if it is installed.
+/// Starts a Postgres whose commits wait for the disk, if it is installed.
 fn postgres() -> Option<Postgres> {
     postgres_binaries()?;
     let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -60,7 +61,7 @@ fn postgres() -> Option<Postgres> {
 fn measured(name: &str, url: &str) -> Vec<Row> {
     measure(name, url).unwrap_or_else(|why| {
         eprintln!("server: {name}: not measured, {why}");
-        // Who takes part and fails has missed the bar.
+        // A contestant that fails has missed the bar.
         vec![
             Row::beside(&format!("{name}: tasks taken in"), "/s", f64::NAN, ("", f64::NAN))
                 .bar("measured", false),

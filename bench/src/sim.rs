@@ -1,7 +1,7 @@
-//! The lab's speed: crowd-aware `row`, from a thousand clients to a million.
+//! The speed of the lab: contention-aware `row`, from a thousand clients to a million.
 //!
-//! There is no peer to stand beside, so every figure stands beside that of a thousand clients: what grows
-//! faster than the clients shows as a ratio.
+//! There is no peer to compare with, so every figure is compared with that of a thousand clients: a cost that
+//! grows faster than the number of clients appears as a ratio.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use holdoff_sim::scenario::row::{self, Outcome, Params};
 use crate::measure::cpu_time;
 use crate::row::Row;
 
-/// How many clients, under which name, and how many rounds of so many there are.
+/// The numbers of clients, their names, and their numbers of rounds.
 const CROWDS: [(u32, &str, usize); 4] =
     [(1_000, "10³", 200), (10_000, "10⁴", 40), (100_000, "10⁵", 8), (1_000_000, "10⁶", 3)];
 /// The best slot for hops of 10 ms; see docs/crowd.md.
 const SLOT: Duration = Duration::from_millis(15);
 const MILLION: u32 = 1_000_000;
 
-/// One crowd's figures.
+/// The figures for one number of clients.
 struct Figures {
     clients: u32,
     name: &'static str,
@@ -30,7 +30,7 @@ struct Figures {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    // No count may run into the limit, or a million would crowd into the window of a few thousand.
+    // The limit must not bind, or a million clients would share the window of a few thousand.
     let Ok(strategy) = Strategy::crowd(Crowd { slot: SLOT, limit: MAX_DELAY }) else { return Vec::new() };
     let all = CROWDS.map(|(clients, name, rounds)| measured(&strategy, clients, name, rounds));
     let Some(thousand) = all.first() else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! What our stores give by themselves: SQLite's rate, the rate beside a long backlog, and how soon a due step starts.
-//! Two processes work, as in [`work`](crate::work).
+//! The performance of our stores alone: SQLite's rate, the rate beside a long backlog, and the start latency
+//! of due steps. Two processes work, as in [`work`](crate::work).
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::row::Row;
 use crate::work;
 
 const STEPS: u32 = 100_000;
-/// Steps that wait for tomorrow while others run.
+/// The number of steps that are due tomorrow while others run.
 const BACKLOG: u32 = 1_000_000;
 const TOMORROW: Duration = Duration::from_secs(24 * 60 * 60 - 1);
 const ROUNDS: usize = 3;
-/// How soon steps start is looked at for so long, at so many steps a second.
+/// The duration and the rate of the latency measurement.
 const PACE: Duration = Duration::from_secs(10);
 const PER_SECOND: u32 = 1000;
 
@@ -70,7 +70,7 @@ async fn store(name: &str, empty: &str, backlog: &str, bar: Option<f64>) -> Resu
     ])
 }
 
-/// Steps a second, from the word to the workers until nothing is due or running.
+/// Returns the steps a second, from the start signal until no step is due or running.
 async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
     work::submit_all(work, STEPS, Duration::ZERO).await?;
     let mut workers = work::workers(url)?;
@@ -78,7 +78,7 @@ async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
     for worker in &mut workers {
         worker.go()?;
     }
-    // Steps are found by the newest, and those that wait are the oldest.
+    // The list begins with the newest steps, and the backlog contains the oldest.
     let live = Filter::states([StepState::Ready, StepState::Running]);
     loop {
         let newest = work.list(&live, &Page::first(1)).await.map_err(|error| error.to_string())?;
@@ -96,7 +96,7 @@ async fn burn_down(work: &Work, url: &str) -> Result<f64, String> {
     Ok(f64::from(STEPS) / start.elapsed().as_secs_f64())
 }
 
-/// How long steps waited from being due to being claimed, by the store's clock, in milliseconds: median and p99.
+/// Returns the latency from due to claimed, by the store's clock, in milliseconds: median and p99.
 async fn latencies(work: &Work, url: &str) -> Result<(f64, f64), String> {
     let before = work.list(&Filter::default(), &Page::first(1)).await.map_err(|error| error.to_string())?;
     let mut workers = work::workers(url)?;

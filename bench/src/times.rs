@@ -1,10 +1,10 @@
-//! How long something took, many times.
+//! Collects durations.
 
 use std::time::Duration;
 
 use crate::measure::now;
 
-/// How long something took, each time.
+/// The durations of repeated measurements.
 #[derive(Default)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -21,7 +21,7 @@ impl Times {
         self.0.len()
     }
 
-    /// So many of a thousand took no longer, in milliseconds.
+    /// Returns the quantile in thousandths, in milliseconds.
     pub(crate) fn ms(&mut self, thousandths: usize) -> f64 {
         self.0.sort_unstable();
         let place = (self.0.len() * thousandths / 1000).min(self.0.len().saturating_sub(1));
@@ -29,7 +29,7 @@ impl Times {
     }
 }
 
-/// How long this took.
+/// Returns the duration of this call.
 pub(crate) fn timed<E: ToString>(run: impl FnOnce() -> Result<(), E>) -> Result<Duration, String> {
     let start = now();
     run().map_err(|error| error.to_string())?;

@@ -1,9 +1,10 @@
-//! Durable jobs that do nothing, on one Postgres with fsync on: submitting them, and burning them down.
+//! Durable jobs that do nothing, on one Postgres with fsync on: submitting and processing them.
 //!
-//! Every contestant gets the same server, a fresh database for each turn, one process that submits and two that work.
-//! Burning down is measured from the word to start until the database shows that nothing is left; what a handler
-//! believes to be done does not count. Turns are taken in rounds, and the best round counts. `HOLDOFF_BENCH_JOBS` says
-//! how many jobs there are; who takes them one by one gets a tenth.
+//! Every contestant gets the same server, a fresh database for each turn, one process that submits and two
+//! that work. Processing is measured from the start signal until the database shows that no job is left;
+//! completions that only a handler has seen do not count. The contestants alternate in rounds, and the best
+//! round counts. `HOLDOFF_BENCH_JOBS` sets the number of jobs; a contestant that claims jobs one by one gets
+//! a tenth.
 
 mod contestant;
 mod graphile;
@@ -22,37 +23,37 @@ pub(crate) use process::Process;
 
 use crate::row::Row;
 
-/// Enough that everybody has a good one: whole seconds go missing on a shared machine.
+/// Enough rounds for a good one for every contestant: a shared machine loses whole seconds.
 const ROUNDS: usize = 6;
 const JOBS: u32 = 100_000;
 const JOBS_VARIABLE: &str = "HOLDOFF_BENCH_JOBS";
-/// How many jobs are submitted at a time.
+/// The number of jobs in one submission.
 const SUBMIT_BATCH: u32 = 1000;
-/// How many processes burn jobs down.
+/// The number of processes that process jobs.
 const WORKERS: usize = 2;
 const SUBMIT: &str = "submit";
 const BURN_DOWN: &str = "burn down";
 
-/// The defaults of Postgres, but for memory as on any server, and a log long enough that no checkpoint falls into
-/// somebody's turn; its files are kept, so that nobody has to make new ones.
+/// The defaults of Postgres, except for memory as on a usual server and a WAL so long that no checkpoint
+/// occurs in a turn. Its files are kept, so that no contestant has to create new ones.
 const SETTINGS: [(&str, &str); 3] =
     [("shared_buffers", "256MB"), ("max_wal_size", "4GB"), ("min_wal_size", "2GB")];
 
-/// What a contestant is to us.
+/// The role of a contestant in the comparison.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Ours,
     Peer,
-    /// What the database gives if nothing but our writes is done, so many at a time.
+    /// The ceiling: the database with only our writes, in batches of this size.
     Ceiling(u32),
 }
 
-/// How a contestant has done so far.
+/// The result of a contestant so far.
 enum Standing {
     /// It is not installed, and cannot be.
     Absent,
     Measured(Rates),
-    /// It gave up in some round.
+    /// It failed in some round.
     Failed,
 }
 
@@ -126,7 +127,7 @@ fn jobs() -> u32 {
     std::env::var(JOBS_VARIABLE).ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(JOBS)
 }
 
-/// Our figure beside everybody else's.
+/// Returns our figure beside those of all other contestants.
 fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> {
     let best_of = |role: Role| {
         let rates = entries.iter().filter(|entry| entry.role == role).map(|entry| entry.rate(rate));
@@ -138,7 +139,7 @@ fn compared(what: &str, entries: &[Entry], rate: fn(&Rates) -> f64) -> Vec<Row> 
         eprintln!("{what}: {name}: {rate:.0}/s, {:.2} of the best peer", rate / best_peer);
     }
     let is_ours = |entry: &Entry| entry.role == Role::Ours;
-    // Who takes part and fails has missed the bar.
+    // A contestant that fails has missed the bar.
     let takes_part = |entry: &Entry| is_ours(entry) && !matches!(entry.standing, Standing::Absent);
     let is_held = what == BURN_DOWN && entries.iter().any(takes_part);
     let row = |entry: &Entry| {

@@ -1,24 +1,24 @@
-//! Who runs the server: Postgres refuses root.
+//! The account of the server: Postgres refuses to run as root.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Whom root becomes, in order of preference.
+/// The accounts that replace root, in order of preference.
 const STAND_INS: [&str; 2] = ["postgres", "nobody"];
 
-/// The account the server's programs run under.
+/// The account of the server's programs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Account {
-    /// Whoever runs the tests.
+    /// The account that runs the tests.
     Own,
-    /// Somebody else, because root runs the tests.
+    /// Another account, because root runs the tests.
     StandIn { user: u32, group: u32 },
 }
 
 impl Account {
-    /// A new directory, and the account that owns it and can reach it.
+    /// Creates a directory, and returns it with the account that owns it and can reach it.
     pub(crate) fn with_directory() -> (Self, PathBuf) {
         let places = [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
         for directory in places.iter().filter_map(|place| new_directory(place)) {
@@ -27,13 +27,13 @@ impl Account {
             if account.takes(&directory) {
                 return (account, directory);
             }
-            // An empty directory that stays behind harms nobody.
+            // If the removal fails, an empty directory remains, which is harmless.
             let _ = std::fs::remove_dir(&directory);
         }
         panic!("found no place for a cluster's directory among {places:?}");
     }
 
-    /// A command that runs under this account, in this directory, with nothing to read.
+    /// Returns a command that runs under this account, in this directory, with an empty input.
     pub(crate) fn command(self, program: &Path, directory: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(directory).stdin(Stdio::null()).env("LC_ALL", "C");
@@ -55,7 +55,7 @@ impl Account {
         Self::StandIn { user, group }
     }
 
-    /// Hands a directory over; false if the account cannot reach it all the same.
+    /// Gives a directory to the account; returns `false` if the account still cannot use it.
     fn takes(self, directory: &Path) -> bool {
         let Self::StandIn { user, group } = self else { return true };
         let probe =
@@ -64,7 +64,7 @@ impl Account {
     }
 }
 
-/// The user and group of an account in the lines of `/etc/passwd`.
+/// Returns the user and group of an account in the lines of `/etc/passwd`.
 fn find(accounts: &str, name: &str) -> Option<(u32, u32)> {
     let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
     let mut fields = line.split(':').skip(2);

@@ -1,4 +1,4 @@
-//! Where Postgres is installed.
+//! Finds the installation of Postgres.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 /// The environment variable that names the directory of Postgres' server binaries.
 pub const BINARIES_VARIABLE: &str = "HOLDOFF_TEST_POSTGRES_BIN";
 
-/// Where Debian keeps one directory per version; none of them is in anybody's `PATH`.
+/// Debian's parent directory of one directory per version; none of them is in the default `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// What a cluster cannot be made and asked without.
+/// The programs that a test cluster requires.
 const NEEDED: [&str; 4] = ["initdb", "pg_ctl", "postgres", "psql"];
 
-/// The directory with Postgres' server and client programs, if they are installed.
+/// Returns the directory of Postgres' server and client programs, if they are installed.
 ///
-/// The variable [`BINARIES_VARIABLE`] decides if it is set; then `PATH`, then Debian's highest version.
+/// The search order is: the variable [`BINARIES_VARIABLE`], if it is set; then `PATH`; then Debian's highest
+/// version.
 pub fn postgres_binaries() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(BINARIES_VARIABLE) {
         return Some(PathBuf::from(named)).filter(|directory| is_complete(directory));
@@ -23,7 +24,7 @@ pub fn postgres_binaries() -> Option<PathBuf> {
     in_path(&path).or_else(|| highest_version(Path::new(DEBIAN)))
 }
 
-/// A `PATH` may hold links to some of the programs only, so the search goes on where they lead.
+/// Searches `PATH`. It may contain links to only some of the programs, so the search follows the links.
 fn in_path(path: &OsStr) -> Option<PathBuf> {
     let found =
         std::env::split_paths(path).filter_map(|directory| directory.join("initdb").canonicalize().ok());

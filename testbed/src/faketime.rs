@@ -1,11 +1,12 @@
-//! Where the library is that gives a process a wrong clock.
+//! Finds the library that gives a process a wrong clock.
 
 use std::path::{Path, PathBuf};
 
-/// The library to preload so that a process believes `FAKETIME`, if it is installed (Debian's package `faketime`).
+/// Returns the library to preload so that `FAKETIME` applies to a process, if it is installed (Debian's
+/// package `faketime`).
 ///
-/// Set `FAKETIME_DONT_FAKE_MONOTONIC=1` beside it: a wrong wall clock is a fault, a wrong monotonic clock is none
-/// that happens.
+/// Also set `FAKETIME_DONT_FAKE_MONOTONIC=1`: a wrong wall clock is a realistic fault, a wrong monotonic
+/// clock is not.
 pub fn libfaketime() -> Option<PathBuf> {
     let libraries = std::fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok).map(|entry| entry.path());
     let here = Path::new("faketime/libfaketimeMT.so.1");

@@ -1,4 +1,4 @@
-//! Inputs that nobody would send, by seeds that can be tried again.
+//! Seeded, reproducible invalid inputs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,17 +10,17 @@ fn asked(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// A quick run tries this fraction of a deep run's inputs.
+/// The ratio of the inputs of a deep run to those of a quick run.
 const QUICK_DIVISOR: u64 = 20;
 
-/// Returns how many inputs a target gets: `deep` in a deep run, a twentieth of it in a quick one, or the value of
-/// `HOLDOFF_FUZZ_CASES`.
+/// Returns the number of inputs of a target: `deep` in a deep run, a twentieth of it in a quick run, or the
+/// value of `HOLDOFF_FUZZ_CASES`.
 pub fn cases(deep: u64) -> u64 {
     scaled("HOLDOFF_FUZZ_CASES", deep / QUICK_DIVISOR, deep)
 }
 
-/// Runs one target over many seeds, from `HOLDOFF_FUZZ_SEED` on; a panic is reported with the seed and the command that
-/// replay it.
+/// Runs one target over many seeds, starting with `HOLDOFF_FUZZ_SEED`; reports a panic with the seed and the
+/// command that replay it.
 pub fn hunt(command: &str, cases: u64, target: impl Fn(&mut Rng)) {
     let start = asked("HOLDOFF_FUZZ_SEED").unwrap_or(0);
     for seed in start..start + cases {
@@ -30,7 +30,7 @@ pub fn hunt(command: &str, cases: u64, target: impl Fn(&mut Rng)) {
     }
 }
 
-/// Cuts a text, doubles parts of it, and sprinkles it with characters and these words.
+/// Mutates a text: cuts it, duplicates parts of it, and inserts characters and these words.
 pub fn mutate(rng: &mut Rng, text: &str, words: &[&str]) -> String {
     let mut characters: Vec<char> = text.chars().collect();
     for _ in 0..rng.usize(1..6) {

@@ -1,4 +1,4 @@
-//! A stand-in for Kubernetes' API server, as far as Leases go.
+//! A simulated Kubernetes API server for Leases.
 //!
 //! ```text
 //! cluster.rs   what is stored, and every rule of it     http.rs      requests and answers
@@ -7,8 +7,9 @@
 //! facts.rs     the rules, checked on any API server     status.rs    how a refusal looks
 //! ```
 //!
-//! It answers over HTTP as a real API server 1.36 was measured to. [`check_facts`] says so, and runs against a real
-//! cluster too. Unlike a real one it lets everybody do everything, and every namespace exists.
+//! It responds over HTTP as a real API server 1.36 was measured to respond. [`check_facts`] checks this, and
+//! also runs against a real cluster. Unlike a real API server, it authorises every request, and every
+//! namespace exists.
 
 mod asked;
 mod cluster;
@@ -35,17 +36,17 @@ use http::Server;
 
 use crate::KUBECONFIG_VARIABLE;
 
-/// An API server on loopback that knows Leases; gone when the value is dropped.
+/// An API server for Leases on loopback; it stops when the value is dropped.
 #[derive(Debug)]
 pub struct Kubernetes {
     address: SocketAddr,
     server: Arc<Server>,
-    // Who takes connections, and has them.
+    // Accepts connections and owns them.
     _accepting: AbortOnDropHandle<()>,
 }
 
 impl Kubernetes {
-    /// An empty cluster, served by tasks of this runtime.
+    /// Starts an empty cluster, served by tasks of this runtime.
     pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port on loopback");
         let address = listener.local_addr().expect("an address");
@@ -54,34 +55,36 @@ impl Kubernetes {
         Self { address, server, _accepting: accepting }
     }
 
-    /// Where it listens.
+    /// Returns the URL of the server.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A client of it that repeats nothing by itself.
+    /// Returns a client that does not retry.
     pub fn client(&self) -> kube::Client {
         let mut config = kube::Config::new(self.url().parse().expect("a URL"));
         config.default_retry = false;
         kube::Client::try_from(config).expect("a client")
     }
 
-    /// Lets this happen to the next request of this kind that nothing else is meant for; each strikes once.
+    /// Injects this fault into the next request with this verb that has no other fault; each fault applies
+    /// once.
     pub fn strike(&self, verb: Verb, fault: Fault) {
         self.server.faults.add(verb, fault);
     }
 
-    /// How many faults have not struck yet.
+    /// Returns the number of pending faults.
     pub fn faults_left(&self) -> usize {
         self.server.faults.left()
     }
 
-    /// Carries out the requests that [`Fault::Stall`] has kept, whether or not anybody still waits for the answer.
+    /// Executes the requests that [`Fault::Stall`] has held back, whether or not a client still waits for the
+    /// response.
     pub async fn let_through(&self) {
         self.server.let_through().await;
     }
 
-    /// How many requests of a kind have arrived.
+    /// Returns the number of requests with this verb.
     pub fn requests(&self, verb: Verb) -> usize {
         self.server.faults.arrived(verb)
     }
@@ -91,29 +94,29 @@ impl Kubernetes {
         self.server.pulse.send_modify(|pulse| pulse.cuts += 1);
     }
 
-    /// Ends all watches as if their time were up.
+    /// Ends all watches as if their timeout had expired.
     pub fn end_watches(&self) {
         self.server.pulse.send_modify(|pulse| pulse.ends += 1);
     }
 
-    /// Sends a bookmark to all watches that want them.
+    /// Sends a bookmark to all watches that requested them.
     pub fn bookmark(&self) {
         self.server.pulse.send_modify(|pulse| pulse.bookmarks += 1);
     }
 
-    /// Forgets what happened so far: watches and pages from before get `410 Gone`.
+    /// Discards the history: watches and pages from before get `410 Gone`.
     pub fn forget_history(&self) {
         self.server.cluster().forget_history();
     }
 
-    /// Waits until exactly so many watches are open.
+    /// Waits until exactly this many watches are open.
     pub async fn watched_by(&self, watches: usize) {
         let mut open = self.server.watches.subscribe();
         open.wait_for(|open| *open == watches).await.expect("the server lives as long as this");
     }
 }
 
-/// A client of the real cluster that [`KUBECONFIG_VARIABLE`] names, and the namespace to use there.
+/// Returns a client of the real cluster that [`KUBECONFIG_VARIABLE`] names, and the namespace to use there.
 pub async fn real_cluster() -> Option<(kube::Client, String)> {
     let file = Kubeconfig::read_from(std::env::var_os(KUBECONFIG_VARIABLE)?).expect("a kubeconfig");
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -130,7 +133,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         let server = Arc::clone(&server);
         connections.spawn(async move {
             let answer = service_fn(|request| Arc::clone(&server).answer(request));
-            // An error is a client that has gone, or a fault that was asked for.
+            // An error means that the client disconnected or that a fault was injected.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), answer)
                 .await;

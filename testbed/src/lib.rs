@@ -1,8 +1,9 @@
-//! The real things that tests and benchmarks run against.
+//! The servers that tests and benchmarks run against.
 //!
-//! [`Postgres`] is a throw-away cluster made from the system's own server binaries: nothing to set up, also
-//! for root, and gone when the process that asked for it is, however that one ends. With the feature `kubernetes`,
-//! [`kubernetes`] stands in for an API server, and says what it was held against. [`fuzz`] makes inputs that nobody would.
+//! [`Postgres`] is a temporary cluster made from the system's own server binaries. It needs no setup, also as
+//! root, and it ends with the process that started it, even if that process is killed. With the feature
+//! `kubernetes`, [`kubernetes`] simulates an API server, and documents the real version that it was compared
+//! with. [`fuzz`] creates invalid inputs.
 
 #![allow(
     clippy::expect_used,
@@ -23,7 +24,7 @@ mod port;
 mod postgres;
 mod watcher;
 
-/// The variable that names a real Kubernetes cluster to test against as well.
+/// The environment variable that names a real Kubernetes cluster to test against as well.
 pub const KUBECONFIG_VARIABLE: &str = "HOLDOFF_TEST_KUBECONFIG";
 
 pub use binaries::{BINARIES_VARIABLE, postgres_binaries};

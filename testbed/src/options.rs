@@ -1,23 +1,23 @@
-//! What can be chosen about a cluster.
+//! The options of a cluster.
 
 use std::fmt::Write as _;
 
-/// What can be chosen about a cluster.
+/// The options of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whether a commit waits for the disk. Off unless asked for: a test's data need not survive the machine,
-    /// and it survives the server's own crash either way.
+    /// Whether a commit waits for the disk. Off by default: a test's data need not survive a crash of the
+    /// machine, and it survives a crash of the server either way.
     pub fsync: bool,
-    /// Further lines of `postgresql.conf`, each a name and a value; they win over all others.
+    /// Further lines of `postgresql.conf`, each a name and a value; they override all others.
     pub settings: Vec<(String, String)>,
 }
 
 impl Options {
-    /// The lines to add to `postgresql.conf`.
+    /// Returns the lines to add to `postgresql.conf`.
     pub(crate) fn lines(&self, port: u16) -> String {
         let switch = if self.fsync { "on" } else { "off" };
         let own = [
-            // Loopback only: a socket's path would have to be short, and everybody's.
+            // Loopback only: the path of a socket would have to be short and accessible to all accounts.
             ("listen_addresses", "127.0.0.1".to_owned()),
             ("unix_socket_directories", String::new()),
             ("port", port.to_string()),

@@ -1,15 +1,16 @@
-//! A port that is free.
+//! Finds a free port.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below what systems lend to outgoing connections, so that nobody takes the port while its server restarts.
+/// Below the range for outgoing connections, so that no other program takes the port while its server
+/// restarts.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// The next free port of loopback. Somebody may be faster; then ask for another.
+/// Returns the next free port on loopback. Another process may take it first; then call again.
 pub fn free() -> u16 {
-    // Processes start at different places, to meet less often.
+    // Processes start at different ports, to collide less often.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(97);
     let ports = (0..COUNT).map(|_| FIRST + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT);

@@ -1,4 +1,4 @@
-//! A throw-away Postgres.
+//! A temporary Postgres cluster.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,20 @@ use crate::account::Account;
 use crate::watcher::Watcher;
 use crate::{BINARIES_VARIABLE, Options, port, postgres_binaries};
 
-/// How often another port is tried when a server does not start.
+/// The number of ports to try if the server does not start.
 const STARTS: u32 = 5;
 
-/// Names the port of the cluster that the test runner has started for all test processes of one run.
+/// The environment variable with the port of the cluster that the test runner has started for all test
+/// processes of one run.
 ///
-/// The product warns of unknown variables that begin with `HOLDOFF_`, so this one does not.
+/// Its name does not begin with `HOLDOFF_`, because the product warns of unknown variables with that prefix.
 pub const SHARED_VARIABLE: &str = "TESTBED_POSTGRES_PORT";
 
-/// A throw-away cluster on loopback; its superuser `postgres` needs no password.
+/// A temporary cluster on loopback; its superuser `postgres` needs no password.
 ///
-/// The cluster is stopped and its directory removed when the value is dropped, and also when the process ends
-/// without dropping anything. A cluster that [`Postgres::shared`] found through [`SHARED_VARIABLE`] belongs to the test
-/// runner and outlives the value.
+/// The cluster stops and its directory is removed when the value is dropped, and also when the process ends
+/// without dropping it. A cluster that [`Postgres::shared`] found through [`SHARED_VARIABLE`] belongs to the
+/// test runner and outlives the value.
 #[derive(Debug)]
 pub struct Postgres {
     binaries: PathBuf,
@@ -42,12 +43,12 @@ struct Owned {
 }
 
 impl Postgres {
-    /// A new cluster with the options for tests; takes a few seconds.
+    /// Starts a cluster with the options for tests; takes a few seconds.
     pub fn start() -> Self {
         Self::start_with(&Options::default())
     }
 
-    /// A new cluster.
+    /// Starts a cluster with these options.
     pub fn start_with(options: &Options) -> Self {
         let binaries = binaries();
         let (account, directory) = Account::with_directory();
@@ -74,7 +75,7 @@ impl Postgres {
         Self { binaries: binaries(), port, databases: AtomicU32::new(0), owned: None }
     }
 
-    /// The URL of a database of this cluster.
+    /// Returns the URL of a database of this cluster.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
@@ -90,7 +91,8 @@ impl Postgres {
 
     /// Drops the databases whose creating process has ended.
     ///
-    /// Postgres' autovacuum visits every database of a cluster: hundreds of abandoned ones slow all others down.
+    /// Postgres' autovacuum visits every database of a cluster, so hundreds of abandoned databases slow all
+    /// others down.
     pub fn drop_abandoned_databases(&self) {
         let names =
             self.psql("postgres", "select datname from pg_database where datname ~ '_[0-9]+_[0-9]+$'");
@@ -107,7 +109,7 @@ impl Postgres {
             .unwrap_or_else(|said| panic!("{statements:?} in {database}: {said}"))
     }
 
-    /// Stops the server like a crash: nothing is written down, clients are cut off.
+    /// Stops the server like a crash: it writes no checkpoint and disconnects all clients.
     pub fn stop_immediately(&self) {
         self.pg_ctl("stop").unwrap_or_else(|said| panic!("cannot stop Postgres: {said}"));
     }
@@ -124,17 +126,17 @@ impl Postgres {
             .unwrap_or_else(|said| panic!("cannot restart Postgres: {said}\n{}", self.log()));
     }
 
-    /// The port on loopback.
+    /// Returns the port on loopback.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A program of the same installation, such as `psql` or `pgbench`.
+    /// Returns a program of the same installation, such as `psql` or `pgbench`.
     pub fn bin(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
     }
 
-    /// What the server has written to its log.
+    /// Returns the content of the server's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -166,7 +168,8 @@ impl Postgres {
             .expect("postgresql.conf takes our settings");
     }
 
-    /// `pg_ctl` waits until what it was told has happened. Without `-l` the server would keep our output open.
+    /// Runs `pg_ctl`, which waits until the command has completed. Without `-l` the server would keep our
+    /// output open.
     fn pg_ctl(&self, what: &str) -> Result<String, String> {
         self.pg_ctl_in(what, "immediate")
     }
@@ -212,13 +215,13 @@ fn binaries() -> PathBuf {
     })
 }
 
-/// Reads the creator's process id from a name that [`Postgres::create_database`] made.
+/// Returns whether the process in a name from [`Postgres::create_database`] still exists.
 fn is_creator_alive(database: &str) -> bool {
     let creator = database.rsplit('_').nth(1).unwrap_or_default();
     Path::new("/proc").join(creator).exists()
 }
 
-/// Runs to the end, away from any `PG…` variable of the caller; what was printed, or what went wrong.
+/// Runs a command to its end without the caller's `PG…` variables; returns its output, or the error.
 fn run(command: &mut Command) -> Result<String, String> {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
         command.env_remove(name);

@@ -1,16 +1,16 @@
-//! axe-core, by which the pages are held against what people need who do not see, hear or point.
+//! axe-core, which checks the accessibility of the pages.
 //!
-//! It is installed from npm into a folder of its own under `target/`, once, and is no part of what is shipped.
+//! It is installed once from npm into its own directory under `target/`, and is not part of the product.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::run::{Done, root};
 
-/// The version that is installed.
+/// The installed version.
 const VERSION: &str = "4.14.0";
 
-/// By which the tests are told where it is.
+/// The environment variable with the path of the script, for the tests.
 pub(crate) const VARIABLE: &str = "AXE_CORE";
 
 pub(crate) fn run() -> Done {
@@ -19,7 +19,7 @@ pub(crate) fn run() -> Done {
     Ok(())
 }
 
-/// The script; installed if it is not there.
+/// Returns the script, and installs it if necessary.
 pub(crate) fn install() -> Result<PathBuf, String> {
     let folder = root().join("target/axe");
     let package = folder.join("node_modules/axe-core");

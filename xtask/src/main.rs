@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`, `openapi`, `api`,
-//! `schemathesis`, `axe`.
+//! The chores of the project: `cargo xtask test`, `tidy`, `bench`, `soak`, `n-minus-one`, `schema`,
+//! `openapi`, `api`, `schemathesis`, `axe`.
 
 mod api;
 mod axe;
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line makes no sense.
+/// Prints the reason and the usage for an invalid command line.
 fn misused(why: &str, usage: &str) -> ExitCode {
     eprintln!("xtask: {why}\n\n{usage}");
     ExitCode::from(2)

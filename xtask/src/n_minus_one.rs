@@ -1,4 +1,4 @@
-//! `cargo xtask n-minus-one`: a daemon of an earlier release beside the new one, on the migrated schema.
+//! `cargo xtask n-minus-one`: runs a daemon of an earlier release beside the new one, on the migrated schema.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,13 +8,13 @@ use crate::run::{Done, cargo, root};
 /// The first release whose storage formats later releases read. Until it is tagged, formats may change.
 const FIRST: &str = "v0.2.0";
 
-/// Where the earlier release is put.
+/// The directory of the earlier release.
 const PLACE: &str = "target/earlier";
 
-/// Why the test is suspended.
+/// The reason why the test is suspended.
 pub(crate) const SUSPENDED: &str = "storage formats may change until version 0.2.0 is tagged";
 
-/// `cargo xtask n-minus-one`
+/// Runs `cargo xtask n-minus-one`.
 pub(crate) fn run() -> Done {
     let Some(commit) = earlier() else {
         eprintln!("▶ n-minus-one: skipped: {SUSPENDED}");
@@ -23,10 +23,10 @@ pub(crate) fn run() -> Done {
     run_beside(&commit)
 }
 
-/// Builds the earlier release, and runs both on one store.
+/// Builds the earlier release, and runs both releases on one store.
 pub(crate) fn run_beside(commit: &str) -> Done {
     let binary = build(commit)?;
-    // As `cargo xtask test` builds it: another choice of features would build everything once more.
+    // The same build as that of `cargo xtask test`: other features would rebuild the whole workspace.
     let test =
         ["test", "--workspace", "--all-features", "--test", "it", "cluster::earlier", "--", "--nocapture"];
     cargo(&test, &[("HOLDOFF_TEST_EARLIER", &binary.display().to_string())])
@@ -45,8 +45,8 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The earlier release's binary. It is built beside everything else, so that the dependencies are shared, and then put
-/// aside, because the next build takes its name.
+/// Builds the earlier release and returns its binary. The build uses the same target directory, so that it
+/// shares the dependencies. The binary is then moved, because the next build would overwrite it.
 fn build(commit: &str) -> Result<PathBuf, String> {
     let place = root().join(PLACE);
     let (source, binary) = (place.join(commit), place.join(format!("holdoff-{commit}")));
@@ -65,7 +65,7 @@ fn build(commit: &str) -> Result<PathBuf, String> {
     Ok(binary)
 }
 
-/// The files of a commit, without touching the clone.
+/// Extracts the files of a commit without changing the clone.
 fn unpack(commit: &str, into: &Path) -> Done {
     std::fs::create_dir_all(into).map_err(|error| error.to_string())?;
     let archive =

@@ -1,4 +1,4 @@
-//! What the tests need beside the Rust toolchain: found, or installed.
+//! Finds or installs the programs that the tests need besides the Rust toolchain.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,12 +7,12 @@ use holdoff_testbed::{libfaketime, postgres_binaries};
 
 use crate::run::Done;
 
-/// Something the tests run against.
+/// A program that the tests need.
 struct Need {
     what: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     package: &'static str,
-    /// Which tests cannot do without.
+    /// The tests that need it.
     why: &'static str,
     is_there: fn() -> bool,
 }
@@ -52,10 +52,10 @@ const NEEDS: [Need; 9] = [
 const FOR_EXAMPLES: &str = "for the examples in other languages";
 const IN_A_BROWSER: &str = "for the tests in a browser";
 
-/// Where Debian is told not to make a cluster of its own when it installs Postgres.
+/// The file in which Debian reads whether an installation of Postgres creates a cluster.
 const CLUSTER_SETTINGS: &str = "/etc/postgresql-common/createcluster.conf";
 
-/// Makes sure that everything is there; says what it installs.
+/// Checks for all programs, and installs the missing ones.
 pub(crate) fn meet() -> Done {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.is_there)()).collect();
     if missing.is_empty() {
@@ -79,8 +79,8 @@ pub(crate) fn meet() -> Done {
     }
 }
 
-/// A cluster that nobody asked for would take memory and a port. It harms nobody either, so a failure is
-/// no reason to stop, and settings that are there already stay.
+/// Prevents Debian from creating an unused cluster, which would take memory and a port. Such a cluster is
+/// harmless otherwise, so a failure is ignored, and existing settings are kept.
 fn keep_debian_from_making_a_cluster() {
     let path = Path::new(CLUSTER_SETTINGS);
     if let (false, Some(folder)) = (path.exists(), path.parent()) {
@@ -96,7 +96,7 @@ fn answers(program: &str) -> bool {
 
 fn apt(arguments: &[&str], packages: &[&str]) -> Done {
     let shown = format!("apt-get {}", arguments.join(" "));
-    // A configuration file that was there before the package would be asked about.
+    // Without this option dpkg would ask about a configuration file that exists before the installation.
     let keep = ["-o", "Dpkg::Options::=--force-confold"];
     let status =
         Command::new("apt-get").args(keep).args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();

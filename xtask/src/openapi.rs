@@ -1,8 +1,8 @@
-//! `cargo xtask openapi`: writes the API's document anew.
+//! `cargo xtask openapi`: regenerates the API document.
 
 use crate::run::{Done, cargo};
 
-/// Where the API's document is kept.
+/// The path of the API document.
 const DOCUMENT: &str = "docs/openapi.json";
 
 pub(crate) fn run() -> Done {

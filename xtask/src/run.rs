@@ -1,19 +1,19 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Why a chore was not done.
+/// The result of a chore; the error is the reason of its failure.
 pub(crate) type Done = Result<(), String>;
 
-/// The project's root.
+/// Returns the project's root.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Runs cargo in the project's root and says how long it took.
+/// Runs cargo in the project's root and prints the elapsed time.
 pub(crate) fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
     let shown = format!("cargo {}", arguments.join(" "));
     eprintln!("\n▶ {shown}");
@@ -32,11 +32,11 @@ pub(crate) fn cargo_command(arguments: &[&str], environment: &[(&str, &str)]) ->
     command
 }
 
-/// `cargo xtask bench`
+/// Runs `cargo xtask bench`.
 pub(crate) fn bench(arguments: &[&str]) -> Done {
     let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
     if names().count() == 0 || names().any(|name| ["server", "look"].contains(name)) {
-        // Loaded from outside, as it is shipped.
+        // These benchmarks run the release binary of the daemon.
         cargo(&["build", "--quiet", "--release", "--package", "holdoff-cli"], &[])?;
     }
     let fixed = ["run", "--quiet", "--profile", "bench", "--package", "holdoff-bench", "--"];

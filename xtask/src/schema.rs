@@ -1,10 +1,10 @@
-//! `cargo xtask schema`: writes the generated files anew.
+//! `cargo xtask schema`: regenerates the generated files.
 
 use std::process::Command;
 
 use crate::run::{Done, cargo, root};
 
-/// Where the JSON schema of the policy file is kept.
+/// The path of the JSON schema of the policy file.
 pub(crate) const SCHEMA: &str = "docs/holdoff.schema.json";
 
 pub(crate) fn run() -> Done {

@@ -1,6 +1,7 @@
-//! Schemathesis against a running daemon: every answer must be as the API's document says, and none a failure of ours.
+//! Runs Schemathesis against a daemon: every response must conform to the API document, and none may be a
+//! server error.
 //!
-//! It is installed from `PyPI` into a folder of its own under `target/`, once.
+//! It is installed once from `PyPI` into its own directory under `target/`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,28 +9,28 @@ use std::process::{Child, Command, Stdio};
 
 use crate::run::{Done, cargo, now, root};
 
-/// The version that is installed.
+/// The installed version.
 const VERSION: &str = "4.32.5";
 
-/// Chance follows from it; another can be tried by this variable.
+/// The default seed of the random number generator, and the variable that overrides it.
 const SEED: &str = "20261115";
 const SEED_VARIABLE: &str = "HOLDOFF_SCHEMATHESIS_SEED";
 
-/// At most so many cases are made up for an operation, beside those at the edges of what its schema allows.
+/// The largest number of generated cases for each operation, in addition to the boundary cases of its schema.
 const CASES: &str = "25";
 
-/// What every answer is held against. Whether what fits the schema is taken in is not asked: a UUID may be well formed,
-/// and nobody's.
+/// The checks of every response. The acceptance of every input that matches the schema is not checked: a
+/// well-formed UUID may name no existing object.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
     response_headers_conformance,response_schema_conformance,unsupported_method";
 
-/// `cargo xtask schemathesis`
+/// Runs `cargo xtask schemathesis`.
 pub(crate) fn build_and_run() -> Done {
     cargo(&["build", "--quiet", "-p", "holdoff-cli"], &[])?;
     run(&root().join("target/debug/holdoff"))
 }
 
-/// Runs it against a daemon of this binary.
+/// Runs Schemathesis against a daemon of this binary.
 pub(crate) fn run(holdoff: &Path) -> Done {
     let program = install()?;
     let seed = std::env::var(SEED_VARIABLE).unwrap_or_else(|_| SEED.to_owned());
@@ -48,9 +49,9 @@ pub(crate) fn run(holdoff: &Path) -> Done {
             "--phases",
             "examples,coverage,fuzzing",
         ])
-        // Events have no end to wait for; a test of their own listens to them.
+        // The event stream never ends; it has its own test.
         .args(["--exclude-path", "/v1/events", "--request-timeout", "30"])
-        // Python 3.11 loses count of its own recursion when several threads make cases up.
+        // Python 3.11 miscounts its recursion depth when several threads generate cases.
         .args(["--workers", "1"])
         .args(["--generation-database", "none", "--no-color", "--warnings", "off"])
         .args(["--max-time", "300", "--suppress-health-check", "all"])
@@ -62,7 +63,7 @@ pub(crate) fn run(holdoff: &Path) -> Done {
     if status.success() { Ok(()) } else { Err(format!("schemathesis found something; seed {seed}")) }
 }
 
-/// The program; installed if it is not there.
+/// Returns the program, and installs it if necessary.
 fn install() -> Result<PathBuf, String> {
     let folder = root().join("target/schemathesis");
     let program = folder.join("bin/schemathesis");
@@ -87,7 +88,7 @@ fn install() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// A daemon on a port and in a folder of its own.
+/// A daemon with its own port and directory.
 struct Daemon {
     child: std::cell::RefCell<Child>,
     url: String,

@@ -1,10 +1,11 @@
-//! `cargo xtask soak`: the long hauls.
+//! `cargo xtask soak`: the long test runs.
 //!
-//! How long they are stands here; what is set in the environment comes first, for a shorter or a longer one.
+//! The defaults of their lengths are here; environment variables override them, for a shorter or a longer
+//! run.
 
 use crate::run::{Done, bench, cargo};
 
-/// `cargo xtask soak`
+/// Runs `cargo xtask soak`.
 pub(crate) fn run() -> Done {
     pure_and_chaos()?;
     council()?;
@@ -12,8 +13,8 @@ pub(crate) fn run() -> Done {
     server()
 }
 
-/// `cargo xtask soak council`: a hundred thousand seeds of trouble, ten million questions for an acceptor's seat, and as
-/// many through its writer.
+/// Runs `cargo xtask soak council`: a hundred thousand seeds of fault injection, ten million requests to a
+/// council's acceptor, and as many through its writer.
 pub(crate) fn council() -> Done {
     let lives = ["test", "-p", "holdoff-council", "--all-features", "--lib", "whatever", "--", "--nocapture"];
     haul(&lives, &[("HOLDOFF_COUNCIL_SEEDS", "100000")])?;
@@ -22,7 +23,8 @@ pub(crate) fn council() -> Done {
     haul(&questions, &[("HOLDOFF_FUZZ_CASES", "10000000"), ("HOLDOFF_FUZZ_SEED", "1000000")])
 }
 
-/// `cargo xtask soak ledger`: a hundred thousand seeds of trouble for its core, and the whole table of elections.
+/// Runs `cargo xtask soak ledger`: a hundred thousand seeds of fault injection for its core, and the whole
+/// table of elections.
 pub(crate) fn ledger() -> Done {
     let seeds =
         ["test", "-p", "holdoff-ledger", "--all-features", "--lib", "one_history", "--", "--nocapture"];
@@ -36,7 +38,7 @@ fn haul(arguments: &[&str], environment: &[(&str, &str)]) -> Done {
     cargo(arguments, &unset)
 }
 
-/// `cargo xtask soak server`
+/// Runs `cargo xtask soak server`.
 pub(crate) fn server() -> Done {
     bench(&["soak", "server"])
 }

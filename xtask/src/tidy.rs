@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what no compiler checks.
+//! `cargo xtask tidy`: the checks that no compiler performs.
 
 mod arrows;
 mod documents;
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Done {
     Err(format!("not tidy:\n  {}", findings.join("\n  ")))
 }
 
-/// Every text file that git knows or would know.
+/// Returns every text file that git tracks or would track.
 fn files() -> Result<Vec<File>, String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

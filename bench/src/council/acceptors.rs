@@ -1,4 +1,4 @@
-//! Three acceptors, each in a process of its own.
+//! Three acceptors in separate processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use super::tally::{Counting, Tally};
 
-/// The word that makes this program an acceptor instead of the bench.
+/// The argument that makes this program act as an acceptor.
 const PART: &str = "as-acceptor";
 
-/// Acceptors that do not outlive the bench.
+/// Acceptors that stop with the benchmark.
 pub(super) struct Acceptors {
     each: Vec<Acceptor>,
     _folder: TempDir,
@@ -37,14 +37,14 @@ impl Acceptors {
         self.each.iter().map(|acceptor| acceptor.address.clone()).collect()
     }
 
-    /// What each has counted so far.
+    /// Returns the counters of each acceptor.
     pub(super) fn tallies(&mut self) -> Result<Vec<Tally>, String> {
         self.each.iter_mut().map(Acceptor::tally).collect()
     }
 }
 
 impl Acceptor {
-    /// Starts it and waits until it says who it is and where.
+    /// Starts the acceptor and waits until it prints its key and address.
     fn start(folder: &Path) -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(this);
@@ -70,13 +70,13 @@ impl Acceptor {
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Plays an acceptor, if this process was started for that.
+/// Acts as an acceptor, if this process was started for that.
 pub(super) fn play(arguments: &[String]) -> Option<ExitCode> {
     let [part, folder] = arguments else { return None };
     if part != PART {
@@ -91,7 +91,7 @@ pub(super) fn play(arguments: &[String]) -> Option<ExitCode> {
     })
 }
 
-/// Serves until nobody wants to know the tally any more.
+/// Serves until the benchmark closes the pipe on which it requests the counters.
 fn serve(folder: &Path) -> Result<(), String> {
     let counting = Counting::default();
     metrics::set_global_recorder(counting.clone()).map_err(|error| error.to_string())?;

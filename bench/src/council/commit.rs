@@ -1,8 +1,9 @@
-//! One device, three acceptors on loopback: how long from `submit` until it is committed.
+//! One device, three acceptors on loopback: the time from `submit` to the commit.
 //!
-//! In a fresh slot the device asks for promises, then for votes. A lone writer has been promised the next slot with the
-//! votes for the last one, and only asks for votes. Beside each commit one bare call goes to an acceptor, and a bare file
-//! and a bare store are brought to the disk, so that whatever disturbs the machine disturbs all of them.
+//! In a fresh slot the device sends a prepare, then an accept. A lone writer receives the promises for the
+//! next slot together with the votes for the last one, and sends only an accept. Beside each commit the
+//! benchmark measures one bare call to an acceptor, one bare file sync and one bare store commit, so that
+//! disturbances of the machine affect all of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use crate::measure::now;
 use crate::row::Row;
 use crate::times::Times;
 
-/// Councils whose first slot is measured.
+/// The number of councils whose first slot is measured.
 const FRESH: usize = 60;
-/// Slots of the lone writer, after some to find its pace.
+/// The number of slots of the lone writer, after a warm-up.
 const LONE: usize = 400;
 const WARM: usize = 8;
 const SOON: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ pub(super) async fn rows(acceptors: &Acceptors) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// A council of one device, which is connected.
+/// Opens a council with one connected device.
 async fn open(folder: &Path, acceptors: &Acceptors) -> Result<Council<Members>, String> {
     let found = Council::found(folder, "bench", &acceptors.addresses(), &LinkOptions::default()).await;
     found.map_err(|error| error.to_string())?;
@@ -61,7 +62,7 @@ fn a_key() -> Result<PublicKey, String> {
     Ok(Key::generate().map_err(|error| error.to_string())?.public())
 }
 
-/// Commits, and what they are made of.
+/// The durations of commits and of their parts.
 #[derive(Default)]
 struct Beside {
     commits: Times,
@@ -71,7 +72,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// One of each. In even turns somebody becomes a member, in odd ones it is none any more.
+    /// Measures one of each. In even turns a device becomes a member, in odd turns it is removed.
     async fn add(
         &mut self,
         bare: &mut Bare,
@@ -112,7 +113,7 @@ impl Beside {
     }
 }
 
-/// What a commit is made of, with nothing around it.
+/// The parts of a commit without any other layer.
 struct Bare {
     link: Link,
     disk: Disk,
@@ -128,9 +129,9 @@ impl Bare {
         Ok(Self { link, disk: Disk::new(folder)? })
     }
 
-    /// A question that no disk takes part in.
+    /// Measures a request that does not involve the disk.
     async fn call(&self) -> Result<Duration, String> {
-        // The first one connects.
+        // The first call connects.
         self.link.connect().await.map_err(|error| error.to_string())?;
         let start = now();
         let reply: Result<Reply, _> = self.link.ask(&Request::Who).await;

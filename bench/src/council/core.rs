@@ -1,9 +1,10 @@
 //! The core in memory: three nodes, one thread, one value at a time.
 //!
-//! A decision of the slot machine is a prepare and an accept, each put to all three acceptors. A decision of the log is
-//! one value appended by the leader, and every message delivered until nobody has anything left to say; so is
-//! `OmniPaxos`'. Followers of ours hear that it is decided with the next entry, `OmniPaxos`' at once: what is counted is
-//! that the leader knows. After a round everybody forgets what was decided, so that logs stay as long as a round.
+//! A decision of the slot machine is a prepare and an accept, each sent to all three acceptors. A decision of
+//! the log is one value that the leader appends, and the delivery of all messages until no node has any left;
+//! the same holds for `OmniPaxos`. Our followers learn of a decision with the next entry, those of
+//! `OmniPaxos` at once: a decision counts when the leader knows it. After a round all nodes discard the
+//! decided entries, so that logs are no longer than a round.
 
 mod log;
 mod omni;
@@ -12,15 +13,15 @@ mod slot;
 use crate::measure::{CALLS, Contestant, contest};
 use crate::row::Row;
 
-/// So many decisions a second.
+/// The required number of decisions a second.
 const BAR: f64 = 1_000_000.0;
 
-/// Three nodes that decide one thing after another.
+/// Three nodes that decide values one after the other.
 trait Three {
-    /// Decides one thing. Whether it was decided.
+    /// Decides one value; returns whether it was decided.
     fn decide(&mut self, value: u64) -> bool;
 
-    /// Forgets what was decided.
+    /// Discards the decided values.
     fn forget(&mut self);
 }
 

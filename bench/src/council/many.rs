@@ -1,7 +1,7 @@
-//! A thousand councils on one set of acceptors, each with a writer that wants one thing after another.
+//! A thousand councils on one set of acceptors, each with a writer that submits commits one after the other.
 //!
-//! The writers are the devices' core in this process, without disks of their own, over a few links: what is measured is
-//! the acceptors. All of them commit before they answer, and one commit serves whoever waits.
+//! The writers are the devices' core in this process, without disks, over a few links: the benchmark measures
+//! the acceptors. Every acceptor commits before it replies, and one commit serves all waiting requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,12 +25,12 @@ use crate::row::Row;
 use crate::times::Times;
 
 const COUNCILS: usize = 1000;
-/// Links to each acceptor, for a link carries only so many questions at a time.
+/// The number of links to each acceptor, because a link has a limit of concurrent requests.
 const LINKS: usize = 8;
 const WARM: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_secs(10);
 const SOON_US: u64 = 30_000_000;
-/// The life of the writers' storage, which they do not have.
+/// The incarnation of the writers' storage, which does not exist.
 const LIFE: u64 = 1;
 
 pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> {
@@ -49,7 +49,7 @@ pub(super) async fn rows(acceptors: &mut Acceptors) -> Result<Vec<Row>, String> 
     ])
 }
 
-/// How a round went. Batches and fsyncs are those of one acceptor, on average.
+/// The figures of a round. Batches and fsyncs are the average of one acceptor.
 struct Figures {
     per_second: f64,
     median_ms: f64,
@@ -146,7 +146,7 @@ impl Writer {
         Ok(Self { council, device, lines, somebody, rolls, started, calls, ended: None })
     }
 
-    /// Has one thing decided after another, and says how long those took that ended in time.
+    /// Commits one change after the other; returns the durations of those that ended in time.
     async fn write(mut self, begin: Instant, end: Instant) -> Result<Times, String> {
         let mut times = Times::default();
         for turn in 0_u64.. {
@@ -204,7 +204,7 @@ impl Writer {
                     let Some(link) = self.lines.get(&to).cloned() else { continue };
                     let request = Request::Ask { life: LIFE, council: self.council, ask };
                     self.calls.spawn(async move {
-                        // What is lost is asked again.
+                        // Lost requests are sent again.
                         let reply: Result<Reply, _> = link.ask(&request).await;
                         (to, reply.map(|reply| reply.tells).unwrap_or_default())
                     });

@@ -1,4 +1,4 @@
-//! What an acceptor counts: of its metrics, those that show whether one commit serves many.
+//! The metrics of an acceptor that show whether one commit serves many requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use serde::{Deserialize, Serialize};
 
-/// How often an acceptor went to the disk, and for how many questions.
+/// The number of an acceptor's disk commits and of the requests they served.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Questions answered.
+    /// The number of answered requests.
     pub(super) asks: u64,
-    /// Batches that they were answered in.
+    /// The number of batches.
     pub(super) batches: u64,
-    /// Commits that waited for the disk.
+    /// The number of commits that waited for the disk.
     pub(super) commits: u64,
-    /// What these took in all.
+    /// The total duration of these commits.
     pub(super) commit_us: u64,
 }
 
@@ -30,14 +30,14 @@ impl Tally {
     }
 }
 
-/// Counts what comes by, and passes by what is of no interest here.
+/// Records these metrics, and ignores all others.
 #[derive(Clone, Default)]
 pub(super) struct Counting {
     asked: Arc<Sum>,
     committed: Arc<Sum>,
 }
 
-/// How many values there were, and what they are together, in thousandths of a thousandth.
+/// The number of values, and their sum in millionths.
 #[derive(Default)]
 struct Sum {
     many: AtomicU64,

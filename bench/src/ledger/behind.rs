@@ -1,7 +1,8 @@
-//! A node that was away while others went on: how long from its start until its head is the leader's.
+//! The catch-up time of a node that was down: from its start until its head equals the leader's head.
 //!
-//! By default the leader has a snapshot in the place of most that the node misses; where it keeps more, it sends entry by entry.
-//! Which way it went is looked at: whoever was sent a snapshot has no history from before it.
+//! By default the leader has a snapshot in place of most of the missing entries; if it keeps more entries, it
+//! sends them one by one. The benchmark checks which way was used: a node that received a snapshot has no
+//! history from before it.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use crate::row::Row;
 
 const ENTRIES: u64 = 100_000;
 const ENTRIES_VARIABLE: &str = "HOLDOFF_BENCH_ENTRIES";
-/// Who writes them.
+/// The number of clients that write the entries.
 const CLIENTS: usize = 1024;
-/// Seconds it may take.
+/// The limit in seconds.
 const BAR: f64 = 5.0;
-/// Who takes longer than this has not caught up.
+/// After this time the catch-up has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The way by which a node catches up.
+/// The way in which a node catches up.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
     Snapshot,

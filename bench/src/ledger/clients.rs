@@ -1,4 +1,4 @@
-//! Clients, each of which submits the next transaction when the last is acknowledged.
+//! Clients that each submit the next transaction after the last is acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use tokio::task::JoinSet;
 
 use crate::measure::now;
 
-/// Where a client can have something done.
+/// The node at which a client submits transactions.
 pub(super) trait Door: Clone + Send + Sync + 'static {
-    /// A client's own row gets another value. When this returns it is acknowledged; says how often it had to be submitted
-    /// again.
+    /// Sets the client's own row to another value, and returns when the transaction is acknowledged. The
+    /// result is the number of resubmissions.
     fn put(&self, client: usize, turn: u64) -> impl Future<Output = Result<u64, String>> + Send;
 }
 
-/// Transactions a second of so many clients, after a while to find their pace.
+/// Returns the transactions a second of this many clients, after a warm-up.
 ///
-/// What was submitted in time counts, and the time until the last of it is acknowledged: with many clients one answer may
-/// take longer than a round.
+/// Transactions that were submitted before the end count, and the measured time includes their
+/// acknowledgement: with many clients one response may take longer than a round.
 pub(super) async fn rate(door: &impl Door, clients: usize, round: Duration) -> Result<f64, String> {
     let begin = now() + round / 4;
     let end = begin + round;
@@ -49,7 +49,7 @@ pub(super) async fn rate(door: &impl Door, clients: usize, round: Duration) -> R
     Ok(f64::from(acknowledged) / begin.elapsed().as_secs_f64())
 }
 
-/// Has so many transactions done by so many clients.
+/// Executes this many transactions with this many clients.
 pub(super) async fn fill(door: &impl Door, clients: usize, count: u64) -> Result<(), String> {
     let next = Arc::new(AtomicU64::new(0));
     let mut all = JoinSet::new();

@@ -12,16 +12,16 @@ use crate::measure::now;
 
 const NAME: &str = "bench";
 const NODES: usize = 3;
-/// Whatever takes longer than this has failed.
+/// The timeout of every operation.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 
-/// Three nodes, all of which vote.
+/// Three voting nodes.
 pub(super) struct Cluster {
     places: Vec<Place>,
     _folder: TempDir,
 }
 
-/// A place for a node, whether it runs or not.
+/// The slot of a node, whether the node runs or not.
 struct Place {
     settings: Settings,
     host: Option<Host<Books>>,
@@ -37,7 +37,7 @@ impl Cluster {
             settings.in_memory = in_memory;
             settings.ledger = options.clone();
             let host = Host::start(settings.clone()).await.map_err(|error| error.to_string())?;
-            // It comes back where it was.
+            // After a restart the node has the same address.
             settings.listen = host.address();
             places.push(Place { settings, host: Some(host) });
         }
@@ -46,7 +46,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The first founds the ledger, and the others join it.
+    /// Founds the ledger at the first node, and joins the others to it.
     async fn meet(&self) -> Result<(), String> {
         let hosts: Vec<_> = self.places.iter().filter_map(|place| place.host.as_ref()).collect();
         let [first, others @ ..] = hosts.as_slice() else { return Err("there is no node".to_owned()) };
@@ -70,12 +70,12 @@ impl Cluster {
         .await
     }
 
-    /// The node that leads.
+    /// Returns the leader.
     pub(super) async fn leader(&self) -> Result<Node<Books>, String> {
         until("somebody leads", async || self.nodes().map(|(_, node)| node).find(leads)).await
     }
 
-    /// A node that follows, and its place.
+    /// Returns a follower and its index.
     pub(super) async fn follower(&self) -> Result<(usize, Node<Books>), String> {
         until("somebody follows", async || {
             let leader = self.nodes().map(|(_, node)| node).find(leads)?.key();
@@ -90,14 +90,14 @@ impl Cluster {
         self.places.iter().enumerate().filter_map(move |(at, place)| Some((at, node(place)?)))
     }
 
-    /// Ends the node at a place.
+    /// Stops the node at an index.
     pub(super) async fn stop(&mut self, at: usize) {
         if let Some(host) = self.places.get_mut(at).and_then(|place| place.host.take()) {
             host.stop(SOON).await;
         }
     }
 
-    /// Starts the node at a place again.
+    /// Restarts the node at an index.
     pub(super) async fn start_again(&mut self, at: usize) -> Result<Node<Books>, String> {
         let place = self.places.get_mut(at).ok_or("there is no such node")?;
         let host = Host::start(place.settings.clone()).await.map_err(|error| error.to_string())?;
@@ -111,7 +111,7 @@ fn leads(node: &Node<Books>) -> bool {
     node.glance().borrow().leads
 }
 
-/// Looks every few milliseconds until there is something.
+/// Polls every few milliseconds until `look` returns a value.
 pub(super) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> Result<T, String> {
     let end = now() + SOON;
     loop {

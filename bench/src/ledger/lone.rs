@@ -1,7 +1,7 @@
-//! One client, every commit on disk: how long from `submit` until it is acknowledged.
+//! One client, every commit on disk: the time from `submit` to the acknowledgement.
 //!
-//! Beside each transaction one bare call goes over a link, and a bare file and a bare store are brought to the disk, so that
-//! whatever disturbs the machine disturbs all of them.
+//! Beside each transaction the benchmark measures one bare call over a link, one bare file sync and one bare
+//! store commit, so that disturbances of the machine affect all of them.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::measure::now;
 use crate::row::Row;
 use crate::times::Times;
 
-/// Transactions, after some to find the pace; fewer, if they take longer than this.
+/// The number of transactions, after a warm-up; fewer if they exceed the time limit.
 const TRANSACTIONS: u64 = 400;
 const WARM: u64 = 8;
 const LIMIT: Duration = Duration::from_secs(5);
-/// About what is sent of a transaction.
+/// The approximate size of a sent transaction.
 const LETTER: [u8; 400] = [7; 400];
 
 pub(super) async fn rows() -> Result<Vec<Row>, String> {
@@ -59,7 +59,7 @@ async fn measure(node: &Node<Books>, bare: &mut Bare) -> Result<Beside, String> 
     Ok(beside)
 }
 
-/// Transactions, and what they are made of.
+/// The durations of transactions and of their parts.
 #[derive(Default)]
 struct Beside {
     transactions: Times,
@@ -95,14 +95,14 @@ fn row(what: &str, ours: f64) -> Row {
     Row::beside(what, "ms", ours, ("", f64::NAN))
 }
 
-/// What a transaction is made of, with nothing around it.
+/// The parts of a transaction without any other layer.
 struct Bare {
     link: Link,
     disk: Disk,
     _server: Server,
 }
 
-/// Says what it is told.
+/// Returns the request.
 struct Echo;
 
 #[async_trait]
@@ -126,7 +126,7 @@ impl Bare {
         Ok(Self { link, disk, _server: server })
     }
 
-    /// There and back, as nodes are linked.
+    /// Measures a round trip over a link like those between nodes.
     async fn call(&self) -> Result<Duration, String> {
         let start = now();
         self.link.call(Bytes::from_static(&LETTER)).await.map_err(|error| error.to_string())?;

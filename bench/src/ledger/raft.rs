@@ -1,7 +1,8 @@
-//! Three nodes of openraft, with the store in memory that it comes with.
+//! Three nodes of openraft, with the in-memory store from its project.
 //!
-//! Between its nodes there is no network: one calls the other, without a byte being encoded, encrypted or sent. That favours
-//! it. Its store keeps each entry as JSON, and reads it from that when it is sent; that does not.
+//! There is no network between its nodes: they call each other, and no byte is encoded, encrypted or sent.
+//! That is an advantage for openraft. Its store keeps each entry as JSON and parses it to send it. That is a
+//! disadvantage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,12 +24,13 @@ use super::cluster::SOON;
 type Node = Raft<TypeConfig>;
 type Failed<E = openraft::error::Infallible> = RPCError<MemNodeId, (), RaftError<MemNodeId, E>>;
 
-/// Three nodes, all of which vote.
+/// Three voting nodes.
 #[derive(Clone, Default)]
 pub(super) struct Three(Arc<RwLock<BTreeMap<MemNodeId, Node>>>);
 
 impl Three {
-    /// As patient as nodes of a ledger are, so that a busy machine costs neither its leader; else with its defaults.
+    /// Starts three nodes with the election timeout and heartbeat of a ledger, so that neither loses its
+    /// leader on a busy machine; otherwise with the defaults.
     pub(super) async fn start() -> Result<Self, String> {
         let log = Options::default().log;
         let config = Config {
@@ -52,7 +54,7 @@ impl Three {
         Ok(three)
     }
 
-    /// The node that leads.
+    /// Returns the leader.
     pub(super) async fn leader(&self) -> Result<Node, String> {
         let first = self.node(1).ok_or("there is no node")?;
         let leads = |metrics: &openraft::RaftMetrics<MemNodeId, ()>| metrics.current_leader.is_some();
@@ -61,11 +63,11 @@ impl Three {
         leader.and_then(|leader| self.node(leader)).ok_or_else(|| "nobody leads".to_owned())
     }
 
-    /// Ends all nodes.
+    /// Stops all nodes.
     pub(super) async fn stop(self) {
         let nodes = std::mem::take(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner));
         for node in nodes.into_values() {
-            // An error means that it has ended already.
+            // An error means that the node has already stopped.
             drop(node.shutdown().await);
         }
     }
@@ -88,7 +90,7 @@ impl Door for Node {
     }
 }
 
-/// The way to one node: a call.
+/// The connection to one node: a function call.
 pub(super) struct Way {
     three: Three,
     to: MemNodeId,

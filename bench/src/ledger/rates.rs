@@ -1,7 +1,7 @@
-//! Transactions a second: ours on disk and in memory, at the leader's node and at a follower's, and openraft's at its leader,
-//! in turns.
+//! Transactions a second: ours on disk and in memory, at the leader and at a follower, and openraft's at its
+//! leader, alternately.
 //!
-//! openraft's are in memory: there is no store on disk that comes with it. The best turn of each counts.
+//! openraft runs in memory, because its project has no store on disk. The best turn of each counts.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ const ROUND_MS: u64 = 1000;
 const ROUND_VARIABLE: &str = "HOLDOFF_BENCH_ROUND_MS";
 const PEER: &str = "openraft, in memory";
 
-/// Who is measured.
+/// The measured clusters.
 struct Contestants {
     durable: Cluster,
     memory: Cluster,
     peer: Three,
 }
 
-/// What they came to.
+/// The measured rates.
 #[derive(Clone, Copy, Default)]
 struct Rates {
-    /// At the leader's node, and at a follower's.
+    /// At the leader, and at a follower.
     durable: [f64; 2],
     memory: [f64; 2],
     peer: f64,
@@ -71,7 +71,7 @@ impl Contestants {
     }
 }
 
-/// At the leader's node, and at a follower's.
+/// Measures at the leader, and at a follower.
 async fn ours(cluster: &Cluster, clients: usize) -> Result<[f64; 2], String> {
     let leader = rate(&cluster.leader().await?, clients, round()).await?;
     let (_, follower) = cluster.follower().await?;
@@ -105,7 +105,7 @@ fn crowd(clients: usize) -> String {
     if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") }
 }
 
-/// How long each is measured at a time.
+/// Returns the duration of each measurement.
 fn round() -> Duration {
     let said = std::env::var(ROUND_VARIABLE).ok().and_then(|round| round.parse().ok());
     Duration::from_millis(said.unwrap_or(ROUND_MS))

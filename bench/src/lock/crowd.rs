@@ -1,4 +1,4 @@
-//! A crowd that wants one lock: each has it for a moment, lets it go, and wants it again.
+//! Contention for one lock: each contender holds it for a moment, releases it, and requests it again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use super::open;
 use crate::measure::now;
 
 const KEY: &str = "the one";
-/// How long each has the lock.
+/// The time for which each contender holds the lock.
 pub(super) const HOLD: Duration = Duration::from_millis(50);
 const POLL_EVERY: Duration = Duration::from_millis(100);
-/// Longer than any hand-off should take: a crowd that stands still is an error.
+/// Exceeds the duration of any hand-off: contenders without progress are an error.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a contender gets the lock.
+/// The way in which a contender acquires the lock.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
-    /// As we mean it.
+    /// With `Locks::acquire`, which waits for the lock.
     Wait,
-    /// By the same statement, again and again at the same distance.
+    /// With the same statement, repeated at a fixed interval.
     Poll,
 }
 
@@ -40,22 +40,22 @@ impl Way {
     }
 }
 
-/// Contenders at work, until this is dropped.
+/// Running contenders, until this is dropped.
 pub(super) struct Crowd {
     hand_offs: mpsc::UnboundedReceiver<Result<Duration, String>>,
-    /// What is dropped with the rest stops.
+    /// Dropping the set stops the contenders.
     _contenders: JoinSet<()>,
 }
 
 impl Crowd {
-    /// So many that wait, and the one that has it. Done when everybody could have had the lock once.
+    /// Starts this many waiters and one holder. Returns when every contender could have held the lock once.
     pub(super) async fn gather(url: &str, waiting: usize, way: Way) -> Result<Self, String> {
         let (tell, hand_offs) = mpsc::unbounded_channel();
         let released = Arc::new(Mutex::new(None));
         let first = open(url).await?;
         let mut all = vec![first.clone()];
         for _ in 0..waiting {
-            // What is in memory is there for clones only; they stand in line.
+            // A store in memory is shared by clones only, which queue in the process.
             all.push(if url == "memory:" { first.clone() } else { open(url).await? });
         }
         let mut contenders = JoinSet::new();
@@ -67,7 +67,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// The next so many hand-offs: from when one begins to let go until the next has its guard.
+    /// Returns the durations of the next hand-offs, each from the start of a release to the next guard.
     pub(super) async fn watch(&mut self, hand_offs: usize) -> Result<Vec<Duration>, String> {
         let mut seen = Vec::with_capacity(hand_offs);
         while seen.len() < hand_offs {
@@ -86,7 +86,7 @@ async fn contend(
     tell: mpsc::UnboundedSender<Result<Duration, String>>,
 ) {
     let released = || released.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those who poll do it evenly, not all at once.
+    // Polling contenders start spread over the interval.
     tokio::time::sleep(POLL_EVERY.mul_f64(fastrand::Rng::new().f64())).await;
     loop {
         let guard = match way.acquire(&locks).await {
@@ -103,7 +103,7 @@ async fn contend(
         if let Err(error) = guard.release().await {
             break drop(tell.send(Err(error.to_string())));
         }
-        // Whoever polls would take it again before anybody else can look.
+        // A polling contender would acquire the lock again before any other contender polls.
         if matches!(way, Way::Poll) {
             tokio::time::sleep(POLL_EVERY).await;
         }

@@ -1,4 +1,4 @@
-//! How soon the next has a lock that is let go.
+//! The time from the release of a lock to its acquisition by the next waiter.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Median and p99, in milliseconds.
+/// Returns median and p99, in milliseconds.
 async fn hand_offs(place: &Place, waiting: usize, way: Way) -> Result<(f64, f64), String> {
     let mut crowd = Crowd::gather(&place.fresh(), waiting, way).await?;
     let mut seen = crowd.watch(HAND_OFFS).await?;

@@ -1,4 +1,4 @@
-//! Acquiring and releasing what nobody else wants, one after the other.
+//! Uncontended acquisitions and releases, one after the other.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::row::Row;
 const ROUNDS: usize = 31;
 const TURNS: u32 = 20;
 const PAIRS: u32 = 20;
-/// How many keys are wanted at once, for interest.
+/// The number of keys in the concurrent measurement, which has no bar.
 const KEYS: u32 = 16;
 
 pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
@@ -39,7 +39,8 @@ pub(super) async fn rows(place: &Place) -> Result<Vec<Row>, String> {
     if bare.is_none() {
         return Ok(vec![Row::beside(&pairs, "/s", one, ("", f64::NAN)), at_once]);
     }
-    // Neither waits for the disk: what a crash forgets of ours is outwaited and outranked.
+    // Neither waits for the disk: if a crash loses one of our locks, later holders wait for its lease and
+    // have a larger token.
     let Round { ours, advisory, .. } = middle(&mut rounds, |round| round.ours / round.advisory);
     let beside_advisory = Row::beside(&pairs, "/s", ours, ("bare advisory lock", advisory));
     let beside_advisory = beside_advisory.bar("≥ 0.4 ×", ours >= 0.4 * advisory);
@@ -57,15 +58,16 @@ struct Round {
     many: f64,
 }
 
-/// The round in the middle by this measure. What is set beside each other was measured in turns, in the same round.
+/// Returns the median round by this measure. Figures that are compared were measured alternately in the same
+/// round.
 fn middle(rounds: &mut [Round], by: impl Fn(&Round) -> f64) -> Round {
     rounds.sort_by(|one, other| by(one).total_cmp(&by(other)));
     let nothing = Round { ours: f64::NAN, advisory: f64::NAN, durable: f64::NAN, many: f64::NAN };
     rounds.get(rounds.len() / 2).copied().unwrap_or(nothing)
 }
 
-/// Pairs a second: ours, and the bare ones beside them, a few of each in turns, so that whatever disturbs the machine
-/// disturbs all of them; then ours on many keys.
+/// Measures pairs a second: ours and the bare ones alternately, a few of each, so that disturbances of the
+/// machine affect all of them; then ours on many keys.
 async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<Round, String> {
     let [mut ours, mut advisory, mut durable] = [Duration::ZERO; 3];
     for _ in 0..TURNS {
@@ -80,7 +82,7 @@ async fn round(locks: &Locks, mut bare: Option<&mut Bare>) -> Result<Round, Stri
     Ok(Round { ours, advisory, durable, many: at_once(locks).await? })
 }
 
-/// How long a few pairs on one key take.
+/// Returns the duration of a few pairs on one key.
 async fn one_by_one(locks: &Locks, number: u32) -> Result<Duration, String> {
     let key = format!("key {number}");
     let start = now();
@@ -91,7 +93,7 @@ async fn one_by_one(locks: &Locks, number: u32) -> Result<Duration, String> {
     Ok(start.elapsed())
 }
 
-/// Pairs a second on many keys together.
+/// Returns the pairs a second on many keys concurrently.
 async fn at_once(locks: &Locks) -> Result<f64, String> {
     let mut keys = JoinSet::new();
     let start = now();
@@ -105,7 +107,7 @@ async fn at_once(locks: &Locks) -> Result<f64, String> {
     Ok(f64::from(KEYS * PAIRS) / start.elapsed().as_secs_f64())
 }
 
-/// One connection, and nothing around it.
+/// One connection without any other layer.
 struct Bare(PgConnection);
 
 impl Bare {
@@ -116,12 +118,12 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    /// What the server's own locks give; a crash forgets them.
+    /// Measures the server's own locks, which do not survive a crash.
     async fn advisory(&mut self) -> Result<Duration, String> {
         self.pairs("select pg_advisory_lock($1)", "select pg_advisory_unlock($1)").await
     }
 
-    /// What anything durable gives at best: a round trip that waits for the disk, and one that does not.
+    /// Measures the best case of a durable lock: a round trip that waits for the disk, and one that does not.
     async fn durable(&mut self) -> Result<Duration, String> {
         self.pairs("update least set n = n + $1", "select $1").await
     }

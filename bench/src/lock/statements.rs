@@ -1,4 +1,4 @@
-//! How often the database is asked for each acquisition, counted in its own log.
+//! The number of statements for each acquisition, counted in the database's log.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::row::Row;
 const WAITING: usize = 64;
 const ACQUISITIONS: u32 = 320;
 
-/// What a statement is about, by a part of it.
+/// The kinds of statements, by a part of their text.
 const KINDS: [(&str, &str); 8] = [
     ("update holdoff.locks l", "ask plainly"),
     ("holdoff.lock_try(", "ask"),
@@ -22,7 +22,7 @@ const KINDS: [(&str, &str); 8] = [
     ("select token from holdoff.locks", "read back"),
     ("holdoff.", "anything else"),
 ];
-/// What a connection is told first: neither way is charged for it.
+/// The kind of a new connection's first statements, which count for neither way.
 const SET_UP: &str = "set up, not counted";
 
 pub(super) async fn rows(server: &Postgres) -> Result<Vec<Row>, String> {
@@ -57,8 +57,8 @@ async fn per_acquisition(server: &Postgres, name: &str, way: Way) -> Result<f64,
     Ok(each(&all))
 }
 
-/// Statements in this database by what they are about. A statement begins on a line of its own; its further lines, if
-/// it has any, begin with a tab.
+/// Counts the statements in this database by kind. A statement begins on its own line; its further lines
+/// begin with a tab.
 fn count(log: &str, database: &str) -> BTreeMap<&'static str, u32> {
     let begins = [format!("{database}|LOG:  execute "), format!("{database}|LOG:  statement: ")];
     let mut parts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The questions.
+//! The queries of the measurement.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::measure::now;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// How often everything is asked, and how often every pair.
+/// The number of rounds of all queries, and of all pairs of filters.
 const ROUNDS: usize = 5;
 const PAIR_ROUNDS: usize = 1;
 
-/// A filter about one thing: what it is about, a name, and how to say it.
+/// A filter by one property: the property, a name, and the function that sets it.
 struct Part(&'static str, &'static str, fn(&mut Filter));
 
-/// Every thing that can be filtered by, so that much, little and nothing matches.
+/// Filters by every property, with many, few and no matches.
 const PARTS: [Part; 32] = [
     Part("state", "ready", |it| it.states = vec![StepState::Ready]),
     Part("state", "running", |it| it.states = vec![StepState::Running]),
@@ -73,7 +73,7 @@ fn pairs() -> impl Iterator<Item = (Filter, String)> {
     PARTS.iter().enumerate().flat_map(second)
 }
 
-/// Asks everything, and says how long it took.
+/// Runs all queries, and returns their durations.
 pub(super) async fn everything(work: &Work, half_way: StepId) -> Result<Vec<Times>, Error> {
     let mut all = looks(work, half_way).await?;
     all.extend(others(work).await?);

@@ -1,5 +1,6 @@
-//! A million steps: 600 000 over, 250 000 waiting, 100 000 failed, 50 000 in conflict, within ten days until now; 960 lanes,
-//! 200 hosts, 8 classes. And a day's pulse as dense as it gets, 20 000 signals, 20 nodes.
+//! A million steps: 600 000 finished, 250 000 waiting, 100 000 failed, 50 000 in conflict, within the last
+//! ten days; 960 lanes, 200 hosts, 8 classes. Also a day's statistics at the highest density, 20 000 signals,
+//! 20 nodes.
 
 use std::time::UNIX_EPOCH;
 
@@ -8,10 +9,10 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 
 const STEPS: i64 = 1_000_000;
 
-/// The milliseconds between one step and the next.
+/// The milliseconds between two steps.
 const EVERY: i64 = 864;
 
-/// How an engine says things.
+/// The SQL dialect of an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Engine {
     Sqlite,
@@ -26,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// Numbers from 0, as column `n`.
+    /// Returns a query for the numbers from 0, as column `n`.
     fn numbers(self, count: i64) -> String {
         match self {
             Self::Sqlite => format!(
@@ -37,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// So many milliseconds after 1970.
+    /// Returns the SQL of a time in milliseconds since 1970.
     fn time(self, ms: &str) -> String {
         match self {
             Self::Sqlite => format!("1000 * ({ms})"),
@@ -45,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// The name of task number `n`.
+    /// Returns the SQL of the id of task number `n`.
     const fn id(self) -> &'static str {
         match self {
             Self::Sqlite => "unhex(printf('%012x70008%015x', ms, n))",
@@ -67,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// A column that only one of them has, and what it is.
+    /// Returns a column that only one engine has, and its value.
     const fn line(self) -> (&'static str, &'static str) {
         match self {
             Self::Sqlite => ("", ""),
@@ -75,14 +76,14 @@ impl Engine {
         }
     }
 
-    /// One of these, by a number.
+    /// Returns the SQL that selects one of these names by a number.
     fn one_of(names: &[&str], number: &str) -> String {
         let cases: Vec<String> =
             names.iter().enumerate().map(|(place, name)| format!("when {place} then '{name}'")).collect();
         format!("case {number} % {} {} end", names.len(), cases.join(" "))
     }
 
-    /// What is known of step number `n`.
+    /// Returns the SQL of step number `n`.
     fn steps(self, base: i64) -> String {
         let classes = [
             "timeout",
@@ -161,7 +162,7 @@ impl Engine {
         statements
     }
 
-    /// As many rows as there can be.
+    /// Returns the SQL that inserts the largest possible number of statistics rows.
     fn pulse(self, newest: i64, [level, what, width, buckets, names]: [i64; 5]) -> String {
         let at = self.time(&format!("{} - b.n * {width}", newest - newest % width));
         format!(
@@ -175,7 +176,7 @@ impl Engine {
     }
 }
 
-/// Level, what is counted, milliseconds of a bucket, buckets, rows in each.
+/// Level, counted quantity, milliseconds of a bucket, buckets, rows in each.
 const PULSES: [[i64; 5]; 10] = [
     [0, 0, 5_000, 180, 18],
     [0, 1, 60_000, 16, 24],
@@ -189,7 +190,7 @@ const PULSES: [[i64; 5]; 10] = [
     [1, 4, 900_000, 97, 100],
 ];
 
-/// Fills a store that is empty; answers with a step in the middle.
+/// Fills an empty store; returns a step in the middle.
 pub(super) async fn fill(url: &str) -> Result<StepId, String> {
     let newest = now_ms();
     let why = |error: sqlx::Error| error.to_string();
@@ -200,7 +201,7 @@ pub(super) async fn fill(url: &str) -> Result<StepId, String> {
         for statement in Engine::Sqlite.statements(newest) {
             store.execute(AssertSqlSafe(statement)).await.map_err(why)?;
         }
-        // Nobody writes a million steps at once: the log is as short as ever.
+        // No real store receives a million steps at once, so the log is truncated to its usual length.
         store.execute("pragma wal_checkpoint(truncate)").await.map_err(why)?;
     } else {
         let mut store = PgConnection::connect(url).await.map_err(why)?;

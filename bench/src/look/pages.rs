@@ -1,5 +1,5 @@
-//! The pages of the daemon over the same million steps: every page, every filter, every pair of filters. The time is from the
-//! request's first byte to the answer's last, over one connection.
+//! The pages of the daemon over the same million steps: every page, every filter, every pair of filters. The
+//! time is from the first byte of the request to the last byte of the response, over one connection.
 
 use holdoff_work::StepId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,14 +9,14 @@ use super::Times;
 use crate::measure::now;
 use crate::server::Daemon;
 
-/// What every page may take at the 95th percentile, in milliseconds.
+/// The limit of every page's 95th percentile, in milliseconds.
 pub(super) const BAR: f64 = 150.0;
 
-/// How often every page is asked for, and every filter.
+/// The number of requests for every page, and for every filter.
 const ROUNDS: usize = 20;
 const FILTER_ROUNDS: usize = 3;
 
-/// Pages that are asked for as they are.
+/// Pages that are requested without further parameters.
 const PAGES: [&str; 15] = [
     "/",
     "/?window=24h",
@@ -35,7 +35,7 @@ const PAGES: [&str; 15] = [
     "/settings",
 ];
 
-/// Filters, so that much, little and nothing matches: what each is about, and how it is written.
+/// Filters with many, few and no matches: the property, and the query parameter.
 const FILTERS: [(&str, &str); 27] = [
     ("state", "state=ready"),
     ("state", "state=running"),
@@ -66,7 +66,7 @@ const FILTERS: [(&str, &str); 27] = [
     ("text", "text=nowhere"),
 ];
 
-/// Asks a daemon on this store for everything.
+/// Requests all pages from a daemon on this store.
 pub(super) async fn everything(store: &str, some: StepId) -> Result<Vec<Times>, String> {
     let daemon = Daemon::start(store)?;
     let mut stream = TcpStream::connect(&daemon.address).await.map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ pub(super) async fn everything(store: &str, some: StepId) -> Result<Vec<Times>, 
     let mut pages: Vec<String> = PAGES.map(str::to_owned).into();
     pages.push(format!("/steps/{}/{}", some.task, some.number));
     pages.push(format!("/tasks/{}", some.task));
-    // Whoever comes first after a start waits until everything was counted once.
+    // The first request after a start waits until all statistics have been counted once.
     let mut first = Times::new("pages: the first of all");
     first.add(ask.time("/").await?, "/");
     let mut all = vec![first];

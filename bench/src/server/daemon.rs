@@ -1,10 +1,10 @@
-//! The daemon, as it is shipped.
+//! The release binary of the daemon.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A daemon that does not outlive the bench.
+/// A daemon that stops with the benchmark.
 pub(crate) struct Daemon {
     process: Child,
     /// Host and port.
@@ -12,13 +12,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits until it serves.
+    /// Starts the daemon and waits until it serves.
     pub(crate) fn start(store: &str) -> Result<Self, String> {
         let program = program()?;
         let mut process = Command::new(&program)
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--log", "warn", "--store", store])
             .env_remove("RUST_LOG")
-            // What is filled in for a bench should not be forgotten while it is looked at.
+            // The history of the benchmark must not be pruned during the measurement.
             .env("HOLDOFF_WORK_HISTORY_KEEP", "90d")
             .stdout(Stdio::piped())
             .spawn()
@@ -34,7 +34,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What it has in memory.
+    /// Returns the resident memory of the daemon.
     pub(crate) fn resident_mib(&self) -> f64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
@@ -46,13 +46,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// `holdoff`, built beside this program.
+/// Returns the path of `holdoff`, built beside this program.
 fn program() -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = this.with_file_name("holdoff");

@@ -1,4 +1,4 @@
-//! Clients that keep their connections and send one task after the other.
+//! Clients that keep their connections and send tasks one after the other.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 
 use crate::measure::now;
 
-/// The word that makes this program the clients instead of the bench.
+/// The argument that makes this program act as the clients.
 const PART: &str = "as-clients";
-/// Longer than an answer's head and body are.
+/// Exceeds the size of a response.
 const ANSWER: usize = 16 * 1024;
 
-/// How it went.
+/// The result of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Load {
     pub(super) per_second: f64,
     pub(super) median_ms: f64,
     pub(super) p99_ms: f64,
-    /// Answers that are no `201`, and connections that broke.
+    /// Responses other than `201`, and broken connections.
     pub(super) errors: u64,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// Has another process send tasks.
+    /// Sends tasks from another process.
     pub(super) fn from_another_process(
         address: &str,
         connections: usize,
@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// Plays the clients, if this process was started for that.
+/// Acts as the clients, if this process was started for that.
 pub(super) fn play(arguments: &[String]) -> Option<ExitCode> {
     let [part, address, connections, millis, task] = arguments else { return None };
     if part != PART {
@@ -98,7 +98,7 @@ async fn send_all(address: &str, connections: usize, time: Duration, task: &str)
     Load { per_second: f64::from(count) / took, median_ms: at(50), p99_ms: at(99), errors }
 }
 
-/// How long each answer took, and how many were not as they should be.
+/// Returns the duration of each response, and the number of errors.
 async fn client(address: String, request: Arc<str>, end: Instant) -> (Vec<Duration>, u64) {
     let (mut waits, mut errors) = (Vec::new(), 0);
     let mut answer = vec![0; ANSWER];
@@ -124,7 +124,7 @@ async fn client(address: String, request: Arc<str>, end: Instant) -> (Vec<Durati
     (waits, errors)
 }
 
-/// Whether the task was taken in; nothing if the connection broke.
+/// Returns whether the task was accepted; `None` if the connection broke.
 async fn ask(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Option<bool> {
     stream.write_all(request).await.ok()?;
     let mut filled = 0;
@@ -140,7 +140,7 @@ async fn ask(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Optio
     }
 }
 
-/// How long head and body are, when the head is there.
+/// Returns the length of head and body, if the head is complete.
 pub(crate) fn length(answer: &[u8]) -> Option<usize> {
     const NAME: &[u8] = b"content-length: ";
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n")?;

@@ -1,7 +1,7 @@
-//! Memory under load that lasts: `cargo xtask soak server`.
+//! Memory under sustained load: `cargo xtask soak server`.
 //!
-//! Tasks come in and are carried out, as requests to a server of this process, so that everything the daemon does is
-//! done all the time. Memory is looked at ten times; when caches have filled, it must stay as it is.
+//! The daemon accepts tasks and executes them as requests to a server of this process, so that all its parts
+//! work continuously. Memory is sampled ten times; after the caches have filled, it must not grow.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -15,15 +15,15 @@ use super::load::Load;
 use super::postgres;
 use crate::row::{self, Row};
 
-/// How long each store is looked at, unless the variable says otherwise.
+/// The default duration of the run for each store, and the variable that overrides it.
 const SECONDS: u64 = 600;
 const SECONDS_VARIABLE: &str = "HOLDOFF_SOAK_SECONDS";
 const LOOKS: u32 = 10;
 const CONNECTIONS: usize = 16;
-/// What the end may have more than the middle, of which caches and allocators have had enough.
+/// The largest ratio of the memory at the end to that in the middle, when caches and allocators have settled.
 const BAR: f64 = 1.1;
 
-/// Soaks the daemon, if that is asked for.
+/// Runs the soak test, if the arguments ask for it.
 pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
     let ["soak", "server", ref only @ ..] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..]
     else {
@@ -37,7 +37,7 @@ pub(crate) fn soak(arguments: &[String]) -> Option<ExitCode> {
     Some(if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Both stores, or those that are named.
+/// Returns the rows of both stores, or of the named stores.
 fn rows(only: &[&str]) -> Result<Vec<Row>, String> {
     let is_asked = |store: &str| only.is_empty() || only.contains(&store);
     let target = target().map_err(|error| error.to_string())?;
@@ -76,7 +76,7 @@ fn memory(name: &str, store: &str, target: SocketAddr) -> Result<Row, String> {
     Ok(row.bar(&format!("≤ {BAR}, no error"), *last <= BAR * middle && errors == 0))
 }
 
-/// A server that says yes to everything, for as long as this process lives.
+/// Starts a server that responds with 200 to every request, for the lifetime of this process.
 fn target() -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -95,7 +95,7 @@ fn target() -> std::io::Result<SocketAddr> {
 
 async fn say_yes(mut stream: TcpStream) {
     let mut request = [0; 4096];
-    // A small request comes in one piece over loopback.
+    // Over loopback a small request arrives in one piece.
     while let Ok(1..) = stream.read(&mut request).await {
         if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.is_err() {
             return;

@@ -1,46 +1,49 @@
-//! Who can take part.
+//! The interface of a contestant.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Somebody who takes jobs in and gets them done. Each part is played by a process of its own; see
-/// [`process`](super::process) for what the bench and these processes say to each other.
+/// A system that accepts jobs and processes them. A separate process plays each role; see
+/// [`process`](super::process) for the protocol between the benchmark and these processes.
 pub(super) trait Contestant {
     fn name(&self) -> String;
 
-    /// Whether jobs are claimed and completed many at a time. Who takes them one by one gets fewer.
+    /// Returns whether jobs are claimed and completed in batches. A contestant without batches gets fewer
+    /// jobs.
     fn is_batched(&self) -> bool {
         true
     }
 
-    /// Makes its programs ready; if they cannot be, says why.
+    /// Installs the contestant's programs, or returns the reason of the failure.
     fn install(&self) -> Result<(), String>;
 
-    /// Makes its tables in an empty database, and ends.
+    /// Returns the command that creates its tables in an empty database.
     fn migrate(&self, url: &str) -> Command;
 
-    /// Takes in so many jobs that do nothing, [`SUBMIT_BATCH`](super::SUBMIT_BATCH) at a time, and ends.
+    /// Returns the command that submits this many jobs that do nothing, [`SUBMIT_BATCH`](super::SUBMIT_BATCH)
+    /// at a time.
     fn submit(&self, url: &str, jobs: u32) -> Command;
 
-    /// Gets jobs done, until killed.
+    /// Returns the command that processes jobs until it is killed.
     fn work(&self, url: &str) -> Command;
 
     fn unfinished(&self) -> Unfinished;
 }
 
-/// Where jobs are until they are durably done.
+/// The table of the jobs that are not durably completed.
 pub(super) struct Unfinished {
     pub(super) table: &'static str,
-    /// The column that tells jobs apart; it has an index, and grows.
+    /// The column that identifies jobs; it has an index and increases.
     pub(super) id: &'static str,
 }
 
-/// The files of the peers in the source tree.
+/// Returns the directory of the peers' files in the source tree.
 pub(super) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
-/// Where peers are installed and built: beside our own program, never in the source tree.
+/// Returns the directory in which peers are installed and built: beside this program, never in the source
+/// tree.
 pub(super) fn installed() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
     let target = program.parent().and_then(Path::parent).ok_or("our program is in no target directory")?;

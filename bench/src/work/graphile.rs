@@ -6,7 +6,7 @@ use std::process::Command;
 use super::SUBMIT_BATCH;
 use super::contestant::{Contestant, Unfinished, installed, run, sources};
 
-/// Both keep their jobs in the same table.
+/// Both store their jobs in the same table.
 const UNFINISHED: Unfinished = Unfinished { table: "graphile_worker._private_jobs", id: "id" };
 
 /// graphile-worker for Node, installed by npm.
@@ -36,7 +36,7 @@ impl Contestant for Node {
         self.is_batched
     }
 
-    /// A script finds its packages beside itself, so it moves to where they are.
+    /// Node resolves packages relative to the script, so the script is copied to the packages.
     fn install(&self) -> Result<(), String> {
         let home = Self::home()?;
         std::fs::create_dir_all(&home).map_err(|error| format!("cannot make a directory: {error}"))?;

@@ -1,4 +1,4 @@
-//! One contestant's turn: a fresh database, submitting, burning down.
+//! One contestant's turn: a fresh database, submission, processing.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::process::Process;
 use super::{SUBMIT_BATCH, WORKERS};
 use crate::measure::now;
 
-/// How often the database is asked whether all is done: one look at an index, next to nothing for the server.
+/// The polling interval for completion: one index lookup, a negligible load for the server.
 const LOOK: Duration = Duration::from_millis(10);
-/// Who takes longer to burn down has a fault.
+/// The timeout of processing.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Jobs per second.
@@ -38,14 +38,14 @@ pub(super) fn heat(
     jobs: u32,
 ) -> Result<Rates, String> {
     let jobs = jobs.next_multiple_of(SUBMIT_BATCH);
-    // Nobody pays for what others have left to be written.
+    // The checkpoint prevents that a contestant pays for the pending writes of another.
     server.psql("postgres", "checkpoint");
     let url = server.create_database("bench");
     let times = run(&mut contestant.migrate(&url)).and_then(|()| {
         let submitted = submit(contestant, &url, jobs)?;
         Ok((submitted, runtime.block_on(burn_down(contestant, &url, jobs))?))
     });
-    // Nor is anybody's autovacuum to run in the next one's turn.
+    // The dropped database prevents that its autovacuum runs in the next turn.
     let name = url.rsplit('/').next().unwrap_or_default();
     server.psql("postgres", &format!("drop database \"{name}\" with (force)"));
     let (submitted, burnt_down) = times?;
@@ -67,7 +67,7 @@ async fn burn_down(contestant: &dyn Contestant, url: &str, jobs: u32) -> Result<
     if left != i64::from(jobs) {
         return Err(format!("{left} jobs are there, not {jobs}"));
     }
-    // A queue that has lived for a while has statistics.
+    // The queue gets statistics, like a queue in production.
     database.analyze().await?;
     let last = database.last().await?;
     let mut workers: Vec<Process> =
@@ -88,7 +88,7 @@ async fn burn_down(contestant: &dyn Contestant, url: &str, jobs: u32) -> Result<
     Ok(start.elapsed())
 }
 
-/// What is left, as the database sees it: what it shows is on the disk.
+/// The unfinished jobs as the database shows them: its committed state is on disk.
 struct Database {
     connection: PgConnection,
     unfinished: Unfinished,
@@ -106,7 +106,7 @@ impl Database {
         answer.map_err(|error| error.to_string())
     }
 
-    /// The job that was submitted last; it is among those that are done last.
+    /// Returns the last submitted job, which is among the last to be completed.
     async fn last(&mut self) -> Result<String, String> {
         let Unfinished { table, id } = self.unfinished;
         let query = format!("select {id}::text from {table} order by {id} desc limit 1");

@@ -1,4 +1,4 @@
-//! Ourselves. Our processes are this same program, asked to play a part.
+//! holdoff as a contestant. Its processes are this same program in another role.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::contestant::{Contestant, Unfinished};
 use super::process::Process;
 use super::{SUBMIT_BATCH, WORKERS};
 
-/// How many steps a worker claims, and reports, at a time.
+/// The number of steps that a worker claims, and reports, in one batch.
 pub(super) const BATCH: u32 = 1000;
 
-/// The word that makes this program a contestant instead of the bench.
+/// The argument that makes this program act as a contestant.
 const PART: &str = "as-contestant";
 
 pub(super) struct Holdoff;
@@ -53,7 +53,7 @@ impl Contestant for Holdoff {
     }
 }
 
-/// Plays a part, if this process was started for that.
+/// Plays a role, if this process was started for that.
 pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let played = match words.as_slice() {
@@ -69,7 +69,7 @@ pub(crate) fn play(arguments: &[String]) -> Option<ExitCode> {
     Some(played.map_or_else(failed, |()| ExitCode::SUCCESS))
 }
 
-/// Steps that run at once: two batches, so that one is claimed while the other is written down.
+/// The number of concurrent steps: two batches, so that the worker claims one while it reports the other.
 const PLACES: usize = 2 * BATCH as usize;
 
 fn migrate(url: &str) -> Result<(), String> {
@@ -98,12 +98,12 @@ fn play_async(part: impl Future<Output = Result<(), String>>) -> Result<(), Stri
     runtime.map_err(|error| error.to_string())?.block_on(part)
 }
 
-/// Opens a store with policies as they come.
+/// Opens a store with the default policies.
 pub(crate) async fn open(url: &str) -> Result<Work, String> {
     Work::open(url, PolicySet::default()).await.map_err(|error| error.to_string())
 }
 
-/// Submits steps that do nothing, due after so long.
+/// Submits steps that do nothing, due after this delay.
 pub(crate) async fn submit_all(work: &Work, jobs: u32, delay: Duration) -> Result<(), String> {
     let mut left = jobs;
     while left > 0 {
@@ -115,12 +115,12 @@ pub(crate) async fn submit_all(work: &Work, jobs: u32, delay: Duration) -> Resul
     Ok(())
 }
 
-/// Processes that wait for the word to burn down what is at this address.
+/// Starts processes that wait for the start signal and then process the steps at this URL.
 pub(crate) fn workers(url: &str) -> Result<Vec<Process>, String> {
     (0..WORKERS).map(|_| Process::ready(Holdoff.work(url))).collect()
 }
 
-/// A worker that does nothing, as fast as it can.
+/// Starts a worker whose steps do nothing.
 pub(crate) async fn start(work: &Work, places: usize) -> Result<Worker, String> {
     let nothing = |_: Context, (): ()| async { Ok::<_, Fault>(()) };
     let worker = work.worker().handle("nothing", nothing).concurrency(places);

@@ -1,4 +1,4 @@
-//! The ceiling: pgbench makes the writes that we make, and nothing else.
+//! The ceiling: pgbench executes the same writes as ours, and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,15 +9,15 @@ use super::SUBMIT_BATCH;
 use super::contestant::{Contestant, Unfinished, sources};
 use super::process::gated;
 
-/// Where our tables come from.
+/// The source of our tables.
 const SCHEMA: &str = "../crates/work/src/engine/postgres/schema.sql";
-/// The lane that all steps are in, the first and only one.
+/// The only lane, which contains all steps.
 const LANE: &str = "insert into holdoff.lanes (namespace, queue, operation, kind, priority)
     values ('default', 'default', 'nothing', 0, 0)";
 
 /// pgbench over our tables.
 pub(super) struct Pgbench {
-    /// How many steps are claimed, and then finished, at a time.
+    /// The number of steps that are claimed, and then completed, in one batch.
     pub(super) batch: u32,
 }
 
@@ -43,7 +43,7 @@ impl Contestant for Pgbench {
         gated(pgbench.args(["--transactions", &(jobs / SUBMIT_BATCH).to_string(), url]))
     }
 
-    /// A worker that has nothing left to do goes on asking.
+    /// A worker without remaining jobs continues to poll.
     fn work(&self, url: &str) -> Command {
         let mut pgbench = pgbench("work_off.sql", self.batch);
         let parameters = ["namespaces={}", "queues={}", "operations={nothing}", "http=false", "worker=1"];
@@ -82,7 +82,7 @@ mod tests {
     const SUCCEED: [(&str, &str); 4] =
         [("$1", ":places"), ("$2", ":tasks"), ("$3", ":steps"), ("$4", ":leases")];
 
-    /// The words of a statement in a source text, with parameters by name.
+    /// Returns the words of a statement in a source text, with parameters by name.
     fn statement(source: &str, from: &str, to: &str, names: &[(&str, &str)]) -> String {
         let start = source.find(from).unwrap();
         let length = source[start..].find(to).unwrap();
@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn the_script_makes_the_writes_of_the_engine() {
         let script = include_str!("../../peers/work_off.sql");
-        // The engine has a second form of it, for when everything is locked; the first leaves this place empty.
+        // The engine has a second form of the statement, for the case that all rows are locked; the first
+        // form leaves this place empty.
         let claim =
             include_str!("../../../crates/work/src/engine/postgres/claim.rs").replace("\", $head, \"", "");
         let finish = include_str!("../../../crates/work/src/engine/postgres/finish.rs");

@@ -1,19 +1,20 @@
 //! The processes of a contestant.
 //!
-//! A process sets itself up, says `ready`, and waits for a line; the clock starts when that is written. Who submits
-//! ends when all is submitted; who works is killed when nothing is left.
+//! A process initialises itself, prints `ready`, and waits for a line; the measurement starts when the line
+//! is written. A submitting process ends after the last submission; a working process is killed when no job
+//! is left.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A process that waits for the word, then plays its part.
+/// A process that waits for the start signal, then plays its role.
 pub(crate) struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Starts it and waits until it is ready.
+    /// Starts the process and waits until it is ready.
     pub(super) fn ready(mut command: Command) -> Result<Self, String> {
         let shown = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -35,7 +36,7 @@ impl Process {
             .map_err(|error| format!("not listening: {error}"))
     }
 
-    /// Waits until it ends by itself, well.
+    /// Waits until the process ends by itself, with success.
     pub(super) fn end(mut self) -> Result<(), String> {
         let drained = self.output.read_to_end(&mut Vec::new());
         let status =
@@ -50,13 +51,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A program that knows nothing of all this, in the clothes of one that does.
+/// Wraps a program that does not know this protocol.
 pub(super) fn gated(program: &Command) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", r#"echo ready; read -r go; exec "$0" "$@""#]);
@@ -64,7 +65,7 @@ pub(super) fn gated(program: &Command) -> Command {
     shell
 }
 
-/// The other side: says that everything is set up, and waits for the word.
+/// The process's side of the protocol: reports that it is ready, and waits for the start signal.
 pub(super) fn wait_for_go() -> Result<(), String> {
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).map(drop).map_err(|error| error.to_string())

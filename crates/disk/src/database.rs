@@ -1,4 +1,4 @@
-//! Files that can be opened again, whatever moment their maker was killed at.
+//! Database files that can be opened again after a crash at any moment of their creation.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, StorageBackend};
 
-/// What redb writes in front of a file when everything else in it is there.
+/// The length of the magic number that redb writes at the start of a file after all other content.
 const MARK_BYTES: usize = 9;
 
-/// The file at this path, made if it is not there. Only its owner may read it.
+/// Opens the file at this path, and creates it if necessary. Only its owner can read it.
 pub fn file(path: &Path) -> io::Result<File> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -19,12 +19,12 @@ pub fn file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Opens the database in a file, which nobody else has open then.
+/// Opens the database in a file, exclusively.
 pub fn in_file(file: File, cache_bytes: usize) -> Result<Database, DatabaseError> {
     on(FileBackend::new(file)?, cache_bytes)
 }
 
-/// Opens the database on something like a file, or makes it there.
+/// Opens or creates the database on any storage backend.
 pub fn on(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, DatabaseError> {
     if is_unfinished(&backend)? {
         backend.set_len(0)?;
@@ -32,7 +32,7 @@ pub fn on(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, 
     Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)
 }
 
-/// Whether whoever made the file did not come to its end: then nobody has had anything in it yet.
+/// Returns whether the creation of the file was interrupted. Such a file contains no data yet.
 fn is_unfinished(backend: &impl StorageBackend) -> io::Result<bool> {
     let length = usize::try_from(backend.len()?).unwrap_or(usize::MAX);
     let mut mark = [0; MARK_BYTES];

@@ -1,9 +1,10 @@
-//! Directories that only their owner may look into.
+//! Directories that only their owner can read.
 
 use std::io;
 use std::path::Path;
 
-/// Makes a directory, and those above it, which only their owner may look into. Those that are there stay as they are.
+/// Creates a directory and its missing parents, which only their owner can read. Existing directories are
+/// unchanged.
 pub fn make(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
@@ -11,7 +12,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     builder.recursive(true).create(path)
 }
 
-/// A new file is there after a crash only once its directory says so: this waits until it does.
+/// Syncs the parent directory. A new file survives a crash only after its directory entry is on disk.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if cfg!(unix) { std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }

@@ -1,32 +1,32 @@
-//! A disk that forgets what was not synced, for simulations.
+//! A simulated disk that loses unsynced writes on a crash.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
-/// A disk in memory. On a crash each write since the last sync is there, or gone, or torn.
+/// A disk in memory. After a crash each write since the last sync is present, lost or torn.
 ///
-/// It outlives the processes that use it: each gets a [`Handle`], which a crash makes useless.
+/// The disk outlives the processes that use it: each process gets a [`Handle`], which a crash invalidates.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<Mutex<Platter>>);
 
-/// A process's way to a [`Disk`], until the next crash.
+/// A process's access to a [`Disk`], until the next crash.
 #[derive(Debug)]
 pub struct Handle {
     disk: Disk,
     boot: u64,
 }
 
-/// Keeps a [`Disk`] from doing anything.
+/// Blocks all access to a [`Disk`] while it exists.
 #[derive(Debug)]
 pub struct Paused<'a> {
     _platter: MutexGuard<'a, Platter>,
 }
 
-/// What a sector is: it is written as a whole, or not at all.
+/// The size of a sector, which is written as a whole or not at all.
 const SECTOR: usize = 512;
-/// The roll with which a write is there as a whole.
+/// The roll for which a write is present as a whole.
 const WHOLE: u32 = 1;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Platter {
     boot: u64,
     bytes: Vec<u8>,
     unsynced: Vec<Change>,
-    /// So many writes and syncs still work.
+    /// The number of writes and syncs that still succeed.
     power_left: Option<u64>,
     syncs_work: bool,
     syncs: u64,
@@ -53,7 +53,7 @@ impl Default for Platter {
     }
 }
 
-/// Something that was written and not synced.
+/// An unsynced change.
 #[derive(Debug)]
 enum Change {
     Write { at: usize, before: Vec<u8>, after: Vec<u8> },
@@ -61,13 +61,13 @@ enum Change {
 }
 
 impl Disk {
-    /// A process begins, and uses the disk.
+    /// Returns a handle for a new process.
     pub fn handle(&self) -> Handle {
         Handle { disk: self.clone(), boot: self.platter().boot }
     }
 
-    /// The machine loses its power. `roll` says what becomes of the writes that were not synced: of all
-    /// of them, or of each.
+    /// Simulates a power failure. `roll` determines the fate of the unsynced writes: all lost, all present,
+    /// or each write separately.
     pub fn crash(&self, mut roll: impl FnMut() -> u32) {
         let mut platter = self.platter();
         platter.boot += 1;
@@ -83,27 +83,28 @@ impl Disk {
         }
     }
 
-    /// After so many more writes and syncs the power is gone: nothing works until the [crash](Disk::crash).
+    /// Cuts the power after this many further writes and syncs: all operations fail until the
+    /// [crash](Disk::crash).
     pub fn lose_power_after(&self, steps: u64) {
         self.platter().power_left = Some(steps);
     }
 
-    /// While this is held, whoever uses the disk waits.
+    /// Blocks all users of the disk until the returned value is dropped.
     pub fn pause(&self) -> Paused<'_> {
         Paused { _platter: self.platter() }
     }
 
-    /// From now on no sync works.
+    /// Makes all further syncs fail.
     pub fn stop_syncing(&self) {
         self.platter().syncs_work = false;
     }
 
-    /// How often it was synced.
+    /// Returns the number of syncs.
     pub fn syncs(&self) -> u64 {
         self.platter().syncs
     }
 
-    /// What is on it now.
+    /// Returns the current content.
     pub fn image(&self) -> Vec<u8> {
         self.platter().bytes.clone()
     }
@@ -124,7 +125,7 @@ impl Platter {
         }
     }
 
-    /// A third each: all of it, nothing, or some of its sectors.
+    /// Applies a write in full, not at all, or in some of its sectors, with a probability of a third each.
     fn redo(&mut self, change: &Change, roll: &mut impl FnMut() -> u32) {
         match (change, roll() % 3) {
             (_, 0) => {}
@@ -149,7 +150,7 @@ impl Platter {
         self.unsynced.push(Change::Length { before, after, cut });
     }
 
-    /// Writes; beyond the end the disk grows.
+    /// Writes the data; a write beyond the end extends the disk.
     fn put(&mut self, at: usize, data: &[u8]) {
         let end = at + data.len();
         if end > self.bytes.len() {
@@ -168,7 +169,7 @@ impl Handle {
         if is_on { Ok(platter) } else { Err(io::Error::other("the machine has no power")) }
     }
 
-    /// The same for something that changes the disk.
+    /// Like `platter`, for an operation that changes the disk.
     fn step(&self) -> io::Result<MutexGuard<'_, Platter>> {
         let mut platter = self.platter()?;
         platter.power_left = platter.power_left.map(|left| left - 1);

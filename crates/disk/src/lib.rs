@@ -1,9 +1,9 @@
-//! **What is there after a crash.** Databases in files, and the directories they lie in.
+//! **Crash-safe storage.** Databases in files, and their directories.
 //!
-//! - [`database`]: a redb file that can be opened again, whatever moment its maker was killed at.
-//! - [`store`]: such a file with a format, and with a life that is drawn when it is made.
-//! - [`folder`]: directories that only their owner may look into, and that know of their files after a crash.
-//! - `forgetful` (a feature): a disk in memory that loses what was not synced, or half of it.
+//! - [`database`]: a redb file that can be opened again after a crash at any moment of its creation.
+//! - [`store`]: such a file with a format version and a random incarnation, drawn at its creation.
+//! - [`folder`]: directories that only their owner can read, with entries that survive a crash.
+//! - `forgetful` (a feature): a disk in memory that loses unsynced writes, or parts of them.
 
 pub mod database;
 pub mod folder;

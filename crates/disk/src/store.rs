@@ -1,6 +1,7 @@
-//! Stores: databases that know their form, and which life of the storage they are.
+//! Stores: databases with a format version and an incarnation.
 //!
-//! Whoever has lost its disk begins another life: by that it is told apart from the one that had promised something.
+//! A node that has lost its disk starts with a new incarnation. Its peers can therefore distinguish it from
+//! the node whose promises were lost.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -10,50 +11,50 @@ use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition, TableErr
 
 use crate::{database, folder};
 
-/// The table that a store has its numbers in.
+/// The table of a store's numbers.
 pub type Numbers = TableDefinition<'static, &'static str, u64>;
 
 const FORMAT: &str = "format";
 const LIFE: &str = "life";
 
-/// What a kind of store looks like.
+/// The layout of a kind of store.
 #[derive(Clone)]
 pub struct Form {
-    /// Where its format and its life are. Other numbers may be there, too.
+    /// The table of the format version and the incarnation. It may contain other numbers too.
     pub numbers: Numbers,
-    /// The formats that can be read, up to the one that is written.
+    /// The readable format versions; the last of them is written.
     pub formats: RangeInclusive<u64>,
-    /// As much as is kept in memory of the file.
+    /// The size of the cache in memory.
     pub cache_bytes: usize,
-    /// Makes all other tables, so that reading finds them.
+    /// Creates all other tables, so that readers find them.
     pub make_tables: fn(&WriteTransaction) -> Result<(), TableError>,
 }
 
-/// A store that is open. Who has it open keeps everybody else out.
+/// An open store. It is open exclusively.
 #[derive(Debug)]
 pub struct Opened {
-    /// What is in it.
+    /// The database.
     pub database: Database,
-    /// Which life of the storage this is, drawn when it was made.
+    /// The incarnation of the storage, drawn at its creation.
     pub life: u64,
 }
 
-/// Why a store could not be opened. Nothing that was in it has changed.
+/// The reason why a store could not be opened. Its content is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Somebody else has it open.
+    /// Another process has the store open.
     #[error("another process has it open")]
     InUse,
-    /// Another release wrote it, in this format.
+    /// Another release wrote the store, in this format.
     #[error("its format is {0}, which this release does not read")]
     Format(u64),
-    /// The disk has failed, or what is on it makes no sense.
+    /// The disk failed, or its content is invalid.
     #[error("{0}")]
     Disk(String),
 }
 
 impl Form {
-    /// Opens the store in this file, or makes an empty one, which is there after a crash.
+    /// Opens the store in this file, or creates an empty one that survives a crash.
     pub fn open(&self, path: &Path) -> Result<Opened, OpenError> {
         let in_file = |error: std::io::Error| OpenError::Disk(format!("{}: {error}", path.display()));
         let fresh = draw_life()?;
@@ -63,12 +64,12 @@ impl Form {
         Ok(opened)
     }
 
-    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    /// Opens the store on any storage backend. An empty store gets the incarnation `fresh`.
     pub fn open_on(&self, backend: impl StorageBackend, fresh: u64) -> Result<Opened, OpenError> {
         self.take_up(database::on(backend, self.cache_bytes).map_err(disk)?, fresh)
     }
 
-    /// A store that is gone when it is dropped.
+    /// Creates a store in memory, which is lost when it is dropped.
     pub fn in_memory(&self) -> Result<Opened, OpenError> {
         self.open_on(InMemoryBackend::new(), draw_life()?)
     }

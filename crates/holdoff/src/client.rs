@@ -1,4 +1,5 @@
-//! Talks to the daemon: durable work, signals and locks over HTTP, from a program that keeps none of them itself.
+//! The client of the daemon: durable work, signals and locks over HTTP, for programs without a store of their
+//! own.
 //!
 //! ```no_run
 //! use holdoff::client::{Client, NewTask};
@@ -17,9 +18,10 @@
 //!
 //! # Invariants
 //!
-//! - Every call is retried by one policy, and `Retry-After` is obeyed.
-//! - Every call may be repeated: a task has a key, its caller's or one drawn here, under which it is taken in once.
-//! - The API's token is in no error and no debug output.
+//! - One policy retries every call, and the client obeys `Retry-After`.
+//! - Every call may be repeated: each task has a key, from the caller or drawn by the client, and the daemon
+//!   accepts a key once.
+//! - The API token appears in no error and no debug output.
 
 mod builder;
 mod call;
@@ -49,7 +51,7 @@ pub use signal::{Signal, TakenSignal};
 pub use task::TakenTask;
 pub use worker::{PullWorker, PulledStep, StepInput};
 
-/// A daemon to talk to. Cheap to clone; all clones share connections.
+/// A client of one daemon. It is cheap to clone; all clones share connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -58,18 +60,18 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     http: reqwest::Client,
-    /// Without a slash at its end.
+    /// The URL of the daemon, without a trailing slash.
     address: String,
     policy: Policy,
 }
 
 impl Client {
-    /// The daemon at this address, such as `http://127.0.0.1:7070`.
+    /// Creates a client of the daemon at this address, such as `http://127.0.0.1:7070`.
     pub fn new(address: &str) -> Result<Self, Error> {
         ClientBuilder::new(address).build()
     }
 
-    /// The same, with more to say about it.
+    /// Returns a builder for a client with further options.
     pub fn builder(address: &str) -> ClientBuilder {
         ClientBuilder::new(address)
     }

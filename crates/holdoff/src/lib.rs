@@ -1,15 +1,15 @@
-//! Decides when to try again, and makes it hold everywhere things contend.
+//! Decides when to retry, and applies the decision wherever components contend for a resource.
 //!
 //! One crate for all of holdoff, one feature for each part:
 //!
-//! | module | feature | what it does |
+//! | module | feature | purpose |
 //! |---|---|---|
-//! | [`policy`] | always | when to try again: one pure decision |
-//! | [`retry`] | `retry` (default) | try again inside a process; `tower` and `reqwest` add adapters |
+//! | [`policy`] | always | decides when to retry: one pure function |
+//! | [`retry`] | `retry` (default) | retries inside a process; `tower` and `reqwest` add adapters |
 //! | `work` | `work` | durable tasks made of steps, on SQLite or Postgres |
-//! | `lock` | `lock` | one at a time: leases with fencing tokens; `kubernetes` adds its Leases to keep them in |
-//! | `ledger` | `ledger` | one leader, one history; and locks kept in it |
-//! | `client` | `client` | talks to the daemon, for programs that keep no store themselves |
+//! | `lock` | `lock` | mutual exclusion: leases with fencing tokens; `kubernetes` adds a store in Kubernetes Leases |
+//! | `ledger` | `ledger` | a replicated log with one leader and one history; stores locks too |
+//! | `client` | `client` | a client of the daemon, for programs without a store of their own |
 //!
 //! ```
 //! use holdoff::policy::PolicySet;
@@ -42,7 +42,7 @@ pub use holdoff_retry as retry;
 pub use holdoff_work as work;
 pub use load::{LoadError, load, load_with};
 
-/// The pages' examples are compiled, so that they can be pasted.
+/// Compiles the examples of the documentation pages.
 #[cfg(all(doctest, feature = "reqwest"))]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -1,4 +1,4 @@
-//! Reading the policy file from disk.
+//! Loads the policy file from disk.
 
 use std::fs::File;
 use std::io::{Error, Read};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use holdoff_policy::{PolicySet, Problems};
 
-/// Reads a policy file. On any problem nothing is in force, and the error names every problem.
+/// Loads a policy file. If there is any problem, nothing becomes active, and the error names every problem.
 ///
-/// The sections about durable work and locks are passed by.
+/// It ignores the sections of durable work and locks.
 ///
 /// ```no_run
 /// let set = holdoff::load("holdoff.toml")?;
@@ -20,7 +20,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<PolicySet, LoadError> {
     load_with(path, PolicySet::from_toml)
 }
 
-/// Reads a policy file by `read`, for whoever wants more of it than its policies.
+/// Loads a policy file with `read`, for callers that need more of it than the policies.
 ///
 /// ```no_run
 /// use holdoff::policy::file;
@@ -40,7 +40,7 @@ pub fn load_with<T>(
     read(&text).map_err(|problems| LoadError::Problems(problems.in_file(path.display().to_string())))
 }
 
-/// Reads no more than a policy file may have.
+/// Reads at most the size limit of a policy file.
 fn read_text(path: &Path) -> Result<String, Error> {
     let mut bytes = Vec::new();
     File::open(path)?.take(PolicySet::MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
@@ -53,22 +53,22 @@ fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::other("it is not UTF-8 text"))
 }
 
-/// Why a policy file is not in force.
+/// The reason why a policy file could not be loaded.
 ///
-/// Its debug text is the same as its display text, so that `main() -> Result<(), Box<dyn Error>>` shows people
-/// what to mend.
+/// Its debug text equals its display text, so that `main() -> Result<(), Box<dyn Error>>` prints a readable
+/// message.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the policy file {path}: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: Error,
     },
-    /// It can be read, but not used.
+    /// The file can be read, but is invalid.
     #[error("the policy file cannot be used\n\n{0}")]
     Problems(Problems),
 }

@@ -1,9 +1,9 @@
-//! The number of a try.
+//! The number of an attempt.
 
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// The number of a try; the first is 1.
+/// The number of an attempt; the first is 1.
 ///
 /// ```
 /// use holdoff_policy::Attempt;
@@ -16,10 +16,10 @@ use core::num::NonZeroU32;
 pub struct Attempt(NonZeroU32);
 
 impl Attempt {
-    /// The first try.
+    /// The first attempt.
     pub const FIRST: Self = Self(NonZeroU32::MIN);
 
-    /// The try with this number; 0 reads as the first.
+    /// Creates the attempt with this number; 0 becomes the first attempt.
     #[inline]
     pub const fn new(number: u32) -> Self {
         match NonZeroU32::new(number) {
@@ -28,20 +28,20 @@ impl Attempt {
         }
     }
 
-    /// The number, at least 1.
+    /// Returns the number, at least 1.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// The try after this one; stays at `u32::MAX` once there.
+    /// Returns the next attempt; saturates at `u32::MAX`.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// How many tries came before this one.
+    /// Returns the number of attempts before this attempt.
     #[inline]
     pub(crate) const fn index(self) -> u32 {
         self.0.get() - 1

@@ -1,4 +1,4 @@
-//! A circuit breaker whose clock is an input.
+//! A circuit breaker that receives the time as an argument.
 //!
 //! ```text
 //!            too many failures                 cool-down over
@@ -8,16 +8,16 @@
 //!     └──────────────────── enough probes succeeded ───────────────────┘
 //! ```
 //!
-//! How long it stays open is a question of when to try again, so a [`Policy`] answers it: the first
-//! opening waits like the first try, the next opening in a row like the second, with the policy's jitter.
+//! A [`Policy`] determines how long the breaker stays open: the first opening waits like the first attempt,
+//! the next consecutive opening like the second, with the policy's jitter.
 
 use core::time::Duration;
 
 use crate::{Attempt, Failure, Policy, SoFar};
 
-/// Stops calling a dependency that is down, and finds out gently when it is back.
+/// A circuit breaker: stops calls to a dependency that is down, and probes it until it is back.
 ///
-/// Time comes in as `now`, a duration since any fixed moment that only grows.
+/// The caller passes the time as `now`, a monotonic duration since any fixed moment.
 ///
 /// ```
 /// use holdoff_policy::{Admission, Breaker, BreakerOptions};
@@ -36,63 +36,63 @@ use crate::{Attempt, Failure, Policy, SoFar};
 pub struct Breaker {
     options: BreakerOptions,
     state: State,
-    /// Raised by every change of state, so that late reports from before it are known as such.
+    /// Incremented by every change of state, so that the breaker ignores late reports from before the change.
     era: u64,
-    /// How often in a row it has opened without closing.
+    /// The number of consecutive openings without a closing.
     openings: u32,
     last_cool_down: Duration,
     recent: Recent,
 }
 
-/// When a [`Breaker`] opens and how it closes.
+/// The conditions under which a [`Breaker`] opens and closes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BreakerOptions {
-    /// Opens when at least this share of the recent calls failed.
+    /// The breaker opens when at least this share of the recent calls failed.
     pub failure_ratio: f64,
-    /// Never opens on fewer recent calls than this.
+    /// The breaker never opens on fewer recent calls than this.
     pub min_calls: u32,
-    /// How far back "recent" reaches.
+    /// The window of the recent calls.
     pub window: Duration,
-    /// How many probes in a row must succeed before it closes.
+    /// The number of consecutive successful probes that closes the breaker.
     pub probes: u32,
-    /// How long it stays open, by openings in a row. Its attempts and its deadline play no part.
+    /// The cool-down by consecutive openings. The policy's attempts and deadline are ignored.
     pub cool_down: Policy,
 }
 
 impl Default for BreakerOptions {
-    /// Opens when half of at least 20 calls in 10 s failed; probes by the preset `standard`.
+    /// Opens when half of at least 20 calls in 10 s failed; the cool-down is the preset `standard`.
     fn default() -> Self {
         let (window, cool_down) = (Duration::from_secs(10), Policy::standard());
         Self { failure_ratio: 0.5, min_calls: 20, window, probes: 1, cool_down }
     }
 }
 
-/// Whether a call may be made.
+/// The result of [`Breaker::admit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// Make the call, then [record](Breaker::record) how it went.
+    /// Make the call, then [record](Breaker::record) its outcome.
     Admitted(Ticket),
-    /// Do not call.
+    /// Do not make the call.
     Refused {
-        /// How long until the next probe is let through.
+        /// The time until the breaker admits the next probe.
         retry_in: Duration,
     },
 }
 
-/// What a recorded outcome belongs to.
+/// Identifies the breaker state in which a call was admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     era: u64,
 }
 
-/// What a [`Breaker`] is doing.
+/// The state of a [`Breaker`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BreakerState {
-    /// Letting everything through.
+    /// Admits all calls.
     Closed,
-    /// Letting nothing through.
+    /// Admits no calls.
     Open,
-    /// Letting a probe through now and then.
+    /// Admits single probes.
     HalfOpen,
 }
 
@@ -104,15 +104,15 @@ enum State {
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Creates a closed breaker.
     pub fn new(mut options: BreakerOptions) -> Self {
         let recent = Recent::new(options.window);
-        // It opens as often as it must: neither tries nor a deadline end that.
+        // The number of openings is unlimited: neither attempts nor a deadline end the cool-downs.
         options.cool_down = options.cool_down.without_end();
         Self { options, state: State::Closed, era: 0, openings: 0, last_cool_down: Duration::ZERO, recent }
     }
 
-    /// What it is doing.
+    /// Returns the state.
     pub fn state(&self) -> BreakerState {
         match self.state {
             State::Closed => BreakerState::Closed,
@@ -121,7 +121,7 @@ impl Breaker {
         }
     }
 
-    /// Asks whether a call may be made now.
+    /// Returns whether a call may be made now.
     pub fn admit(&mut self, now: Duration) -> Admission {
         match self.state {
             State::Closed => {}
@@ -130,7 +130,7 @@ impl Breaker {
                 self.enter(State::HalfOpen { succeeded: 0, next_probe: self.probe_after(now) });
             }
             State::HalfOpen { next_probe, .. } if now < next_probe => return refused(next_probe, now),
-            // The probe before this one was never reported: its caller is gone. Send another.
+            // The previous probe was never reported, so its caller has vanished. Admit another.
             State::HalfOpen { succeeded, .. } => {
                 self.state = State::HalfOpen { succeeded, next_probe: self.probe_after(now) };
             }
@@ -138,7 +138,7 @@ impl Breaker {
         Admission::Admitted(Ticket { era: self.era })
     }
 
-    /// Records how an admitted call went. `roll` is used only if that opens the breaker.
+    /// Records the outcome of an admitted call. `roll` has an effect only if the outcome opens the breaker.
     pub fn record(&mut self, ticket: Ticket, succeeded: bool, now: Duration, roll: u32) {
         if ticket.era != self.era {
             return;
@@ -191,7 +191,7 @@ fn refused(until: Duration, now: Duration) -> Admission {
     Admission::Refused { retry_in: until.saturating_sub(now) }
 }
 
-/// Calls and failures of the recent past, in slices of a tenth of the window.
+/// The calls and failures of the recent window, in ten slices.
 #[derive(Clone, Debug)]
 struct Recent {
     slice_us: u64,
@@ -215,7 +215,7 @@ impl Recent {
 
     fn number(&self, now: Duration) -> u64 {
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX - 1);
-        // Starts at 1, so that an untouched slice is never taken for the current one.
+        // Slice numbers start at 1, so that an unused slice never equals the current slice.
         now_us / self.slice_us + 1
     }
 

@@ -1,15 +1,15 @@
-//! A budget of retries, shared by all callers of one dependency.
+//! A retry budget, shared by all callers of one dependency.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What a retry costs; a success refunds `ratio` of it.
+/// The cost of a retry; a success refunds `ratio` of it.
 const RETRY: u32 = 1000;
 
-/// A budget of retries: a token bucket in one atomic word.
+/// A retry budget: a token bucket in one atomic word.
 ///
-/// It starts with `burst` retries. A retry takes one out, a success puts `ratio` of one back. However
-/// much fails, `n` requests make at most `n × (1 + ratio) + burst` calls, so an outage is never
-/// multiplied by the retries of those who suffer it.
+/// It starts with `burst` retries. A retry withdraws one, and a success refunds `ratio` of one. For any
+/// failure rate, `n` requests make at most `n × (1 + ratio) + burst` calls, so the retries of the callers
+/// never multiply the load during an outage.
 ///
 /// ```
 /// use holdoff_policy::{Budget, BudgetOptions};
@@ -24,17 +24,17 @@ const RETRY: u32 = 1000;
 #[derive(Debug)]
 pub struct Budget(Bucket<AtomicU32>);
 
-/// How generous a [`Budget`] is.
+/// The size and refill ratio of a [`Budget`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BudgetOptions {
-    /// How many retries each success earns: 0.2 allows one retry in five calls. From 0 to 1000.
+    /// The number of retries that each success earns: 0.2 allows one retry in five calls. From 0 to 1000.
     pub ratio: f64,
-    /// How many retries can be saved up, at most a million.
+    /// The largest number of retries in the bucket, at most a million.
     pub burst: u32,
 }
 
 impl Default for BudgetOptions {
-    /// A fifth of the calls, and ten at once.
+    /// Returns a ratio of 0.2 and a burst of ten.
     fn default() -> Self {
         Self { ratio: 0.2, burst: 10 }
     }
@@ -47,37 +47,37 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A full budget. Options out of range are brought into it.
+    /// Creates a full budget. Options out of range are limited to the range.
     pub fn new(options: BudgetOptions) -> Self {
         let (full, refund) = options.in_tokens();
         Self(Bucket { tokens: AtomicU32::new(full), full, refund })
     }
 
-    /// Takes one retry out; `false` if there is none left, and then nothing was taken.
+    /// Withdraws one retry; returns `false` and withdraws nothing if none is left.
     #[inline]
     pub fn withdraw(&self) -> bool {
         self.0.withdraw()
     }
 
-    /// Puts a success's share of a retry back.
+    /// Refunds the share of one success.
     #[inline]
     pub fn refund(&self) {
         self.0.refund();
     }
 
-    /// Puts a whole retry back that was withdrawn and then not made.
+    /// Returns a whole retry that was withdrawn but not made.
     pub fn put_back(&self) {
         self.0.put_back();
     }
 
-    /// How many whole retries are left.
+    /// Returns the number of whole retries left.
     pub fn left(&self) -> u32 {
         self.0.tokens.load(Ordering::Relaxed) / RETRY
     }
 }
 
 impl BudgetOptions {
-    /// The bucket's size and the refund of one success.
+    /// Returns the bucket's size and the refund of one success.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1000 first")]
     fn in_tokens(self) -> (u32, u32) {
         let ratio = if self.ratio.is_nan() { 0.0 } else { self.ratio.clamp(0.0, 1000.0) };
@@ -86,7 +86,7 @@ impl BudgetOptions {
     }
 }
 
-/// The word's operations, so that a model checker can stand in for the hardware.
+/// The operations on the atomic word, so that a model checker can replace the hardware.
 trait Word {
     fn read(&self) -> u32;
     fn replace(&self, old: u32, new: u32) -> Result<u32, u32>;
@@ -98,7 +98,7 @@ impl Word for AtomicU32 {
     }
 
     fn replace(&self, old: u32, new: u32) -> Result<u32, u32> {
-        // Relaxed: the count is all there is; nothing else is published through it.
+        // Relaxed: the count is the only shared data; no other memory is published through it.
         self.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed)
     }
 }
@@ -115,7 +115,7 @@ impl<W: Word> Bucket<W> {
         self.update(|tokens| tokens.checked_sub(RETRY))
     }
 
-    /// A full bucket is only read, so that happy callers do not fight over the cache line.
+    /// A full bucket is only read, so that successful callers do not contend for the cache line.
     fn refund(&self) {
         self.update(|tokens| (tokens < self.full).then(|| tokens.saturating_add(self.refund).min(self.full)));
     }
@@ -124,7 +124,7 @@ impl<W: Word> Bucket<W> {
         self.update(|tokens| (tokens < self.full).then(|| tokens.saturating_add(RETRY).min(self.full)));
     }
 
-    /// Applies `change` in one step; `false` if it has nothing to change.
+    /// Applies `change` atomically; returns `false` if `change` returns `None`.
     fn update(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
         let mut seen = self.tokens.read();
         loop {
@@ -178,8 +178,8 @@ mod tests {
             Arc::new(Bucket { tokens: AtomicU32::new(start), full, refund })
         }
 
-        /// Four threads after two retries and two refunds of half a retry: three can be had at most, and
-        /// what was had and what is left add up to what was put in.
+        /// Four threads with two retries and two refunds of half a retry: at most three withdrawals succeed,
+        /// and the withdrawn and remaining tokens add up to the deposited tokens.
         #[test]
         fn no_token_is_lost_or_made() {
             shuttle::check_random(
@@ -209,7 +209,7 @@ mod tests {
             );
         }
 
-        /// Refunds race at the brim: the bucket never overflows.
+        /// Concurrent refunds at the limit: the bucket never overflows.
         #[test]
         fn it_never_overflows() {
             shuttle::check_dfs(

@@ -1,23 +1,24 @@
-//! What is different between two sets of policies.
+//! Compares two policy sets.
 
 use std::collections::BTreeSet;
 
 use crate::file::format_duration;
 use crate::{Operation, PolicySet, Scope};
 
-/// What is different about one thing: a policy, an operation, a default or a code's class.
+/// The difference in one subject: a policy, an operation, a default or the class of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Change {
-    /// What is different, such as `policy payments` or `operation card.*`.
+    /// The subject, such as `policy payments` or `operation card.*`.
     pub subject: String,
-    /// What was so before, line by line.
+    /// The lines that only the earlier set has.
     pub before: Vec<String>,
-    /// What is so after, line by line.
+    /// The lines that only the later set has.
     pub after: Vec<String>,
 }
 
-/// What is different after, in terms of what is in force: presets count, and so does what `extends` brings in.
+/// Returns the differences between two sets. It compares the active values: presets count, and so do the
+/// values that `extends` brings in.
 ///
 /// ```
 /// use holdoff_policy::{PolicySet, changes};
@@ -44,7 +45,7 @@ pub fn changes(before: &PolicySet, after: &PolicySet) -> Vec<Change> {
         .collect()
 }
 
-/// Everything that is in force, by subject.
+/// Returns the active values by subject.
 fn facts(set: &PolicySet) -> Vec<(String, Vec<String>)> {
     let policies = set.policies().iter().map(|(name, policy)| {
         (format!("policy {name}"), policy.to_toml().lines().map(str::to_owned).collect())

@@ -1,27 +1,28 @@
-//! What kind of failure it was.
+//! The failure classes.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// What kind of failure it was, as far as trying again is concerned.
+/// The class of a failure, which determines whether and how to retry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Class {
-    /// It may work next time: a reset connection, a 503.
+    /// The next attempt may succeed: a reset connection, a 503.
     Transient,
-    /// The other side asks for fewer calls: 429.
+    /// The server asks for fewer calls: 429.
     RateLimited,
-    /// The credentials were refused: refresh them once, then try at once.
+    /// The server refused the credentials: refresh them once, then retry at once.
     Unauthorized,
-    /// The request contradicts what is there: somebody must decide. Never retried.
+    /// The request contradicts the server's state, and a person or program must resolve the conflict. Never
+    /// retried.
     Conflict,
-    /// Somebody else holds what is wanted: a lock, a row version.
+    /// Another client holds the resource: a lock, a row version.
     Contended,
-    /// A rival went first and this try is void: a lost vote, a higher ballot.
+    /// A competing operation was first and voids this attempt: a lost vote, a higher ballot.
     Superseded,
-    /// No answer in time; the outcome is unknown.
+    /// No response in time; the outcome is unknown.
     Timeout,
-    /// It will fail again: a 404, a bad argument. Never retried.
+    /// Every attempt will fail: a 404, a bad argument. Never retried.
     Permanent,
 }
 
@@ -38,7 +39,7 @@ impl Class {
         Self::Permanent,
     ];
 
-    /// The word used in files, tables, logs and metrics.
+    /// Returns the word used in files, tables, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -67,7 +68,7 @@ impl FromStr for Class {
     }
 }
 
-/// The word names no class.
+/// The error for a word that names no class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "not a failure class; the classes are transient, rate-limited, unauthorized, conflict, contended, superseded, timeout and permanent"

@@ -1,7 +1,7 @@
-//! From status codes and error kinds to failure classes.
+//! Maps status codes and error kinds to failure classes.
 //!
-//! One table each for HTTP, gRPC, SQLSTATE and io errors. A policy file may override any row in its
-//! `[classes]`; `holdoff policy classes` prints what is in force.
+//! There is one table each for HTTP, gRPC, SQLSTATE and I/O errors. A policy file may override any row in its
+//! `[classes]`; `holdoff policy classes` prints the active tables.
 
 mod grpc;
 mod http;
@@ -18,7 +18,7 @@ pub use http::Replay;
 
 use crate::Class;
 
-/// Which code means which [`Class`]: the built-in tables, and what a policy file overrides.
+/// The [`Class`] of each code: the built-in tables and the overrides of a policy file.
 ///
 /// ```
 /// use holdoff_policy::{Class, ClassMap, Replay};
@@ -45,18 +45,18 @@ pub struct ClassRow {
     pub kind: &'static str,
     /// The code or the kind of error.
     pub code: String,
-    /// What the code is called.
+    /// The name of the code.
     pub name: &'static str,
-    /// The class, where the call can be repeated safely.
+    /// The class if the call can be repeated safely.
     pub class: Class,
-    /// The class of a call that must not happen twice, where that makes a difference.
+    /// The class if the call must not happen twice, where it differs.
     pub unsafe_class: Option<Class>,
-    /// Whether the policy file says so.
+    /// Whether the policy file overrides this row.
     pub overridden: bool,
 }
 
 impl ClassMap {
-    /// The built-in tables, nothing overridden.
+    /// Returns the built-in tables without overrides.
     pub const fn new() -> Self {
         Self {
             http: BTreeMap::new(),
@@ -67,30 +67,30 @@ impl ClassMap {
         }
     }
 
-    /// The class of an HTTP status; `None` if it is not a failure.
+    /// Returns the class of an HTTP status; `None` if it is not a failure.
     pub fn http(&self, status: u16, replay: Replay) -> Option<Class> {
         self.http.get(&status).copied().or_else(|| http::class(status, replay))
     }
 
-    /// The class of a gRPC code; `None` for OK.
+    /// Returns the class of a gRPC code; `None` for OK.
     pub fn grpc(&self, code: Grpc) -> Option<Class> {
         self.grpc.get(&code).copied().or_else(|| grpc::class(code))
     }
 
-    /// The class of an SQLSTATE; overrides may name a whole class by its first two characters.
+    /// Returns the class of an SQLSTATE; an override may name a whole class by its first two characters.
     pub fn sqlstate(&self, code: &str) -> Class {
         let whole_class = || self.sqlstate.get(code.get(..2)?);
         self.sqlstate.get(code).or_else(whole_class).copied().unwrap_or_else(|| sqlstate::class(code))
     }
 
-    /// The class of an io error.
+    /// Returns the class of an I/O error.
     #[cfg(feature = "std")]
     pub fn io(&self, kind: std::io::ErrorKind) -> Class {
         let row = io::row_of(kind);
         self.io.get(row.name).copied().unwrap_or(row.class)
     }
 
-    /// Overrides an HTTP status, whatever the method.
+    /// Overrides an HTTP status, for all methods.
     pub fn set_http(&mut self, status: u16, class: Class) {
         self.http.insert(status, class);
     }
@@ -100,7 +100,8 @@ impl ClassMap {
         self.grpc.insert(code, class);
     }
 
-    /// Overrides an SQLSTATE, or a whole class of them by its two characters; `false` if it is neither.
+    /// Overrides an SQLSTATE, or a whole class of them by its two characters; returns `false` if the code is
+    /// neither.
     pub fn set_sqlstate(&mut self, code: &str, class: Class) -> bool {
         let valid = sqlstate::is_valid(code);
         if valid {
@@ -109,7 +110,7 @@ impl ClassMap {
         valid
     }
 
-    /// Overrides an io error by its name in the table; `false` if there is none of that name.
+    /// Overrides an I/O error by its name in the table; returns `false` if the table has no such name.
     #[cfg(feature = "std")]
     pub fn set_io(&mut self, name: &str, class: Class) -> bool {
         let row = io::ROWS.iter().find(|row| row.name == name);
@@ -119,13 +120,13 @@ impl ClassMap {
         row.is_some()
     }
 
-    /// The names of the io errors in the table.
+    /// Returns the names of the I/O errors in the table.
     #[cfg(feature = "std")]
     pub(crate) fn io_names() -> impl Iterator<Item = &'static str> {
         io::ROWS.iter().map(|row| row.name)
     }
 
-    /// What is overridden, as `(kind, code, class)`.
+    /// Returns the overrides, as `(kind, code, class)`.
     pub fn overrides(&self) -> Vec<(&'static str, String, Class)> {
         let http = self.http.iter().map(|(status, class)| ("http", status.to_string(), *class));
         let grpc = self.grpc.iter().map(|(code, class)| ("grpc", code.name().to_string(), *class));
@@ -136,7 +137,7 @@ impl ClassMap {
         rows.collect()
     }
 
-    /// The whole table as it is in force.
+    /// Returns the whole active table.
     pub fn rows(&self) -> Vec<ClassRow> {
         let overrides = self.overrides();
         let mut rows = built_in();
@@ -148,7 +149,7 @@ impl ClassMap {
                 rows.push(ClassRow { kind, code, name: "", class, unsafe_class: None, overridden: true });
             }
         }
-        // An override of a whole class of SQLSTATEs reaches every code in it.
+        // An override of a whole SQLSTATE class applies to every code in it.
         for row in rows.iter_mut().filter(|row| row.kind == "sqlstate") {
             let class = self.sqlstate(&row.code);
             row.overridden |= class != row.class;

@@ -1,8 +1,8 @@
-//! The compiled form: what a policy is when it decides.
+//! The compiled form of a policy.
 //!
-//! A handful of integers that any language can compute from; `docs/policy.md` has the arithmetic. The
-//! canonical text ([`Compiled::canonical`]) is one line of JSON with its keys in a fixed order, and the
-//! policy's id is that line's SHA-256. Version 1 will always mean what it means today.
+//! A few integers from which any language can compute; `docs/policy.md` has the arithmetic. The canonical
+//! text ([`Compiled::canonical`]) is one line of JSON with its keys in a fixed order, and the policy's id is
+//! the SHA-256 of that line. The meaning of version 1 never changes.
 
 mod canonical;
 mod compile;
@@ -21,10 +21,10 @@ pub(crate) use validate::validate;
 use crate::micros::{self, ONE_PPM};
 use crate::{Attempt, Beyond, Crowd, Failure, RetryAfter, Window};
 
-/// The longest table of ceilings a compiled policy may hold.
+/// The largest number of ceilings in a compiled policy.
 pub const MAX_TABLE: usize = 1024;
 
-/// A policy as integers: decides, serialises, and can be recomputed anywhere.
+/// A policy as integers: decides, serialises, and can be recomputed in any language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compiled {
     pub(crate) attempts: u32,
@@ -35,33 +35,33 @@ pub struct Compiled {
     low_ppm: u32,
     high_ppm: u32,
     shape: Shape,
-    /// The windows of a table, computed once; empty for the other shapes.
+    /// The precomputed windows of a table; empty for the other shapes.
     windows: Box<[Window]>,
-    /// Where the table's last window stands.
+    /// The index of the table's last window.
     last_window: usize,
 }
 
-/// Where the ceilings come from.
+/// The rule for the ceilings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Shape {
-    /// The ceiling after try n is entry n; the last one repeats.
+    /// The ceiling after attempt n is entry n; the last entry repeats.
     Table(
         /// The ceilings in microseconds, at least one.
         Vec<u64>,
     ),
-    /// The ceiling after try n is `min(top, first + step × (n − 1))`.
+    /// The ceiling after attempt n is `min(top, first + step × (n − 1))`.
     Line {
         /// The first ceiling.
         first_us: u64,
-        /// What each further try adds.
+        /// The increment of each further attempt.
         step_us: u64,
-        /// Where the line ends.
+        /// The largest ceiling.
         top_us: u64,
     },
     /// The window is `[base, min(cap, 3 × the last delay)]`.
     Decorrelated {
-        /// The low end, and the last delay before there was one.
+        /// The low end, which also stands in for the last delay before there was one.
         base_us: u64,
     },
 }
@@ -98,39 +98,40 @@ impl From<Crowd> for CrowdUs {
 }
 
 impl Compiled {
-    /// How many tries there are, the first included.
+    /// Returns the number of attempts, the first included.
     #[inline]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// The longest delay, `Retry-After` and crowds apart.
+    /// Returns the longest delay, except for `Retry-After` and contention.
     pub fn cap(&self) -> Duration {
         Duration::from_micros(self.cap_us)
     }
 
-    /// Where the ceilings come from.
+    /// Returns the rule for the ceilings.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The policy's own window after this try, before `Retry-After`, crowd and deadline have their say.
+    /// Returns the policy's own window after this attempt, before `Retry-After`, contention and deadline
+    /// modify it.
     ///
-    /// `last_delay` matters to decorrelated jitter only; zero means that there was none yet.
+    /// `last_delay` affects decorrelated jitter only; zero means that there was none yet.
     #[inline]
     pub fn window(&self, attempt: Attempt, last_delay: Duration) -> Window {
         self.tabled_window(attempt).unwrap_or_else(|| self.computed_window(attempt, last_delay))
     }
 
-    /// The window as the table has it, if there is a table; its last entry repeats.
+    /// Returns the window from the table, if there is a table; the last entry repeats.
     #[inline]
     pub(crate) fn tabled_window(&self, attempt: Attempt) -> Option<Window> {
         let index = usize::try_from(attempt.index()).unwrap_or(usize::MAX);
         self.windows.get(index.min(self.last_window)).copied()
     }
 
-    /// The window with everything this failure has to say about it, deadline apart; `None` if it asks
-    /// for more patience than the policy has.
+    /// Returns the window after this failure, without regard to the deadline; `None` if the server asks for a
+    /// longer wait than the policy allows.
     #[inline]
     pub fn window_for(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
         if failure.crowd().is_none() && failure.retry_after().is_none() {
@@ -139,8 +140,8 @@ impl Compiled {
         self.window_told(attempt, last_delay, failure)
     }
 
-    /// Order of say: `Retry-After`, then crowd, then the own window. Kept out of the way of the many
-    /// failures that say nothing.
+    /// Applies, in order of precedence, `Retry-After`, contention and the own window. Not inlined, because
+    /// most failures carry neither of the first two.
     #[inline(never)]
     fn window_told(&self, attempt: Attempt, last_delay: Duration, failure: &Failure) -> Option<Window> {
         let own = match (self.crowd, failure.crowd()) {
@@ -162,7 +163,7 @@ impl Compiled {
                 let last_us = micros::saturating(last_delay).max(base_us);
                 Window::new(base_us, (last_us * 3).min(self.cap_us))
             }
-            // A table has its windows at hand, and at least one of them.
+            // A table has precomputed windows, at least one, so this branch is unreachable.
             Shape::Table(_) => Window::new(0, self.cap_us),
         }
     }
@@ -186,12 +187,12 @@ impl CrowdUs {
     }
 }
 
-/// The window around a ceiling: its shares, cut at the cap.
+/// Returns the window around a ceiling: its shares, cut at the cap.
 fn around(ceiling_us: u64, low_ppm: u32, high_ppm: u32, cap_us: u64) -> Window {
     Window::new(share(ceiling_us, low_ppm), share(ceiling_us, high_ppm).min(cap_us))
 }
 
-/// So many millionths of a time, rounded down.
+/// Returns this many millionths of a time, rounded down.
 fn share(us: u64, ppm: u32) -> u64 {
     let product = u128::from(us) * u128::from(ppm) / u128::from(ONE_PPM);
     u64::try_from(product).unwrap_or(u64::MAX)

@@ -1,24 +1,24 @@
-//! Spreading by the number of contenders.
+//! Contention-aware backoff: spreading by the number of contenders.
 
 use core::time::Duration;
 
-/// How to spread the next try when it is known how many contend.
+/// The spread of the next attempt if the number of contenders is known.
 ///
-/// The next try falls anywhere in `[0, min(limit, contenders × slot)]`. A good slot is a little longer
-/// than the work that is contended for.
+/// The next attempt is uniform over `[0, min(limit, contenders × slot)]`. A good slot is slightly longer than
+/// the work under contention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Crowd {
-    /// The time each contender is given.
+    /// The time slot of each contender.
     pub slot: Duration,
-    /// The longest spread, however many contend.
+    /// The longest spread, for any number of contenders.
     pub limit: Duration,
 }
 
 impl Crowd {
-    /// The longest spread where none is given.
+    /// The default limit of the spread.
     pub const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
-    /// Gives each contender `slot`, within [`Self::DEFAULT_LIMIT`].
+    /// Allots `slot` to each contender, within [`Self::DEFAULT_LIMIT`].
     pub const fn new(slot: Duration) -> Self {
         Self { slot, limit: Self::DEFAULT_LIMIT }
     }

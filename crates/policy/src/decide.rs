@@ -1,66 +1,67 @@
-//! The one decision.
+//! The decision about a failed attempt.
 
 use core::time::Duration;
 
 use crate::compiled::Compiled;
 use crate::{Attempt, Class, Failure, micros};
 
-/// What has happened to this operation so far.
+/// The history of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SoFar {
-    /// The try that has just failed: how many were made, the first included.
+    /// The attempt that has just failed: the number of attempts so far, the first included.
     pub attempt: Attempt,
-    /// The time since the first try began.
+    /// The time since the start of the first attempt.
     pub elapsed: Duration,
-    /// The last delay that was waited; zero if there was none.
+    /// The previous delay; zero if there was none.
     pub last_delay: Duration,
-    /// Whether the credentials were refreshed already.
+    /// Whether the credentials have been refreshed.
     pub refreshed: bool,
-    /// The caller's own deadline, counted like `elapsed`; the earlier of it and the policy's holds.
+    /// The caller's own deadline, on the same clock as `elapsed`. The earlier of it and the policy's deadline
+    /// applies.
     pub deadline: Option<Duration>,
 }
 
 impl SoFar {
-    /// So many tries were made; no time has passed and nothing was refreshed.
+    /// Creates a history of this many attempts; no time has passed and nothing was refreshed.
     #[inline]
     pub fn after(tries: u32) -> Self {
         Self { attempt: Attempt::new(tries), ..Self::default() }
     }
 }
 
-/// What to do about a failed try.
+/// The decision about a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Decision {
-    /// Wait so long, then try again.
+    /// Wait, then make another attempt.
     Retry {
-        /// How long to wait.
+        /// The delay.
         after: Duration,
     },
-    /// Refresh the credentials, then try again at once.
+    /// Refresh the credentials, then make another attempt at once.
     Refresh,
-    /// Do not retry: hand the conflict to somebody who can decide.
+    /// Do not retry: pass the conflict to a person or program that can resolve it.
     HandOff,
-    /// Do not retry.
+    /// Do not retry, for this reason.
     GiveUp(Refusal),
 }
 
-/// Why a policy does not grant another try.
+/// The reason why a policy does not grant another attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The failure will not pass by itself, or must not be repeated.
+    /// The failure will not pass by itself, or the operation must not be repeated.
     Permanent,
-    /// All tries are used up.
+    /// All attempts are used up.
     Exhausted,
-    /// There is not enough time left for the next wait.
+    /// The time left before the deadline is too short for the next wait.
     Deadline,
-    /// The other side asked for a longer wait than the policy's limit.
+    /// The server asked for a longer wait than the policy's limit.
     RetryAfter,
 }
 
 impl Refusal {
-    /// The word used in output, logs and metrics.
+    /// Returns the word used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Permanent => "permanent",
@@ -72,7 +73,7 @@ impl Refusal {
 }
 
 impl Decision {
-    /// The word used in output, logs and metrics.
+    /// Returns the word used in output, logs and metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",
@@ -82,7 +83,7 @@ impl Decision {
         }
     }
 
-    /// The wait, if there is to be another try after one.
+    /// Returns the delay before the next attempt, if the decision is to wait and retry.
     #[inline]
     pub const fn delay(&self) -> Option<Duration> {
         match self {
@@ -93,12 +94,13 @@ impl Decision {
 }
 
 impl Compiled {
-    /// Decides whether and when to try again: the only place where a delay is made.
+    /// Decides whether and when to make another attempt. No other function computes a delay.
     ///
-    /// `roll` is a number the caller drew from all of `u32`. The same arguments give the same answer.
+    /// `roll` is a number that the caller drew uniformly from all of `u32`. Equal arguments give equal
+    /// results.
     #[inline]
     pub fn decide(&self, so_far: &SoFar, failure: &Failure, roll: u32) -> Decision {
-        // Most failures say nothing but "not now", and then the answer stands in the table.
+        // Most failures have no further properties, and the table then contains the result.
         let is_timed = self.deadline_us.is_some() || so_far.deadline.is_some();
         if failure.is_plain()
             && !is_timed
@@ -137,7 +139,7 @@ impl Compiled {
         }
     }
 
-    /// The time left until the deadline; as good as endless without one.
+    /// Returns the time left until the deadline; `u64::MAX` without a deadline.
     #[inline]
     fn left_us(&self, so_far: &SoFar) -> u64 {
         match (self.deadline_us, so_far.deadline) {
@@ -147,7 +149,8 @@ impl Compiled {
     }
 }
 
-/// The time left until the earlier of two deadlines. Kept out of the way of those who have none.
+/// Returns the time left until the earlier of two deadlines. Not inlined, so that calls without a deadline
+/// stay fast.
 #[inline(never)]
 fn left_until(own_us: Option<u64>, callers: Option<Duration>, elapsed: Duration) -> u64 {
     let own_us = own_us.unwrap_or(u64::MAX);
@@ -226,7 +229,8 @@ mod tests {
         assert_eq!(policy.decide(&at(Duration::MAX), &transient, 0), Decision::GiveUp(Refusal::Deadline));
     }
 
-    /// A window cut again and again at a shrinking rest would end in a burst of tries at the deadline.
+    /// If the window were cut repeatedly at a shrinking remainder, a burst of attempts at the deadline would
+    /// result.
     #[test]
     fn there_is_no_burst_at_the_deadline() {
         let builder =

@@ -1,4 +1,4 @@
-//! What a policy will do, computed rather than believed.
+//! Computes the waits of a policy.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -6,33 +6,33 @@ use core::time::Duration;
 use crate::compiled::Shape;
 use crate::{Attempt, Policy, Window};
 
-/// What a policy will do: every wait it can grant, and what they come to.
+/// The waits that a policy can grant, and their totals.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
-    /// The waits, one after each try but the last; at most [`MAX_WAITS`](Self::MAX_WAITS) of them.
+    /// The waits: one after each attempt but the last, at most [`MAX_WAITS`](Self::MAX_WAITS).
     pub waits: Vec<Wait>,
-    /// Whether there are more waits than are listed.
+    /// Whether the policy has more waits than listed.
     pub more: bool,
-    /// All waits together, listed or not; `None` if there is no end to them.
+    /// The total of all waits, listed or not; `None` if the attempts are unlimited.
     pub total: Option<Total>,
-    /// How many waits can be granted before the deadline at best: if calls take no time and every wait is as
-    /// short as it can be. All of them without a deadline.
+    /// The largest number of waits that fit before the deadline: the calls take no time and every wait is as
+    /// short as possible. Without a deadline, all waits.
     pub possible: u32,
 }
 
-/// What waits come to, in microseconds.
+/// The total of several waits, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Total {
-    /// The least.
+    /// The smallest total.
     pub low_us: u64,
-    /// The most.
+    /// The largest total.
     pub high_us: u64,
-    /// The mean.
+    /// The mean total.
     pub mean_us: u64,
 }
 
 impl Total {
-    /// This and so many waits like it more.
+    /// Adds this many waits of the same window and mean.
     fn plus(self, window: Window, mean_us: u64, times: u64) -> Self {
         let add = |sum: u64, each: u64| sum.saturating_add(each.saturating_mul(times));
         Self {
@@ -43,34 +43,35 @@ impl Total {
     }
 }
 
-/// The wait after one try, calls taken to fail at once.
+/// The wait after one attempt, if all calls fail at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// The try it follows.
+    /// The attempt before this wait.
     pub attempt: Attempt,
-    /// The range it is drawn from; with decorrelated jitter, the widest it can be.
+    /// The window of the wait; with decorrelated jitter, the widest possible window.
     pub window: Window,
-    /// Its mean, in microseconds.
+    /// The mean wait, in microseconds.
     pub mean_us: u64,
-    /// The least time waited so far, this wait included.
+    /// The shortest possible total up to and including this wait.
     pub total_low_us: u64,
-    /// The most time waited so far, this wait included.
+    /// The longest possible total up to and including this wait.
     pub total_high_us: u64,
 }
 
 impl Explanation {
-    /// The most waits that are listed.
+    /// The largest number of listed waits.
     pub const MAX_WAITS: u32 = 100;
 }
 
-/// Growth that has not levelled off by then is taken to: nobody tries that often.
+/// After this many attempts the growth is assumed to be constant, which bounds the computation.
 const MOST_WALKED: u32 = 100_000;
 
 impl Policy {
-    /// Every wait this policy can grant to an operation that keeps failing, its deadline apart.
+    /// Returns every wait that this policy can grant to an operation that keeps failing, without regard to
+    /// its deadline.
     ///
-    /// Exact to the microsecond, but for the mean of a decorrelated wait whose window has met the cap:
-    /// that is integrated numerically, to about one part in a thousand.
+    /// The figures are exact to the microsecond, except for the mean of a decorrelated wait whose window has
+    /// reached the cap: that is integrated numerically, to about one part in a thousand.
     pub fn explain(&self) -> Explanation {
         let waits = self.attempts().saturating_sub(1);
         let (mut listed, mut total, mut means) = (Vec::new(), Total::default(), Means::of(self));
@@ -85,7 +86,7 @@ impl Policy {
             if attempt.get() <= Explanation::MAX_WAITS {
                 listed.push(Wait { attempt, window, mean_us, total_low_us, total_high_us });
             } else if last == Some((window, mean_us)) || attempt.get() > MOST_WALKED {
-                // From here on all waits are alike.
+                // From here on all waits are equal.
                 let rest = waits - attempt.get();
                 total = total.plus(window, mean_us, u64::from(rest));
                 best.waits_alike(self, attempt, rest);
@@ -102,7 +103,7 @@ impl Policy {
     }
 }
 
-/// Counts the waits that can be granted before the deadline if everything goes as fast as it can.
+/// Counts the waits that fit before the deadline in the best case.
 struct BestCase {
     left_us: Option<u64>,
     last_delay: Duration,
@@ -127,7 +128,7 @@ impl BestCase {
         self.left_us = self.left_us.map(|left| left.saturating_sub(window.low_us()));
     }
 
-    /// So many waits more, all like the one after this try.
+    /// Adds this many waits, all equal to the wait after this attempt.
     fn waits_alike(&mut self, policy: &Policy, attempt: Attempt, count: u32) {
         let window = policy.window(attempt, self.last_delay);
         let in_time = match self.left_us {
@@ -143,11 +144,11 @@ impl BestCase {
     }
 }
 
-/// Works out the mean of one wait after the other.
+/// Computes the means of successive waits.
 enum Means {
-    /// Every value of a window is as likely as any other.
+    /// The delay is uniform over the window.
     Middle,
-    /// A decorrelated window depends on the delay before it.
+    /// The window depends on the previous delay: decorrelated jitter.
     Walk(Walk),
 }
 
@@ -172,7 +173,7 @@ struct Walk {
     base: f64,
     cap: f64,
     bins: Vec<f64>,
-    /// The exact mean, as long as no delay can have met the cap.
+    /// The exact mean, until a delay can have reached the cap.
     free: Option<f64>,
     widest: f64,
 }
@@ -203,12 +204,12 @@ impl Walk {
         (self.free.unwrap_or_else(|| self.binned_mean()) + 0.5) as u64
     }
 
-    /// Each bin's mass goes evenly over `[base, min(cap, 3 × its middle)]`.
+    /// Distributes each bin's mass evenly over `[base, min(cap, 3 × its middle)]`.
     fn spread(&mut self) {
         let bins = Self::BINS as f64;
         let width = ((self.cap - self.base) / bins).max(f64::MIN_POSITIVE);
         let starts_at_base = self.widest <= self.base * 3.0;
-        // All ranges begin at the base: note each where it ends, then add up from the far end.
+        // All ranges begin at the base: record each mass at the end of its range, then sum from the far end.
         let mut ends = alloc::vec![0.0; Self::BINS + 1];
         let mut next = alloc::vec![0.0; Self::BINS + 1];
         for (index, mass) in self.bins.iter().enumerate().filter(|(_, mass)| **mass > 0.0) {
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!((endless.waits.len(), endless.more, endless.total), (100, true, None));
     }
 
-    /// Whatever the policy: the best case is what a schedule of smallest rolls comes to.
+    /// For every policy, the best case equals a schedule of the smallest rolls.
     #[test]
     fn the_best_case_is_that_of_the_smallest_rolls() {
         let ms = Duration::from_millis;

@@ -1,11 +1,11 @@
-//! What went wrong with the last try.
+//! The failure of an attempt.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::Class;
 
-/// What went wrong with the last try, as far as the next one is concerned.
+/// The properties of a failed attempt that determine the next one.
 ///
 /// ```
 /// use holdoff_policy::{Class, Failure};
@@ -24,24 +24,24 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of this class about which nothing else is known.
+    /// Creates a failure of this class without further properties.
     #[inline]
     pub const fn new(class: Class) -> Self {
         Self { class, retry_after: None, crowd: None, repeatable: true, local: false }
     }
 
-    /// A failure that may pass by itself.
+    /// Creates a failure that may pass by itself.
     #[inline]
     pub const fn transient() -> Self {
         Self::new(Class::Transient)
     }
 
-    /// A failure that will not pass by itself.
+    /// Creates a failure that will not pass by itself.
     pub const fn permanent() -> Self {
         Self::new(Class::Permanent)
     }
 
-    /// The other side asked to be left alone for this long (`Retry-After`).
+    /// Sets the wait that the server asked for (`Retry-After`).
     #[inline]
     #[must_use]
     pub const fn with_retry_after(mut self, wait: Duration) -> Self {
@@ -49,7 +49,7 @@ impl Failure {
         self
     }
 
-    /// This many are contending, this caller included; 0 means that nobody knows.
+    /// Sets the number of contenders, this caller included; 0 means that the number is unknown.
     #[inline]
     #[must_use]
     pub const fn with_crowd(mut self, contenders: u32) -> Self {
@@ -57,52 +57,53 @@ impl Failure {
         self
     }
 
-    /// It may have had its effect already and must not happen twice: there will be no other try, whatever
-    /// the class says about the other side.
+    /// Marks the operation as not repeatable: it may already have had its effect and must not happen twice.
+    /// There is no further attempt, even if the class allows one.
     #[must_use]
     pub const fn not_repeatable(mut self) -> Self {
         self.repeatable = false;
         self
     }
 
-    /// It failed on this side, before the other was asked: it says nothing about how the other is.
+    /// Marks the failure as local: the call failed before it reached the server and says nothing about the
+    /// server's health.
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.local = true;
         self
     }
 
-    /// Whether it says nothing about how the other side is.
+    /// Returns whether the failure says nothing about the server's health.
     pub const fn is_local(&self) -> bool {
         self.local
     }
 
-    /// Whether another try would be safe.
+    /// Returns whether another attempt is safe.
     #[inline]
     pub const fn is_repeatable(&self) -> bool {
         self.repeatable
     }
 
-    /// Whether it says nothing but "not now".
+    /// Returns whether the failure has no property that changes the policy's own delay.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let is_ordinary = !matches!(self.class, Class::Permanent | Class::Conflict | Class::Unauthorized);
         is_ordinary && self.repeatable && self.retry_after.is_none() && self.crowd.is_none()
     }
 
-    /// The kind of failure.
+    /// Returns the failure class.
     #[inline]
     pub const fn class(&self) -> Class {
         self.class
     }
 
-    /// How long the other side asked to be left alone.
+    /// Returns the wait that the server asked for.
     #[inline]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// How many contend, if known.
+    /// Returns the number of contenders, if known.
     #[inline]
     pub const fn crowd(&self) -> Option<NonZeroU32> {
         self.crowd

@@ -1,11 +1,11 @@
 //! The policy file, `holdoff.toml`.
 //!
-//! Reading walks the document by hand rather than through serde: every problem is found in one go, each
-//! with its line and column, what was expected, and the nearest word that would have been right.
+//! The reader walks the document by hand rather than through serde: one pass finds every problem, each with
+//! its line and column, the expected value, and the nearest valid word.
 
 //!
-//! The file is one, but its sections belong to several crates. Each reads its own with a [`Reader`] and passes
-//! the others by; [`Problems::and`] puts together what they find.
+//! There is one file, but its sections belong to several crates. Each crate reads its own sections with a
+//! [`Reader`] and ignores the others; [`Problems::and`] merges their problems.
 //!
 //! ```
 //! use holdoff_policy::file;
@@ -47,8 +47,8 @@ use crate::PolicySet;
 
 /// The keys at the top of the file.
 ///
-/// The last eight are not about policies: `holdoff-work`, `holdoff-lock`, `holdoff-server`, `holdoff-council` and
-/// `holdoff-ledger` read and check them, and they are passed by here.
+/// The last eight do not concern policies: `holdoff-work`, `holdoff-lock`, `holdoff-server`,
+/// `holdoff-council` and `holdoff-ledger` read and check them, and this reader ignores them.
 const TOP: &[&str] = &[
     "default",
     "policies",
@@ -65,10 +65,10 @@ const TOP: &[&str] = &[
     "ledger",
 ];
 
-/// Reads a text with `read`, which is given the parsed document and notes problems as it goes.
+/// Parses a text and passes the document to `read`, which reports problems to the reader.
 ///
-/// On any problem nothing is read, and all problems are reported; a text that is not TOML, or longer than
-/// [`PolicySet::MAX_FILE`], is not given to `read` at all.
+/// If there is any problem, it returns all problems and no value. A text that is not TOML, or is longer than
+/// [`PolicySet::MAX_FILE`], is not passed to `read`.
 pub fn read<'t, T>(
     text: &'t str,
     read: impl FnOnce(&mut Reader<'t>, &DeTable<'t>) -> T,
@@ -92,12 +92,12 @@ pub fn read<'t, T>(
 }
 
 impl PolicySet {
-    /// The largest policy file that is read, in bytes.
+    /// The size limit of a policy file, in bytes.
     pub const MAX_FILE: usize = 1 << 20;
 
-    /// Reads a policy file. On any problem nothing is read, and all problems are reported.
+    /// Reads a policy file. If there is any problem, it returns all problems and no set.
     ///
-    /// The sections about durable work and locks are passed by; `holdoff_work::Settings` and
+    /// It ignores the sections of durable work and locks; `holdoff_work::Settings` and
     /// `holdoff_lock::Settings` check them.
     ///
     /// ```

@@ -1,11 +1,11 @@
-//! Patterns over operation names: `*` stands for any run of characters, also none.
+//! Patterns over operation names: `*` stands for any run of characters, including none.
 
-/// Whether the pattern matches the name.
+/// Returns whether the pattern matches the name.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(prefix) else { return false };
     let Some((middles, suffix)) = rest.rsplit_once('*').or(Some(("", rest))) else { return false };
-    // Taking each middle piece as early as possible leaves the most for those after it.
+    // The earliest match of each middle piece leaves the longest rest for the pieces after it.
     for piece in middles.split('*').filter(|piece| !piece.is_empty()) {
         match left.find(piece).and_then(|at| left.get(at + piece.len()..)) {
             Some(after) => left = after,
@@ -15,17 +15,17 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     left.ends_with(suffix)
 }
 
-/// Whether it is a pattern at all, rather than a name.
+/// Returns whether the text is a pattern rather than a name.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains('*')
 }
 
-/// How much a pattern says: the number of characters it spells out.
+/// Returns the specificity of a pattern: the number of characters besides `*`.
 pub(crate) fn specificity(pattern: &str) -> usize {
     pattern.chars().filter(|character| *character != '*').count()
 }
 
-/// Whether some name is matched by both patterns.
+/// Returns whether some name matches both patterns.
 pub(crate) fn overlap(left: &str, right: &str) -> bool {
     if left.is_empty() || right.is_empty() {
         return left.bytes().chain(right.bytes()).all(|byte| byte == b'*');
@@ -38,7 +38,7 @@ pub(crate) fn overlap(left: &str, right: &str) -> bool {
         (None, None) => left == right,
         (None, Some(_)) => matches(right, left),
         (Some(_), None) => matches(left, right),
-        // With a star on both sides whatever stands between can be strung together.
+        // With a star on both sides, the middle pieces of both patterns can be concatenated.
         (Some(_), Some(_)) => {
             prefixes_agree && (left_tail.ends_with(right_tail) || right_tail.ends_with(left_tail))
         }

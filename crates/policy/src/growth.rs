@@ -1,13 +1,13 @@
-//! How the ceiling of the wait grows from try to try.
+//! The growth of the ceiling from attempt to attempt.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-/// How the ceiling of the wait grows from try to try, before jitter and cap.
+/// The growth of the wait's ceiling from attempt to attempt, before jitter and cap.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Growth {
-    /// `base × factorⁿ` after the try with n tries before it.
+    /// `base × factorⁿ` after the attempt with n attempts before it.
     Exponential {
         /// The first ceiling.
         base: Duration,
@@ -20,7 +20,7 @@ pub enum Growth {
     Linear {
         /// The first ceiling.
         base: Duration,
-        /// What each further try adds.
+        /// The increment of each further attempt.
         step: Duration,
     },
     /// `base × 1, 1, 2, 3, 5, 8, …`
@@ -28,45 +28,45 @@ pub enum Growth {
         /// The first ceiling.
         base: Duration,
     },
-    /// The same every time.
+    /// The same ceiling every time.
     Constant {
         /// The ceiling.
         delay: Duration,
     },
-    /// Exactly these; the last one repeats.
+    /// The ceilings of a list; the last repeats.
     List {
-        /// The ceilings, one a try.
+        /// The ceilings, one for each attempt.
         delays: Vec<Duration>,
     },
 }
 
 impl Growth {
-    /// Multiplies by `factor` each time.
+    /// Creates a growth that multiplies by `factor` after each attempt.
     pub const fn exponential(base: Duration, factor: f64) -> Self {
         Self::Exponential { base, factor, max_exponent: None }
     }
 
-    /// Adds `step` each time.
+    /// Creates a growth that adds `step` after each attempt.
     pub const fn linear(base: Duration, step: Duration) -> Self {
         Self::Linear { base, step }
     }
 
-    /// Adds the two before.
+    /// Creates a growth in which each ceiling is the sum of the two before.
     pub const fn fibonacci(base: Duration) -> Self {
         Self::Fibonacci { base }
     }
 
-    /// Does not grow.
+    /// Creates a constant ceiling.
     pub const fn constant(delay: Duration) -> Self {
         Self::Constant { delay }
     }
 
-    /// Follows a list; its last entry repeats.
+    /// Creates a growth that follows a list; its last entry repeats.
     pub fn list(delays: impl IntoIterator<Item = Duration>) -> Self {
         Self::List { delays: delays.into_iter().collect() }
     }
 
-    /// The word used in the policy file.
+    /// Returns the word used in the policy file.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Exponential { .. } => "exponential",
@@ -77,7 +77,7 @@ impl Growth {
         }
     }
 
-    /// The first ceiling.
+    /// Returns the first ceiling.
     pub(crate) fn first(&self) -> Duration {
         match self {
             Self::Exponential { base, .. } | Self::Linear { base, .. } | Self::Fibonacci { base } => *base,
@@ -86,7 +86,7 @@ impl Growth {
         }
     }
 
-    /// The largest ceiling, for the kinds that know it without a cap.
+    /// Returns the largest ceiling, for the kinds that have one without a cap.
     pub(crate) fn natural_top(&self) -> Option<Duration> {
         match self {
             Self::Constant { delay } => Some(*delay),

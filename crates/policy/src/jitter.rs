@@ -1,14 +1,15 @@
-//! How a ceiling becomes a window.
+//! The conversion of a ceiling into a window.
 
 use crate::micros::ONE_PPM;
 
-/// How the ceiling `d` of a wait becomes the window the wait is drawn from.
+/// The conversion of the ceiling `d` of a wait into the window from which the wait is drawn.
 ///
-/// The window is cut at the cap: no delay exceeds it, and every value inside is as likely as any other.
+/// The window is cut at the cap: no delay exceeds the cap, and all values inside the window are equally
+/// likely.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// Always `d`. Callers that failed together try again together.
+    /// Always `d`. Callers that failed together retry together.
     None,
     /// `[0, d]`.
     #[default]
@@ -19,22 +20,22 @@ pub enum Jitter {
     Proportional(f64),
     /// `[low·d, high·d]`.
     Scaled {
-        /// The least share of `d`.
+        /// The smallest share of `d`.
         low: f64,
         /// The largest share of `d`.
         high: f64,
     },
-    /// `[d, d + f·d]`, with `d` kept so small that the window stays below the cap.
+    /// `[d, d + f·d]`; `d` is limited so that the whole window stays below the cap.
     Additive(f64),
-    /// `[base, 3 × the last delay]`: grows by itself, so factor and exponent play no part.
+    /// `[base, 3 × the last delay]`: grows by itself, so factor and exponent have no effect.
     Decorrelated,
 }
 
 impl Jitter {
-    /// The largest share of a ceiling a window may reach.
+    /// The largest ratio of a window's end to its ceiling.
     pub const MAX_SHARE: f64 = 1000.0;
 
-    /// The word used in the policy file.
+    /// Returns the word used in the policy file.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -47,7 +48,7 @@ impl Jitter {
         }
     }
 
-    /// The window's ends as millionths of the ceiling. The jitter must have been validated.
+    /// Returns the window's ends as millionths of the ceiling. The jitter must be valid.
     pub(crate) fn shares(&self) -> (u32, u32) {
         let whole = 1_000_000;
         match *self {
@@ -61,7 +62,7 @@ impl Jitter {
     }
 }
 
-/// A share or factor in millionths, rounded to the nearest. The number must be between 0 and
+/// Converts a share or factor to millionths, rounded to the nearest. The number must be between 0 and
 /// [`Jitter::MAX_SHARE`].
 #[expect(
     clippy::cast_possible_truncation,

@@ -1,8 +1,8 @@
-//! Decides when to try again.
+//! Decides when to retry.
 //!
-//! Everything that contends asks one question, *when may I try again?*, and one function answers it:
-//! [`Policy::decide`](Compiled::decide). A policy is validated once, compiled into a small table of integers
-//! ([`Compiled`]), and from then on a decision is a lookup and one multiplication.
+//! Every component that contends for a resource has the same question, *when may I retry?*, and one function
+//! answers it: [`Policy::decide`](Compiled::decide). A policy is validated once and compiled into a small
+//! table of integers ([`Compiled`]). From then on a decision is a lookup and one multiplication.
 //!
 //! ```
 //! use holdoff_policy::{Decision, Failure, Growth, Jitter, Policy, SoFar};
@@ -23,18 +23,19 @@
 //!
 //! # Invariants
 //!
-//! - **Pure.** No clock, no random numbers, no I/O. Time comes in as durations, chance as a `roll: u32`
-//!   the caller drew. The same input gives the same delay, on every machine and in every language that
-//!   computes from the compiled form.
+//! - **Pure.** No clock, no random numbers, no I/O. Time is passed in as durations, randomness as a
+//!   `roll: u32` that the caller drew. The same input gives the same delay, on every machine and in every
+//!   language that computes from the compiled form.
 //! - **No float, no overflow, no panic** at run time, for any attempt up to `u32::MAX` and any input.
-//! - **The cap holds.** No delay exceeds it, because the *window* is cut at the cap, not the sample: no
-//!   value gathers the cut-off mass. `Retry-After` and `crowd` have limits of their own.
-//! - **One place.** A delay is made in [`decide`](Compiled::decide) and nowhere else; schedules, explanations and
-//!   the breaker ask it.
+//! - **The cap holds.** No delay exceeds it, because the *window* is cut at the cap, not the sample: the
+//!   probability of the removed part does not accumulate at the cap. `Retry-After` and `crowd` have limits of
+//!   their own.
+//! - **One place.** Only [`decide`](Compiled::decide) computes delays; schedules, explanations and the
+//!   breaker call it.
 //!
 //! # Deliberately absent
 //!
-//! Sleeping, retrying, HTTP, SQL. Those live in the crates that ask.
+//! Sleeping, retrying, HTTP, SQL. The crates that call this one provide them.
 //!
 //! Without the feature `std` the crate is `no_std` + `alloc`; `std` adds the policy file
 //! ([`PolicySet::from_toml`]), HTTP dates in `Retry-After`, and the table for [`std::io::ErrorKind`].

@@ -1,17 +1,17 @@
-//! Finds in a policy file what five systems suffered from.
+//! Checks a policy file for errors that caused outages in earlier systems.
 //!
-//! | code | severity | what it finds |
+//! | code | severity | finding |
 //! |---|---|---|
-//! | `never-ends` | error | unlimited tries and no deadline |
-//! | `longer-than-timeout` | error, warning | waits that outlast the caller's timeout: surely, or possibly |
-//! | `longer-than-lease` | error, warning | waits that outlast the lease held meanwhile: surely, or possibly |
-//! | `attempts-beyond-deadline` | warning | tries that can never be made before the deadline |
-//! | `no-jitter` | warning | callers that fail together try again together |
+//! | `never-ends` | error | unlimited attempts without a deadline |
+//! | `longer-than-timeout` | error, warning | waits that outlast the caller's timeout: certainly, or possibly |
+//! | `longer-than-lease` | error, warning | waits that outlast the caller's lease: certainly, or possibly |
+//! | `attempts-beyond-deadline` | warning | attempts that never fit before the deadline |
+//! | `no-jitter` | warning | callers that fail together retry together |
 //! | `two-caps` | warning | one operation with different caps in different namespaces |
-//! | `ambiguous-operation` | warning | two patterns that say equally much about one name |
-//! | `clips-retry-after` | note | calls again before the server wants it |
-//! | `cap-never-binds` | note | a cap no wait ever reaches |
-//! | `unused-policy` | note | a policy no operation uses |
+//! | `ambiguous-operation` | warning | two equally specific patterns that match the same name |
+//! | `clips-retry-after` | note | retries earlier than the server asked |
+//! | `cap-never-binds` | note | a cap that no wait reaches |
+//! | `unused-policy` | note | a policy that no operation uses |
 
 mod alone;
 mod together;
@@ -24,19 +24,19 @@ use crate::{Policy, PolicySet};
 
 pub use alone::lint_policy;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Useful to know.
     Note,
-    /// Probably not what is wanted.
+    /// Probably a mistake.
     Warning,
-    /// Will go wrong.
+    /// Leads to a failure.
     Error,
 }
 
 impl Severity {
-    /// The word used in output.
+    /// Returns the word used in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -52,28 +52,28 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something found in a policy file.
+/// A finding in a policy file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// A stable word for this kind of finding.
+    /// The stable identifier of this kind of finding.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The policy or operation it is about.
+    /// The policy or operation of the finding.
     pub subject: String,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Looks at a whole set: its own policies and all its operations. The worst comes first.
+/// Checks a whole set: its own policies and all its operations. Returns the most severe findings first.
 ///
-/// Presets are looked at where an operation uses them, not for their own sake.
+/// Presets are checked only where an operation uses them.
 pub fn lint(set: &PolicySet) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, policy) in set.policies().iter().filter(|(name, _)| set.is_own(name)) {
-        // A policy that bears its parent's name extends the preset.
+        // A policy with its parent's name extends the preset.
         let preset = || Policy::preset(name).map(|preset| preset.cap());
         let parents_cap = match set.parent(name) {
             Some(parent) if parent == name => preset(),

@@ -1,20 +1,20 @@
-//! Microseconds: the unit every decision is made in.
+//! Microseconds: the unit of all decisions.
 
 use core::time::Duration;
 
-/// The longest time any part of a policy may speak of: 365 days.
+/// The longest duration in any part of a policy: 365 days.
 ///
-/// It is what keeps every product of a window and a roll inside the integers of every engine that
-/// computes delays, SQL included.
+/// This limit keeps every product of a window and a roll within the integers of every engine that computes
+/// delays, SQL included.
 pub const MAX_DELAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// [`MAX_DELAY`] in microseconds.
 pub(crate) const MAX_DELAY_US: u64 = 365 * 24 * 60 * 60 * 1_000_000;
 
-/// One whole, in the millionths that jitter and growth factors are compiled to.
+/// The number 1 in millionths, the unit of compiled jitter and growth factors.
 pub(crate) const ONE_PPM: u64 = 1_000_000;
 
-/// A duration in microseconds, rounded down, at most [`MAX_DELAY`].
+/// Converts a duration to microseconds, rounded down, at most [`MAX_DELAY`].
 pub(crate) fn saturating(duration: Duration) -> u64 {
     if duration >= MAX_DELAY {
         return MAX_DELAY_US;
@@ -22,7 +22,7 @@ pub(crate) fn saturating(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros())
 }
 
-/// Like [`saturating`], but rounded up: for floors that must not be undercut.
+/// Like [`saturating`], but rounded up, for lower bounds.
 pub(crate) fn saturating_up(duration: Duration) -> u64 {
     let rounded_down = saturating(duration);
     let is_whole = duration.subsec_nanos().is_multiple_of(1_000);

@@ -1,4 +1,4 @@
-//! A policy: declared, validated, compiled.
+//! A policy: declared, validated and compiled.
 
 use core::ops::Deref;
 use core::time::Duration;
@@ -6,23 +6,22 @@ use core::time::Duration;
 use crate::compiled::{Compiled, compile, validate};
 use crate::{Crowd, Growth, Invalid, Jitter, RetryAfter};
 
-/// When to try again, and how often.
+/// The delays between attempts and their number.
 ///
 /// Built by [`Policy::builder`], taken from a [preset](Policy::preset), or read from a file by
-/// [`PolicySet`](crate::PolicySet). It decides through its compiled form, to which it dereferences:
-/// `policy.decide(…)`.
+/// [`PolicySet`](crate::PolicySet). It dereferences to its compiled form, which decides: `policy.decide(…)`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
     spec: Spec,
     compiled: Compiled,
 }
 
-/// What was declared.
+/// The declared values.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Spec {
     pub(crate) growth: Growth,
     pub(crate) jitter: Jitter,
-    /// `None`: what [`default_cap`] says.
+    /// `None`: the result of [`default_cap`].
     pub(crate) cap: Option<Duration>,
     pub(crate) attempts: u32,
     pub(crate) deadline: Option<Duration>,
@@ -31,16 +30,17 @@ pub(crate) struct Spec {
 }
 
 impl Policy {
-    /// The number of tries where none is given.
+    /// The default number of attempts.
     pub const DEFAULT_ATTEMPTS: u32 = 5;
 
-    /// The cap of a growing policy where none is given.
+    /// The default cap of a growing policy.
     pub const DEFAULT_CAP: Duration = Duration::from_secs(30);
 
-    /// As many tries as it takes: `u32::MAX` of them. Set a deadline too, or mean it.
+    /// Unlimited attempts: `u32::MAX` of them. Combine it with a deadline unless the operation may retry for
+    /// ever.
     pub const UNLIMITED: u32 = u32::MAX;
 
-    /// Starts a policy that grows like this, with full jitter and five tries.
+    /// Starts a policy with this growth, full jitter and five attempts.
     pub fn builder(growth: Growth) -> PolicyBuilder {
         PolicyBuilder {
             growth,
@@ -53,61 +53,61 @@ impl Policy {
         }
     }
 
-    /// Compiles what is known to be valid.
+    /// Compiles a declaration that is known to be valid.
     pub(crate) fn from_valid(spec: Spec) -> Self {
         let compiled = compile(&spec);
         Self { spec, compiled }
     }
 
-    /// What this policy is when it decides.
+    /// Returns the compiled form.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
 
-    /// How the ceiling grows.
+    /// Returns the growth of the ceiling.
     pub fn growth(&self) -> &Growth {
         &self.spec.growth
     }
 
-    /// How a ceiling becomes a window.
+    /// Returns the conversion of a ceiling into a window.
     pub fn jitter(&self) -> Jitter {
         self.spec.jitter
     }
 
-    /// The time the whole operation may take.
+    /// Returns the time limit of the whole operation.
     pub fn deadline(&self) -> Option<Duration> {
         self.spec.deadline
     }
 
-    /// What it makes of `Retry-After`.
+    /// Returns the rule for `Retry-After`.
     pub fn retry_after(&self) -> RetryAfter {
         self.spec.retry_after
     }
 
-    /// How it spreads a known crowd.
+    /// Returns the rule for contention.
     pub fn crowd(&self) -> Option<Crowd> {
         self.spec.crowd
     }
 
-    /// A builder that starts from this policy.
+    /// Returns a builder that starts from this policy.
     pub fn to_builder(&self) -> PolicyBuilder {
         let Spec { growth, jitter, cap, attempts, deadline, retry_after, crowd } = self.spec.clone();
         PolicyBuilder { growth, jitter, cap, attempts, deadline, retry_after, crowd }
     }
 
-    /// The cap, if one was declared rather than left to the growth.
+    /// Returns the cap, if the policy declares one.
     pub(crate) fn declared_cap(&self) -> Option<Duration> {
         self.spec.cap
     }
 
-    /// The same policy for something that never ends: unlimited tries, no deadline.
+    /// Returns the same policy with unlimited attempts and without a deadline.
     pub(crate) fn without_end(&self) -> Self {
         Self::from_valid(Spec { attempts: Self::UNLIMITED, deadline: None, ..self.spec.clone() })
     }
 }
 
 impl Default for Policy {
-    /// The preset `standard`.
+    /// Returns the preset `standard`.
     fn default() -> Self {
         Self::standard()
     }
@@ -122,7 +122,7 @@ impl Deref for Policy {
     }
 }
 
-/// Builds a [`Policy`]; [`build`](Self::build) checks everything at once.
+/// Builds a [`Policy`]; [`build`](Self::build) validates the result.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PolicyBuilder {
@@ -136,52 +136,52 @@ pub struct PolicyBuilder {
 }
 
 impl PolicyBuilder {
-    /// How the ceiling grows.
+    /// Sets the growth of the ceiling.
     pub fn growth(mut self, growth: Growth) -> Self {
         self.growth = growth;
         self
     }
 
-    /// How a ceiling becomes a window.
+    /// Sets the conversion of a ceiling into a window.
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// No delay exceeds this, `Retry-After` and crowds apart.
+    /// Sets the upper limit of all delays, except for `Retry-After` and contention.
     ///
-    /// Without it: [`Policy::DEFAULT_CAP`] for what grows; for a constant or a list, the widest window
-    /// they can have, so that nothing is cut.
+    /// Without it, the cap is [`Policy::DEFAULT_CAP`] for a policy that grows. For a constant or a list it is
+    /// the end of the widest window, so that no window is cut.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = Some(cap);
         self
     }
 
-    /// How many tries there are, the first included.
+    /// Sets the number of attempts, the first included.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// The time the whole operation may take, all tries and waits together.
+    /// Sets the time limit of the whole operation, all attempts and waits together.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// What to make of `Retry-After`.
+    /// Sets the rule for `Retry-After`.
     pub fn retry_after(mut self, rule: RetryAfter) -> Self {
         self.retry_after = rule;
         self
     }
 
-    /// How to spread when it is known how many contend.
+    /// Sets the spread for a known number of contenders.
     pub fn crowd(mut self, crowd: Crowd) -> Self {
         self.crowd = Some(crowd);
         self
     }
 
-    /// Validates and compiles.
+    /// Validates and compiles the policy.
     pub fn build(self) -> Result<Policy, Invalid> {
         let spec = self.into_spec();
         validate(&spec)?;
@@ -195,13 +195,13 @@ impl PolicyBuilder {
 }
 
 impl Spec {
-    /// The cap in force.
+    /// Returns the active cap.
     pub(crate) fn cap(&self) -> Duration {
         self.cap.unwrap_or_else(|| default_cap(&self.growth, self.jitter))
     }
 }
 
-/// What cannot grow needs no cap: the default is the top of its widest window.
+/// Returns the default cap. A policy that cannot grow needs none, so its cap is the end of its widest window.
 fn default_cap(growth: &Growth, jitter: Jitter) -> Duration {
     let Some(top) = growth.natural_top() else { return Policy::DEFAULT_CAP };
     let widest = match jitter {
@@ -216,7 +216,7 @@ fn default_cap(growth: &Growth, jitter: Jitter) -> Duration {
     Duration::from_micros(us.max(crate::micros::saturating(top)))
 }
 
-/// So much of a time, at most [`MAX_DELAY`](crate::MAX_DELAY).
+/// Returns this share of a time, at most [`MAX_DELAY`](crate::MAX_DELAY).
 fn scaled_us(time: Duration, share: f64) -> u64 {
     let ppm = u128::from(crate::jitter::to_ppm(share));
     let us = u128::from(crate::micros::saturating(time)) * ppm / u128::from(crate::micros::ONE_PPM);

@@ -1,10 +1,10 @@
-//! The presets: policies with names, ready to use.
+//! The presets: named policies that need no configuration.
 
 use core::time::Duration;
 
 use crate::{Beyond, Growth, Jitter, Policy, PolicyBuilder, RetryAfter};
 
-/// The presets' names and what each is for, in the order they are listed.
+/// The name and purpose of each preset, in the order of listings.
 pub const PRESETS: [(&str, &str); 11] = [
     ("standard", "calls to a service, nobody watching the clock"),
     ("aggressive", "a person is waiting for this call"),
@@ -20,7 +20,7 @@ pub const PRESETS: [(&str, &str); 11] = [
 ];
 
 impl Policy {
-    /// The preset of this name, if there is one.
+    /// Returns the preset of this name, if there is one.
     ///
     /// ```
     /// use holdoff_policy::{Policy, PRESETS};
@@ -32,7 +32,7 @@ impl Policy {
         Some(Self::from_valid(preset(name)?.into_spec()))
     }
 
-    /// The policy to use when nothing else was said: the preset `standard`.
+    /// Returns the default policy: the preset `standard`.
     pub fn standard() -> Self {
         Self::from_valid(call(1000, 30, 5).into_spec())
     }
@@ -94,7 +94,7 @@ fn notification() -> PolicyBuilder {
         .attempts(5)
 }
 
-/// Found by search in the lab: gentler growth than doubling, from about the time a round takes.
+/// The result of a search in the lab: slower growth than doubling, from about the duration of a round.
 fn contended() -> PolicyBuilder {
     Policy::builder(Growth::exponential(Duration::from_millis(75), 1.35))
         .jitter(Jitter::Full)

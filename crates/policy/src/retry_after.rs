@@ -1,34 +1,34 @@
-//! `Retry-After`: what the other side said, and what the policy makes of it.
+//! `Retry-After`: the parser of the header, and the policy's rule for its value.
 //!
-//! | header | reads as |
+//! | header | parsed as |
 //! |---|---|
 //! | `120` | two minutes |
-//! | `1.5` | a second and a half (not in the RFC, but sent, and meant) |
+//! | `1.5` | a second and a half (not in the RFC, but some servers send it) |
 //! | `Sun, 06 Nov 1994 08:49:37 GMT` | the time from the response's `Date` to then |
 //! | a date in the past, `0` | zero: the policy's own delay applies |
 //! | `-5`, `soon`, an empty value | nothing: as if the header were absent |
-//! | `99999999999999` | [`MAX_DELAY`], which most policies answer by giving up |
+//! | `99999999999999` | [`MAX_DELAY`]; with most policies the caller gives up |
 
 use core::time::Duration;
 
 use crate::MAX_DELAY;
 
-/// What a policy makes of the other side's `Retry-After`.
+/// A policy's rule for the server's `Retry-After`.
 ///
-/// The value is a floor under the policy's own window, and exempt from its cap: the window's low end
+/// The value is a floor under the policy's own window and is exempt from the cap: the window's low end
 /// becomes at least `retry_after`, its high end at least `retry_after + spread`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryAfter {
-    /// How far to spread callers who were all told the same.
+    /// The spread of callers that all received the same value.
     pub spread: Duration,
-    /// The longest value that is simply obeyed.
+    /// The longest value that the policy honours in full.
     pub limit: Duration,
-    /// What to do when more than `limit` is asked for.
+    /// The behaviour if the server asks for more than `limit`.
     pub beyond: Beyond,
 }
 
 impl RetryAfter {
-    /// The limit where none is given: a day.
+    /// The default limit: a day.
     pub const DEFAULT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 }
 
@@ -38,19 +38,20 @@ impl Default for RetryAfter {
     }
 }
 
-/// What to do with a `Retry-After` beyond the policy's limit.
+/// The behaviour for a `Retry-After` beyond the policy's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beyond {
-    /// Wait in full, however long.
+    /// Wait for the full value, however long.
     Wait,
-    /// Do not wait at all: give up and say so.
+    /// Give up at once.
     GiveUp,
-    /// Wait for the limit, then try although the other side asked not to. Impolite; say it on purpose.
+    /// Wait for the limit, then retry earlier than the server asked. Choose it deliberately, because it
+    /// ignores the server's request.
     Clip,
 }
 
 impl Beyond {
-    /// The word used in the policy file and the compiled form.
+    /// Returns the word used in the policy file and the compiled form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -59,11 +60,11 @@ impl Beyond {
         }
     }
 
-    /// Every choice.
+    /// Every variant.
     pub const ALL: [Self; 3] = [Self::Wait, Self::GiveUp, Self::Clip];
 }
 
-/// Reads a `Retry-After` given in seconds; `None` if it is anything else.
+/// Parses a `Retry-After` value in seconds; returns `None` for any other form.
 ///
 /// ```
 /// use holdoff_policy::{retry_after_seconds, MAX_DELAY};
@@ -87,16 +88,16 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The first nine digits after the decimal point, as nanoseconds.
+/// Converts the first nine digits after the decimal point to nanoseconds.
 fn nanos(fraction: &str) -> u32 {
     let digits = fraction.bytes().chain(core::iter::repeat(b'0')).take(9);
     digits.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'))
 }
 
-/// Reads a `Retry-After` header in either form; `None` if it is neither.
+/// Parses a `Retry-After` header in either form; returns `None` if it has neither.
 ///
-/// A date is measured against `date`, the same response's `Date` header, so that the two clocks need
-/// not agree; `now` stands in when there is none or it cannot be read.
+/// A date is measured against `date`, the `Date` header of the same response, so that the two clocks need not
+/// agree. If `date` is absent or unreadable, `now` replaces it.
 ///
 /// ```
 /// use holdoff_policy::retry_after_from_headers;

@@ -1,12 +1,13 @@
-//! The delays of one operation that keeps failing.
+//! The delays of one failing operation.
 
 use core::time::Duration;
 
 use crate::{Failure, Policy, SoFar};
 
-/// The delays of one operation whose every try fails at once, each drawn with a fresh roll.
+/// The delays of one operation whose every attempt fails at once, each drawn with a fresh roll.
 ///
-/// Made by [`Policy::schedule`]. It asks [`decide`](crate::Compiled::decide), so the deadline counts too.
+/// Created by [`Policy::schedule`]. It calls [`decide`](crate::Compiled::decide), so the deadline applies
+/// too.
 #[derive(Clone, Debug)]
 pub struct Schedule<'a, R> {
     policy: &'a Policy,
@@ -15,7 +16,7 @@ pub struct Schedule<'a, R> {
 }
 
 impl Policy {
-    /// The delays of one operation that keeps failing; `roll` draws the chance.
+    /// Returns the delays of one operation that keeps failing; `roll` draws the random numbers.
     ///
     /// ```
     /// use holdoff_policy::Policy;

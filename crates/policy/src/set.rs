@@ -1,4 +1,4 @@
-//! The policies of a program, and which operation uses which.
+//! The policies of a program and the policy of each operation.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -9,53 +9,53 @@ use core::time::Duration;
 
 use crate::{ClassMap, PRESETS, Policy, PolicyId, glob};
 
-/// Named policies, and which operation uses which.
+/// Named policies, and the policy of each operation.
 ///
-/// Usually read from `holdoff.toml` by [`PolicySet::from_toml`]. The presets are always there, unless a
-/// policy of the same name takes their place.
+/// Usually read from `holdoff.toml` by [`PolicySet::from_toml`]. The presets are always present, unless a
+/// policy of the same name replaces them.
 #[derive(Clone, Debug)]
 pub struct PolicySet {
     policies: BTreeMap<String, Arc<Policy>>,
-    /// The names that were defined here, rather than being presets.
+    /// The names of the policies that this set defines itself.
     own: BTreeSet<String>,
-    /// Which policy of the file extends which.
+    /// The parent of each policy that extends another.
     parents: BTreeMap<String, String>,
     root: Scope,
     namespaces: BTreeMap<String, Scope>,
     classes: ClassMap,
-    /// Decides should a name lead nowhere.
+    /// The policy for a name that does not exist.
     fallback: Arc<Policy>,
 }
 
 /// The operations of one namespace, or of all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope {
-    /// The policy of every operation without one of its own.
+    /// The policy of every operation without its own policy.
     pub default: Option<String>,
     /// Operations by exact name or by pattern.
     pub operations: BTreeMap<String, Operation>,
 }
 
-/// What is known of an operation.
+/// The properties of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// The name of its policy.
+    /// The name of the policy.
     pub policy: String,
-    /// How long its caller is willing to wait, if said.
+    /// The caller's timeout, if given.
     pub timeout: Option<Duration>,
-    /// The lease that is held while it retries, if said.
+    /// The lease that the caller holds while it retries, if given.
     pub lease: Option<Duration>,
 }
 
 impl Operation {
-    /// An operation with this policy, about which nothing else is known.
+    /// Creates an operation with this policy and no further properties.
     pub fn new(policy: impl Into<String>) -> Self {
         Self { policy: policy.into(), timeout: None, lease: None }
     }
 }
 
 impl Default for PolicySet {
-    /// The presets alone; every operation uses `standard`.
+    /// Returns the presets alone; every operation uses `standard`.
     fn default() -> Self {
         let preset = |name: &str| Some((name.to_owned(), Arc::new(Policy::preset(name)?)));
         Self {
@@ -70,7 +70,7 @@ impl Default for PolicySet {
     }
 }
 
-/// Where a policy came from plays no part.
+/// Compares the content of two sets; the parents of policies are ignored.
 impl PartialEq for PolicySet {
     fn eq(&self, other: &Self) -> bool {
         self.policies == other.policies
@@ -82,79 +82,79 @@ impl PartialEq for PolicySet {
 }
 
 impl PolicySet {
-    /// The policy of an operation about which nothing was said.
+    /// The policy of an operation without any entry.
     pub const DEFAULT_POLICY: &'static str = "standard";
 
-    /// The namespace of whoever names none.
+    /// The namespace of a caller that names none.
     pub const DEFAULT_NAMESPACE: &'static str = "default";
 
-    /// Adds a policy, or takes a preset's place.
+    /// Adds a policy, or replaces a preset.
     pub fn define(&mut self, name: impl Into<String>, policy: Policy) {
         let name = name.into();
         self.policies.insert(name.clone(), Arc::new(policy));
         self.own.insert(name);
     }
 
-    /// Notes that one policy was made from another.
+    /// Records that a policy extends another.
     #[cfg(feature = "std")]
     pub(crate) fn note_parent(&mut self, child: &str, parent: &str) {
         self.parents.insert(child.to_owned(), parent.to_owned());
     }
 
-    /// The policy that the policy of this name extends, if it says so.
+    /// Returns the name of the policy that this policy extends, if any.
     pub fn parent(&self, name: &str) -> Option<&str> {
         self.parents.get(name).map(String::as_str)
     }
 
-    /// The operations of every namespace.
+    /// Returns the scope that applies to every namespace.
     pub fn root(&self) -> &Scope {
         &self.root
     }
 
-    /// The operations of every namespace, to be changed.
+    /// Returns the scope that applies to every namespace, for modification.
     pub fn root_mut(&mut self) -> &mut Scope {
         &mut self.root
     }
 
-    /// The namespaces with operations of their own.
+    /// Returns the namespaces with their own operations.
     pub fn namespaces(&self) -> &BTreeMap<String, Scope> {
         &self.namespaces
     }
 
-    /// The operations of one namespace, to be changed.
+    /// Returns the scope of one namespace, for modification; creates it if necessary.
     pub fn namespace_mut(&mut self, name: impl Into<String>) -> &mut Scope {
         self.namespaces.entry(name.into()).or_default()
     }
 
-    /// The tables of failure classes.
+    /// Returns the tables of failure classes.
     pub fn classes(&self) -> &ClassMap {
         &self.classes
     }
 
-    /// The tables of failure classes, to be changed.
+    /// Returns the tables of failure classes, for modification.
     pub fn classes_mut(&mut self) -> &mut ClassMap {
         &mut self.classes
     }
 
-    /// The policy of this name.
+    /// Returns the policy of this name.
     pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.policies.get(name)
     }
 
-    /// All policies by name, presets included.
+    /// Returns all policies by name, presets included.
     pub fn policies(&self) -> &BTreeMap<String, Arc<Policy>> {
         &self.policies
     }
 
-    /// Whether the policy of this name was defined here, rather than being a preset.
+    /// Returns whether this set defines the policy of this name itself, rather than having it as a preset.
     pub fn is_own(&self, name: &str) -> bool {
         self.own.contains(name)
     }
 
-    /// The policy this operation uses, and its name.
+    /// Returns the policy of this operation, and its name.
     ///
-    /// An exact name comes before a pattern, and of two patterns the one that spells out more; the
-    /// namespace's own operations come before everybody's; defaults come last.
+    /// An exact name takes precedence over a pattern, and the more specific of two patterns over the other.
+    /// The operations of the namespace take precedence over those of the root scope. Defaults come last.
     pub fn policy_for(&self, namespace: &str, operation: &str) -> (&str, &Arc<Policy>) {
         let scope = self.namespaces.get(namespace);
         let named = scope
@@ -168,12 +168,12 @@ impl PolicySet {
         found.map_or((Self::DEFAULT_POLICY, &self.fallback), |(name, policy)| (name.as_str(), policy))
     }
 
-    /// The set's name by content: equal sets have equal ids.
+    /// Returns the content id of the set: equal sets have equal ids.
     ///
-    /// It is the SHA-256 over the set's facts in a fixed order, each a list of fields, each field preceded by
-    /// its length in bytes as eight bytes, the lowest first: `policy NAME ID`, `default POLICY`, `operation NAME
-    /// POLICY TIMEOUT LEASE`, the same after `namespace NAME` for each namespace, and `class KIND CODE CLASS`;
-    /// times in microseconds, what is absent empty.
+    /// It is the SHA-256 of the set's facts in a fixed order. Each fact is a list of fields, and each field
+    /// is preceded by its length in bytes as a 64-bit little-endian integer. The facts are `policy NAME ID`,
+    /// `default POLICY`, `operation NAME POLICY TIMEOUT LEASE`, the same after `namespace NAME` for each
+    /// namespace, and `class KIND CODE CLASS`. Times are in microseconds; an absent value is an empty field.
     pub fn id(&self) -> PolicyId {
         let mut facts = Facts::default();
         for (name, policy) in &self.policies {
@@ -191,7 +191,7 @@ impl PolicySet {
     }
 }
 
-/// Fields that cannot run into each other.
+/// Encodes fields with their lengths, so that different lists of fields never have the same encoding.
 #[derive(Default)]
 struct Facts(Vec<u8>);
 
@@ -205,13 +205,13 @@ impl Facts {
 }
 
 impl Scope {
-    /// The operation of this name, or the pattern that says most about it.
+    /// Returns the operation of this name, or the most specific pattern that matches it.
     pub fn find(&self, operation: &str) -> Option<&Operation> {
         if let Some(exact) = self.operations.get(operation) {
             return Some(exact);
         }
         let matching = self.operations.iter().filter(|(pattern, _)| glob::matches(pattern, operation));
-        // Equally specific patterns: the first in byte order; the lint speaks up about them.
+        // Of equally specific patterns, the first in byte order applies; the lint reports them.
         matching.rev().max_by_key(|(pattern, _)| glob::specificity(pattern)).map(|(_, found)| found)
     }
 

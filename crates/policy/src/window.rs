@@ -1,10 +1,10 @@
-//! The range a delay is drawn from.
+//! The range from which a delay is drawn.
 
 use core::time::Duration;
 
 use crate::micros;
 
-/// The range a delay is drawn from, both ends included, in microseconds.
+/// The range from which a delay is drawn, both ends included, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Window {
     low_us: u64,
@@ -12,44 +12,44 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window; should the ends be swapped or beyond [`MAX_DELAY`](crate::MAX_DELAY), they are brought into range.
+    /// Creates a window. Limits the ends to [`MAX_DELAY`](crate::MAX_DELAY), and the low end to the high end.
     pub(crate) const fn new(low_us: u64, high_us: u64) -> Self {
         let high_us = if high_us > micros::MAX_DELAY_US { micros::MAX_DELAY_US } else { high_us };
         let low_us = if low_us > high_us { high_us } else { low_us };
         Self { low_us, high_us }
     }
 
-    /// The shortest delay.
+    /// Returns the shortest delay.
     pub const fn low(&self) -> Duration {
         Duration::from_micros(self.low_us)
     }
 
-    /// The longest delay.
+    /// Returns the longest delay.
     pub const fn high(&self) -> Duration {
         Duration::from_micros(self.high_us)
     }
 
-    /// The shortest delay in microseconds.
+    /// Returns the shortest delay in microseconds.
     #[inline]
     pub const fn low_us(&self) -> u64 {
         self.low_us
     }
 
-    /// The longest delay in microseconds.
+    /// Returns the longest delay in microseconds.
     #[inline]
     pub const fn high_us(&self) -> u64 {
         self.high_us
     }
 
-    /// The mean delay in microseconds, rounded down.
+    /// Returns the mean delay in microseconds, rounded down.
     pub const fn mean_us(&self) -> u64 {
         u64::midpoint(self.low_us, self.high_us)
     }
 
-    /// The delay this roll picks.
+    /// Returns the delay that this roll picks.
     ///
-    /// The roll, written twice, is a 64-bit fraction of the window: 0 picks the low end, `u32::MAX` the
-    /// high end, and every value between is picked by equally many rolls, give or take one.
+    /// The roll, written twice, is a 64-bit fraction of the window: 0 picks the low end, `u32::MAX` the high
+    /// end, and every value in between belongs to equally many rolls, plus or minus one.
     #[inline]
     pub const fn pick(&self, roll: u32) -> Duration {
         let fraction = ((roll as u64) << 32) | roll as u64;
@@ -57,7 +57,7 @@ impl Window {
         Duration::from_micros(self.low_us + ((fraction as u128 * values as u128) >> 64) as u64)
     }
 
-    /// This window with both ends raised: the low end to `floor`, the high end to `floor + spread`.
+    /// Raises both ends: the low end to at least `floor`, the high end to at least `floor + spread`.
     #[inline]
     pub(crate) const fn raised(&self, floor_us: u64, spread_us: u64) -> Self {
         let low = if self.low_us > floor_us { self.low_us } else { floor_us };
@@ -66,9 +66,11 @@ impl Window {
         Self { low_us: low, high_us: high }
     }
 
-    /// This window without what does not end before `left` is over; `None` if less than half would remain.
+    /// Removes the part of the window that does not end before `left` is over; returns `None` if less than
+    /// half would remain.
     ///
-    /// Half, because a window that is cut ever shorter at a shrinking rest ends in a burst of tries.
+    /// The limit is half, because windows that are cut shorter and shorter before a deadline end in a burst
+    /// of attempts.
     #[inline]
     pub(crate) const fn cut(&self, left_us: u64) -> Option<Self> {
         if left_us <= self.mean_us() {

@@ -16,7 +16,10 @@ use crate::retry::{Hook, NoHook};
 use crate::{Ended, Failed, Refresher, Report, Retry, Retrying, Stopped};
 
 impl<C, H> Retry<'_, C, H> {
-    /// Calls until it succeeds or there is no further try.
+    /// Makes attempts until one succeeds or there is no further attempt.
+    ///
+    /// Cancel-safe: dropping the future drops the attempt in flight and returns an unused retry to the
+    /// budget.
     pub async fn run<T, E, F, Fut>(self, mut call: F) -> Result<T, Failed<E>>
     where
         F: FnMut() -> Fut,
@@ -28,19 +31,20 @@ impl<C, H> Retry<'_, C, H> {
         if has_guards {
             return self.run_reporting(call).await.map(|report| report.value);
         }
-        // The first try is made right here: all the rest is set up only if it fails.
+        // The first attempt runs here. The rest is set up only if it fails.
         let mut stopwatch = Stopwatch::default();
         match stopwatch.time(pin!(call())).await {
             Ok(value) => {
                 self.options.count_success(1);
                 Ok(value)
             }
-            // In a box, so that whoever succeeds at once carries none of it; a wait is dearer than a box.
+            // Boxed, so that the future of a call that succeeds at once stays small; a wait costs more than
+            // an allocation.
             Err(error) => Box::pin(self.resume(call, error, stopwatch)).await,
         }
     }
 
-    /// Like [`run`](Self::run), and a success says how many attempts it took.
+    /// Like [`run`](Self::run), but a success includes the number of attempts.
     pub async fn run_reporting<T, E, F, Fut>(self, call: F) -> Result<Report<T>, Failed<E>>
     where
         F: FnMut() -> Fut,
@@ -52,7 +56,7 @@ impl<C, H> Retry<'_, C, H> {
         drive(course, around, call, &mut judge, None).await.into_result()
     }
 
-    /// Goes on after a first attempt that has failed.
+    /// Continues after a failed first attempt.
     pub(crate) async fn resume<T, E, F, Fut>(
         self,
         call: F,
@@ -72,7 +76,7 @@ impl<C, H> Retry<'_, C, H> {
 }
 
 impl<'a, C, H> Retry<'a, C, H> {
-    /// What the loop needs; with a stopwatch, after a first attempt.
+    /// Returns the parts of the loop; the stopwatch is present if a first attempt was made.
     fn parts<E>(self, resumed: Option<Stopwatch>) -> (Course<'a>, Around<'a>, ByError<'a, C, H>) {
         let Self { mut options, cancel, refresher, classifier, hook, .. } = self;
         options.can_refresh = refresher.is_some();
@@ -86,10 +90,11 @@ impl<'a, C, H> Retry<'a, C, H> {
 }
 
 impl<C> Retry<'_, C, NoHook> {
-    /// Calls until the judge finds nothing wrong with what was returned, or there is no further try;
-    /// either way, what was returned last is handed over.
+    /// Makes attempts until the judge finds no failure in the outcome or there is no further attempt. It
+    /// returns the last outcome in both cases.
     ///
     /// For calls whose failures can look like successes, such as an HTTP response with status 503.
+    /// Cancel-safe like [`run`](Self::run).
     pub async fn run_judged<O, F, Fut, J>(self, call: F, judge: J) -> Ended<O>
     where
         F: FnMut() -> Fut,
@@ -99,7 +104,7 @@ impl<C> Retry<'_, C, NoHook> {
         self.run_judged_as(type_name::<O>(), call, judge).await
     }
 
-    /// The same, with the error type that the logs shall show.
+    /// Like `run_judged`, with the error type that the logs show.
     pub(crate) async fn run_judged_as<O, F, Fut, J>(
         self,
         error_type: &'static str,
@@ -118,13 +123,13 @@ impl<C> Retry<'_, C, NoHook> {
     }
 }
 
-/// Judges outcomes, and is told what follows.
+/// Judges outcomes, and receives each planned retry.
 trait Judge<O> {
     fn failure(&mut self, outcome: &O) -> Option<Failure>;
     fn retrying(&mut self, retrying: &Retrying, outcome: Option<&O>);
 }
 
-/// Errors are failures, of the class the classifier gives them.
+/// Treats errors as failures, of the class that the classifier returns.
 struct ByError<'a, C, H> {
     classifier: C,
     classes: &'a ClassMap,
@@ -151,21 +156,21 @@ impl<O, J: FnMut(&O) -> Option<Failure>> Judge<O> for ByClosure<J> {
     fn retrying(&mut self, _: &Retrying, _: Option<&O>) {}
 }
 
-/// What surrounds the attempts.
+/// The cancellation, the refresher and the error type of the loop.
 struct Around<'a> {
     cancel: Option<&'a CancellationToken>,
     refresher: Option<&'a Refresher>,
     error_type: &'static str,
 }
 
-/// How one attempt came out.
+/// The result of one attempt.
 enum Attempt<O> {
     Done(O),
     TimedOut,
     Cancelled,
 }
 
-/// The loop: attempt, judge, wait. `given` is the outcome of an attempt that was made already.
+/// The loop: attempt, judge, wait. `given` is the outcome of an attempt that the caller has made already.
 async fn drive<O, F, Fut>(
     mut course: Course<'_>,
     around: Around<'_>,
@@ -223,7 +228,7 @@ where
     }
 }
 
-/// New credentials are used at once.
+/// Waits before the next attempt; after a refresh there is no wait.
 async fn wait_unless_refreshed(next: Next) {
     if let Next::Wait(delay) = next {
         wait(delay).await;
@@ -235,7 +240,7 @@ impl Around<'_> {
         self.cancel.is_some_and(CancellationToken::is_cancelled)
     }
 
-    /// Refreshes the credentials within the time there is; `false` if that did not work.
+    /// Refreshes the credentials within the time left; returns `false` on failure.
     async fn refresh(&self, course: &Course<'_>, credentials: Option<u64>) -> bool {
         let Some((refresher, seen)) = self.refresher.zip(credentials) else { return false };
         match course.attempt_limit() {
@@ -245,14 +250,14 @@ impl Around<'_> {
     }
 }
 
-/// What the attempts have left behind.
+/// The last outcome of the attempts.
 struct Last<O> {
     outcome: Option<O>,
     timed_out: bool,
 }
 
 impl<O> Last<O> {
-    /// What the last attempt itself returned.
+    /// Returns the outcome of the last attempt; `None` if it was cut off.
     fn fresh(&self) -> Option<&O> {
         self.outcome.as_ref().filter(|_| !self.timed_out)
     }
@@ -273,7 +278,7 @@ fn retrying(course: &Course<'_>, failure: &Failure, next: Next) -> Retrying {
     Retrying { attempt: course.made(), delay, class: failure.class(), retry_after: failure.retry_after() }
 }
 
-/// One attempt, within its limits.
+/// Makes one attempt within its limits.
 async fn attempt<O>(
     course: &mut Course<'_>,
     call: impl Future<Output = O>,
@@ -304,7 +309,7 @@ async fn until_cancelled<T>(
     }
 }
 
-/// Waits; a zero delay takes no timer, only a turn.
+/// Waits. A zero delay needs no timer; the task only yields once.
 async fn wait(delay: Duration) {
     if !delay.is_zero() {
         return tokio::time::sleep(delay).await;

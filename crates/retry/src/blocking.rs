@@ -1,4 +1,4 @@
-//! The blocking executor: the same course, without an async runtime.
+//! The blocking executor: the same retry loop without an async runtime.
 //!
 //! ```
 //! use holdoff_policy::Policy;
@@ -24,15 +24,16 @@ use crate::failed::Details;
 use crate::retry::Hook;
 use crate::{Classify, Failed, Report, Retry, Retrying, Stopped};
 
-/// Calls until it succeeds or the policy says stop, sleeping on this thread in between.
+/// Makes attempts until one succeeds or the policy stops, and sleeps on this thread in between.
 pub fn retry<T, E: Classify>(policy: &Policy, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>> {
     Retry::new(policy).run_blocking(call)
 }
 
 impl<'a, C, H> Retry<'a, C, H> {
-    /// Calls until it succeeds or there is no further try, sleeping on this thread in between.
+    /// Makes attempts until one succeeds or there is no further attempt, and sleeps on this thread in
+    /// between.
     ///
-    /// An attempt cannot be cut off here: give the call a timeout of its own.
+    /// The executor cannot cut off an attempt: give the call its own timeout.
     pub fn run_blocking<T, E>(self, call: impl FnMut() -> Result<T, E>) -> Result<T, Failed<E>>
     where
         C: Classifier<E>,
@@ -41,7 +42,7 @@ impl<'a, C, H> Retry<'a, C, H> {
         self.run_blocking_reporting(call).map(|report| report.value)
     }
 
-    /// Like [`run_blocking`](Self::run_blocking), and a success says how many attempts it took.
+    /// Like [`run_blocking`](Self::run_blocking), but a success includes the number of attempts.
     pub fn run_blocking_reporting<T, E>(
         self,
         mut call: impl FnMut() -> Result<T, E>,
@@ -98,7 +99,7 @@ impl<'a, C, H> Retry<'a, C, H> {
         }
     }
 
-    /// Refreshes the credentials when they are first refused, then tries again at once.
+    /// Refreshes the credentials when the server first refuses them, then retries at once.
     pub fn refresh_blocking(mut self, refresher: &'a Refresher) -> Self {
         self.blocking_refresher = Some(refresher);
         self
@@ -124,7 +125,7 @@ fn sleep(delay: Duration) {
 
 type RefreshFn = dyn Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
-/// Refreshes one credential, once for all threads that find it refused.
+/// Refreshes one credential, once for all threads whose requests were refused.
 pub struct Refresher {
     refresh: Box<RefreshFn>,
     generation: AtomicU64,
@@ -133,7 +134,7 @@ pub struct Refresher {
 }
 
 impl Refresher {
-    /// Refreshes by calling this.
+    /// Creates a refresher that calls this function.
     pub fn new(
         refresh: impl Fn() -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
     ) -> Self {
@@ -145,7 +146,8 @@ impl Refresher {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Refreshes what was refused in generation `seen`, unless somebody has done so or is doing so.
+    /// Refreshes the credential of generation `seen`, unless another thread has refreshed it. If another
+    /// thread is refreshing it, waits for that result. Returns whether the credential was refreshed.
     fn refresh(&self, seen: u64) -> bool {
         let rounds = self.rounds.load(Ordering::Acquire);
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A breaker with a clock, shared by everybody who calls the same thing.
+//! A circuit breaker with a clock, shared by all callers of the same dependency.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use holdoff_policy::{Admission, Breaker, BreakerOptions, BreakerState, Ticket};
 
 use crate::clock::{self, Instant};
 
-/// A [`Breaker`] with a clock, to be shared by everybody who calls the same thing.
+/// A [`Breaker`] with a clock, shared by all callers of the same dependency.
 #[derive(Debug)]
 pub struct SharedBreaker {
     breaker: Mutex<Breaker>,
@@ -15,12 +15,12 @@ pub struct SharedBreaker {
 }
 
 impl SharedBreaker {
-    /// A closed breaker.
+    /// Creates a closed breaker.
     pub fn new(options: BreakerOptions) -> Self {
         Self { breaker: Mutex::new(Breaker::new(options)), epoch: clock::now() }
     }
 
-    /// What it is doing.
+    /// Returns the state.
     pub fn state(&self) -> BreakerState {
         self.lock().state()
     }
@@ -42,7 +42,7 @@ impl SharedBreaker {
         clock::now().saturating_duration_since(self.epoch)
     }
 
-    /// A panic elsewhere leaves counts behind, not a broken invariant.
+    /// Ignores poisoning: a panic elsewhere leaves the counts valid.
     fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }

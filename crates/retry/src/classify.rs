@@ -1,8 +1,8 @@
-//! What kind of failure an error is.
+//! The classification of errors.
 
 use holdoff_policy::{ClassMap, Failure};
 
-/// An error that knows what kind of failure it is.
+/// An error type that determines its failure class.
 ///
 /// ```
 /// use holdoff_policy::{Class, ClassMap, Failure};
@@ -35,9 +35,9 @@ use holdoff_policy::{ClassMap, Failure};
             `Failure` such as `Failure::transient()` or `Failure::permanent()`"
 )]
 pub trait Classify {
-    /// What kind of failure this is, and what the other side said about it.
+    /// Returns the failure class of this error, and the server's request to wait, if any.
     ///
-    /// `classes` are the tables in force, with what the policy file overrides: look codes up there.
+    /// `classes` are the active tables, with the overrides of the policy file. Look up codes there.
     fn classify(&self, classes: &ClassMap) -> Failure;
 }
 
@@ -59,14 +59,14 @@ impl Classify for std::io::Error {
     }
 }
 
-/// Judges errors of one type: [`Classify`] itself, or a closure given to
+/// Classifies errors of one type: by [`Classify`], or by a closure given to
 /// [`Retry::classify`](crate::Retry::classify).
 pub trait Classifier<E> {
-    /// What kind of failure this error is, by the tables in force.
+    /// Returns the failure class of this error, by the active tables.
     fn failure(&self, error: &E, classes: &ClassMap) -> Failure;
 }
 
-/// Judges an error by its own [`Classify`].
+/// Classifies an error by its own [`Classify`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByTrait;
 

@@ -1,6 +1,6 @@
-//! The one door to the clocks.
+//! The only access to the clocks.
 //!
-//! Under tokio this is tokio's clock, so that tests which pause time pause everything.
+//! With tokio this is tokio's clock, so that tests that pause time pause all of this crate.
 
 #[cfg(feature = "tokio")]
 use std::future::{Future, poll_fn};
@@ -14,33 +14,33 @@ pub(crate) use tokio::time::Instant;
 #[cfg(not(feature = "tokio"))]
 pub(crate) use std::time::Instant;
 
-/// The monotonic time.
+/// Returns the monotonic time.
 #[cfg_attr(not(feature = "tokio"), expect(clippy::disallowed_methods, reason = "the one door"))]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Measures from the first moment at which there was something to wait for.
+/// Measures the time since an attempt first had to wait.
 ///
-/// Reading a clock costs more than all the rest of a first try that succeeds at once, so it is left until
-/// the call has to wait, or has failed, or a deadline needs it.
+/// A reading of the clock costs more than the rest of a first attempt that succeeds at once. The stopwatch
+/// therefore starts only when the call has to wait, has failed, or a deadline needs the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stopwatch(Option<Instant>);
 
 impl Stopwatch {
-    /// Starts it, unless it runs.
+    /// Starts the stopwatch, unless it is running.
     pub(crate) fn start(&mut self) {
         if self.0.is_none() {
             self.0 = Some(now());
         }
     }
 
-    /// What it shows; zero before it was started.
+    /// Returns the elapsed time; zero before the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.0.map_or(Duration::ZERO, |started| now().saturating_duration_since(started))
     }
 
-    /// Runs the future, and starts when that first has to wait.
+    /// Runs the future, and starts the stopwatch when the future first returns pending.
     #[cfg(feature = "tokio")]
     pub(crate) fn time<O>(
         &mut self,
@@ -56,7 +56,7 @@ impl Stopwatch {
     }
 }
 
-/// The wall clock, for responses without a `Date`.
+/// Returns the wall-clock time, for responses without a `Date`.
 #[cfg(feature = "reqwest")]
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 pub(crate) fn wall() -> std::time::SystemTime {

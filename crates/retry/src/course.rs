@@ -1,7 +1,7 @@
-//! The course of one operation: what has happened, and what comes next.
+//! The state of one retried operation: its history and its next action.
 //!
-//! The loop of every executor is the same and lives here, without waiting: an executor makes an attempt,
-//! tells the course how it went, and does what the course says.
+//! All executors share this loop, which never waits itself: an executor makes an attempt, reports the result
+//! to the course, and performs the action that the course returns.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::clock::Stopwatch;
 use crate::metrics;
 use crate::retry::Options;
 
-/// What an executor does next.
+/// The next action of an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Wait so long, then make another attempt.
+    /// Wait for this time, then make another attempt.
     Wait(Duration),
     /// Refresh the credentials, then make another attempt.
     Refresh,
@@ -24,7 +24,7 @@ pub(crate) enum Next {
     Stop(Stopped),
 }
 
-/// One operation under way.
+/// One operation in progress.
 pub(crate) struct Course<'a> {
     options: Options<'a>,
     so_far: SoFar,
@@ -32,11 +32,11 @@ pub(crate) struct Course<'a> {
     rolls: Option<Rng>,
     ticket: Option<Ticket>,
     made: u32,
-    /// A retry was paid for and is not made yet.
+    /// The budget was charged for a retry that is not made yet.
     owes_retry: bool,
 }
 
-/// However it ends: a retry that was paid for and not made goes back.
+/// Returns a charged retry that was not made to the budget, however the operation ends.
 impl Drop for Course<'_> {
     fn drop(&mut self) {
         if let Some(budget) = self.options.budget.filter(|_| self.owes_retry) {
@@ -54,7 +54,7 @@ impl<'a> Course<'a> {
         Self::at(options, stopwatch, 0)
     }
 
-    /// A course whose first attempt was made already, without leave.
+    /// Creates a course whose first attempt was already made, without the breaker's admission.
     #[cfg(feature = "tokio")]
     pub(crate) fn resumed(options: Options<'a>, stopwatch: Stopwatch) -> Self {
         Self::at(options, stopwatch, 1)
@@ -73,7 +73,7 @@ impl<'a> Course<'a> {
         self.stopwatch.elapsed()
     }
 
-    /// How many attempts were made.
+    /// Returns the number of attempts.
     pub(crate) fn made(&self) -> u32 {
         self.made
     }
@@ -82,7 +82,7 @@ impl<'a> Course<'a> {
         self.options.classes
     }
 
-    /// How long the coming attempt, or refresh, may take, if anything limits it.
+    /// Returns the time limit of the next attempt or refresh, if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn attempt_limit(&self) -> Option<Duration> {
         [self.options.attempt_timeout, self.time_left()].into_iter().flatten().min()
@@ -92,7 +92,7 @@ impl<'a> Course<'a> {
         self.options.earliest_deadline().map(|deadline| deadline.saturating_sub(self.elapsed()))
     }
 
-    /// Asks leave for the coming attempt.
+    /// Checks the deadline and the breaker before the next attempt.
     pub(crate) fn begin_attempt(&mut self) -> Result<(), Stopped> {
         self.admit().inspect_err(|stopped| self.stop(*stopped))?;
         self.made = self.so_far.attempt.get();
@@ -115,7 +115,7 @@ impl<'a> Course<'a> {
         self.options.count_success(self.made);
     }
 
-    /// Decides what comes after a failed attempt.
+    /// Decides the action after a failed attempt.
     #[cold]
     pub(crate) fn failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
         self.stopwatch.start();
@@ -128,13 +128,13 @@ impl<'a> Course<'a> {
         next
     }
 
-    /// The credentials were refreshed: the next attempt comes at once.
+    /// Records a refresh of the credentials: the next attempt follows at once.
     pub(crate) fn refreshed(&self, failure: &Failure) {
         let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
         metrics::retried(operation, self.made, failure, Duration::ZERO);
     }
 
-    /// Decides what comes after credentials that could not be refreshed: the wait of a second refusal.
+    /// Decides the action after a failed refresh: the wait of a second refusal.
     #[cold]
     pub(crate) fn refresh_failed(&mut self, failure: &Failure, error_type: &'static str) -> Next {
         let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
@@ -160,12 +160,12 @@ impl<'a> Course<'a> {
             Decision::Refresh => Next::Stop(Stopped::Unauthorized),
             Decision::HandOff => Next::Stop(Stopped::Conflict),
             Decision::GiveUp(refusal) => Next::Stop(Stopped::Refused(refusal)),
-            // What a later policy may decide and this executor does not know, it does not do.
+            // A later policy may return a decision that this executor does not know; it then stops.
             _ => Next::Stop(Stopped::Cancelled),
         }
     }
 
-    /// Another attempt must be paid for.
+    /// Charges the budget for another attempt.
     fn paid(&mut self, next: Next) -> Next {
         if matches!(next, Next::Stop(_)) {
             return next;
@@ -177,7 +177,7 @@ impl<'a> Course<'a> {
         next
     }
 
-    /// Counts an end that no failure of an attempt explains: refused by the breaker, cancelled.
+    /// Records an end that is not caused by a failed attempt: refused by the breaker, or cancelled.
     pub(crate) fn stop(&self, stopped: Stopped) {
         let operation = self.options.operation.unwrap_or(metrics::UNNAMED);
         let (attempt, reason) = (self.made, stopped.name());
@@ -187,7 +187,7 @@ impl<'a> Course<'a> {
 
     fn record_failure(&mut self, failure: &Failure) {
         if failure.is_local() {
-            // The other side was not asked, so the breaker hears nothing.
+            // The server was not contacted, so the breaker records nothing.
             self.ticket = None;
             return;
         }
@@ -201,7 +201,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// One stream of rolls a call, begun when the first one is needed.
+    /// Draws a roll. Each call has its own random number generator, created at the first roll.
     fn roll(&mut self) -> u32 {
         let seed = self.options.seed;
         self.rolls.get_or_insert_with(|| seed.map_or_else(Rng::new, Rng::with_seed)).u32(..)

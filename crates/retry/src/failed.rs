@@ -1,4 +1,4 @@
-//! How a retried call ended.
+//! The results of a retried call.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use holdoff_policy::Refusal;
 
-/// A call that did not succeed: the last error, and why there was no further try.
+/// The error of a call that did not succeed: the last error, and the reason why there was no further attempt.
 ///
-/// As small as a pointer, so that the results of calls that do succeed stay small.
+/// It is as small as a pointer, so that the results of successful calls stay small.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed<E>(Box<Details<E>>);
 
@@ -29,33 +29,33 @@ impl<E> From<Details<E>> for Failed<E> {
 }
 
 impl<E> Failed<E> {
-    /// Why there was no further try.
+    /// Returns the reason why there was no further attempt.
     pub fn stopped(&self) -> Stopped {
         self.0.stopped
     }
 
-    /// The last error that an attempt returned; `None` if none did.
+    /// Returns the last error that an attempt returned; `None` if no attempt returned an error.
     pub fn error(&self) -> Option<&E> {
         self.0.error.as_ref()
     }
 
-    /// Whether the last attempt was cut off, by its timeout or the deadline: then its outcome is unknown,
-    /// and [`error`](Self::error) is an earlier one's.
+    /// Returns whether the timeout or the deadline cut off the last attempt. If so, its outcome is unknown,
+    /// and [`error`](Self::error) is the error of an earlier attempt.
     pub fn timed_out(&self) -> bool {
         self.0.timed_out
     }
 
-    /// The last error that an attempt returned, for the caller to keep.
+    /// Consumes the failure and returns the last error that an attempt returned.
     pub fn into_error(self) -> Option<E> {
         self.0.error
     }
 
-    /// How many attempts were made.
+    /// Returns the number of attempts.
     pub fn attempts(&self) -> u32 {
         self.0.attempts
     }
 
-    /// How long it all took, from the first attempt's first wait on.
+    /// Returns the elapsed time since the first attempt first had to wait.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed
     }
@@ -77,29 +77,29 @@ impl<E: Error + 'static> Error for Failed<E> {
     }
 }
 
-/// Why an executor stopped without success.
+/// The reason why an executor stopped without success.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// The policy did not grant another try.
+    /// The policy did not grant another attempt.
     Refused(Refusal),
-    /// The call conflicts with what is there: somebody must decide.
+    /// The call conflicts with the server's state, and a person or program must resolve the conflict.
     Conflict,
-    /// The credentials were refused and there is nothing to refresh them with.
+    /// The server refused the credentials, and there is no refresher.
     Unauthorized,
-    /// The shared budget of retries is used up.
+    /// The shared retry budget is used up.
     Budget,
-    /// The breaker is open: what is called is down.
+    /// The breaker is open: the dependency is down.
     BreakerOpen {
-        /// How long until it lets somebody try.
+        /// The time until the breaker admits a probe.
         retry_in: Duration,
     },
-    /// The caller's token was cancelled.
+    /// The caller cancelled its cancellation token.
     Cancelled,
 }
 
 impl Stopped {
-    /// The word used in logs and metrics.
+    /// Returns the word used in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.name(),
@@ -139,34 +139,34 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// A success, and what it took.
+/// A success, with the number of attempts and the elapsed time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report<T> {
-    /// What the call returned.
+    /// The value that the call returned.
     pub value: T,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
-    /// How long it all took.
+    /// The elapsed time.
     pub elapsed: Duration,
 }
 
-/// How a judged call ended: with whatever it returned last, good or bad.
+/// The result of a judged call: the last outcome, success or failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended<O> {
-    /// What an attempt returned last; `None` if none did.
+    /// The last outcome that an attempt returned; `None` if no attempt returned.
     pub outcome: Option<O>,
-    /// Whether the last attempt was cut off; then the outcome is an earlier one's.
+    /// Whether the last attempt was cut off. If so, the outcome is that of an earlier attempt.
     pub timed_out: bool,
-    /// Why there was no further try; `None` if the last attempt was good.
+    /// The reason why there was no further attempt; `None` if the last attempt succeeded.
     pub stopped: Option<Stopped>,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
-    /// How long it all took.
+    /// The elapsed time.
     pub elapsed: Duration,
 }
 
 impl<O> Ended<O> {
-    /// What was returned last, good or bad; a failure if nothing was.
+    /// Returns the last outcome, success or failure; an error if no attempt returned.
     pub fn into_outcome(self) -> Result<O, Failed<Infallible>> {
         let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         let stopped = stopped.unwrap_or(Stopped::Cancelled);
@@ -176,7 +176,7 @@ impl<O> Ended<O> {
 
 #[cfg(feature = "tokio")]
 impl<T, E> Ended<Result<T, E>> {
-    /// The success with its report, or the failure.
+    /// Returns the success with its report, or the failure.
     pub(crate) fn into_result(self) -> Result<Report<T>, Failed<E>> {
         let Self { outcome, timed_out, stopped, attempts, elapsed } = self;
         match (outcome, stopped) {

@@ -13,10 +13,10 @@ use crate::{Retry, SharedBreaker};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Retries the requests of a tower service.
+/// A tower layer that retries the requests of a service.
 ///
-/// The judge looks at each result, response or error, and says what failed, if anything. Requests are
-/// cloned for each attempt, so they must be cheap to clone and safe to repeat.
+/// The judge inspects each result, response or error, and returns the failure, if there is one. The layer
+/// clones the request for each attempt, so requests must be cheap to clone and safe to repeat.
 ///
 /// ```
 /// use holdoff_policy::{Failure, Policy};
@@ -47,27 +47,28 @@ struct Shared<J> {
 }
 
 impl<J: Clone> RetryLayer<J> {
-    /// Retries by this policy what this judge finds wrong.
+    /// Creates a layer that retries by this policy the results in which this judge finds a failure.
     pub fn new(policy: impl Into<Arc<Policy>>, judge: J) -> Self {
         let policy = policy.into();
         Self { shared: Arc::new(Shared { policy, judge, operation: None, budget: None, breaker: None }) }
     }
 
-    /// Names the operation, for metrics and logs.
+    /// Sets the operation's name for metrics and logs.
     #[must_use]
     pub fn operation(mut self, name: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.shared).operation = Some(name.into());
         self
     }
 
-    /// Shares a budget of retries.
+    /// Sets the shared retry budget.
     #[must_use]
     pub fn budget(mut self, budget: Arc<Budget>) -> Self {
         Arc::make_mut(&mut self.shared).budget = Some(budget);
         self
     }
 
-    /// Shares a breaker; while it is open, requests fail with [`Failed`](crate::Failed) without being sent.
+    /// Sets the shared breaker; while it is open, requests fail with [`Failed`](crate::Failed) without being
+    /// sent.
     #[must_use]
     pub fn breaker(mut self, breaker: Arc<SharedBreaker>) -> Self {
         Arc::make_mut(&mut self.shared).breaker = Some(breaker);
@@ -83,7 +84,7 @@ impl<S, J> Layer<S> for RetryLayer<J> {
     }
 }
 
-/// A tower service whose requests are retried; made by [`RetryLayer`].
+/// A tower service that retries requests; created by [`RetryLayer`].
 #[derive(Debug)]
 pub struct RetryService<S, J> {
     inner: S,
@@ -114,7 +115,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The service that was polled ready serves the first attempt; its clone waits for the next call.
+        // The service that was polled ready serves the first attempt; its clone serves the next call.
         let clone = self.inner.clone();
         let mut ready = Some(std::mem::replace(&mut self.inner, clone.clone()));
         let shared = Arc::clone(&self.shared);

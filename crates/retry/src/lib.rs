@@ -1,4 +1,4 @@
-//! Tries again inside a process.
+//! Retries calls inside a process.
 //!
 //! ```
 //! use holdoff_policy::Policy;
@@ -11,22 +11,22 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`retry()`] is the whole lesson. [`Retry`] adds what a service needs: an operation name, a budget and
-//! a breaker shared with everybody who calls the same thing, a refresher for expired credentials, a
-//! deadline, a timeout for each attempt, hooks and cancellation. [`blocking`] does the same without an
-//! async runtime, and [`requeue_after`] only says when to come back, for controllers that must not sleep.
+//! [`retry()`] covers the common case. [`Retry`] adds the options that a service needs: an operation name, a
+//! budget and a breaker shared by all callers of the same dependency, a refresher for expired credentials, a
+//! deadline, a timeout for each attempt, hooks and cancellation. [`blocking`] does the same without an async
+//! runtime. [`requeue_after`] only computes the delay, for controllers that must not sleep.
 //!
 //! # Invariants
 //!
-//! - Whether and when to try again is decided by [`Policy::decide`](holdoff_policy::Compiled::decide),
-//!   and only there; the executors carry it out.
-//! - Dropping the future stops everything: no task is spawned, no timer stays behind.
-//! - A zero delay takes no timer. A successful first try takes no clock, no lock and no allocation.
+//! - Only [`Policy::decide`](holdoff_policy::Compiled::decide) decides whether and when to retry; the
+//!   executors carry out the decision.
+//! - Dropping the future stops all activity: no task is spawned, no timer remains.
+//! - A zero delay needs no timer. A successful first attempt needs no clock, no lock and no allocation.
 //! - Errors and payloads are never logged, only an error's type and class.
 //!
 //! # Deliberately absent
 //!
-//! Retrying over a crash. That is what durable work is for.
+//! Retries across a crash. Durable work provides them.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;

@@ -1,7 +1,7 @@
-//! The metrics of this crate: every name, its help, and the one place that records it.
+//! The metrics of this crate: the names, the help texts, and the functions that record them.
 //!
-//! All are labelled with the operation's name, which must be one of a few. Success is counted per
-//! operation, not per attempt: the share that succeeded is `success / (success + stopped)`.
+//! Every metric has the operation's name as a label, so use a small set of names. Success is counted per
+//! operation, not per attempt: the success rate is `success / (success + stopped)`.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 use crate::Stopped;
 
-/// How long each wait was. Labels: `operation`.
+/// The duration of each wait. Labels: `operation`.
 pub const DELAY_SECONDS: &str = "holdoff_retry_delay_seconds";
-/// Attempts that failed and will be repeated. Labels: `operation`, `attempt`, `class`.
+/// Failed attempts that are followed by another attempt. Labels: `operation`, `attempt`, `class`.
 pub const RETRIES_TOTAL: &str = "holdoff_retry_retries_total";
-/// Operations that ended without success. Labels: `operation`, `reason`; `exhausted` is one of them.
+/// Operations that ended without success. Labels: `operation`, `reason`; `exhausted` is one of the reasons.
 pub const STOPPED_TOTAL: &str = "holdoff_retry_stopped_total";
-/// Operations that succeeded, by the attempt that did. Labels: `operation`, `attempt`.
+/// Operations that succeeded, by the number of the successful attempt. Labels: `operation`, `attempt`.
 pub const SUCCESS_TOTAL: &str = "holdoff_retry_success_total";
-/// Waits in which the other side's `Retry-After` was honoured. Labels: `operation`.
+/// Waits in which the executor honoured the server's `Retry-After`. Labels: `operation`.
 pub const RETRY_AFTER_HONOURED_TOTAL: &str = "holdoff_retry_retry_after_honoured_total";
-/// What `Retry-After` asked for. Labels: `operation`.
+/// The waits that `Retry-After` asked for. Labels: `operation`.
 pub const RETRY_AFTER_SECONDS: &str = "holdoff_retry_retry_after_seconds";
 
-/// Credentials that could not be refreshed. Labels: `operation`.
+/// Failed refreshes of credentials. Labels: `operation`.
 pub const REFRESH_FAILED_TOTAL: &str = "holdoff_retry_refresh_failed_total";
 
-/// The operation of whoever named none. Its successes at the first attempt are not counted, so that an
-/// unnamed retry costs nothing when nothing is wrong.
+/// The label of operations without a name. Their successes at the first attempt are not counted, so that an
+/// unnamed retry has no cost without failures.
 pub const UNNAMED: &str = "unnamed";
 
-/// Tells the recorder what the metrics mean; call it once, after installing the recorder.
+/// Registers the help texts with the recorder; call it once, after the recorder is installed.
 pub fn describe() {
     describe_histogram!(DELAY_SECONDS, Unit::Seconds, "How long each wait before another attempt was.");
     describe_counter!(RETRIES_TOTAL, "Attempts that failed and were repeated.");
@@ -67,7 +67,7 @@ pub(crate) fn retried(operation: &str, attempt: u32, failure: &Failure, delay: D
     }
 }
 
-/// Attempt numbers as label values: a few, however many attempts there are.
+/// Maps attempt numbers to a bounded set of label values.
 fn bounded(attempt: u32) -> &'static str {
     const NAMES: [&str; 11] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "more"];
     let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);

@@ -11,13 +11,13 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use crate::{Refresher, Retry, SharedBreaker, clock};
 
-/// Retries the requests of a reqwest client.
+/// A reqwest middleware that retries requests.
 ///
-/// - What may already have happened is repeated only if that is safe: an idempotent method, or an
-///   `Idempotency-Key` header.
-/// - `Retry-After` is understood in both forms.
+/// - A request that may already have had its effect is repeated only if that is safe: an idempotent method,
+///   or an `Idempotency-Key` header.
+/// - `Retry-After` is accepted in both forms.
 /// - A streaming body is never buffered: such a request is sent once.
-/// - When there is no further try, the last response or error is passed on as it is.
+/// - If there is no further attempt, the middleware returns the last response or error unchanged.
 ///
 /// ```
 /// use holdoff_policy::Policy;
@@ -42,7 +42,7 @@ enum Policies {
     Set(Arc<PolicySet>, String),
 }
 
-/// Names a request's operation: put it into the request's extensions.
+/// Names a request's operation. Insert it into the request's extensions.
 ///
 /// ```
 /// # fn send(client: &reqwest_middleware::ClientWithMiddleware) {
@@ -55,33 +55,33 @@ enum Policies {
 pub struct OperationName(pub Cow<'static, str>);
 
 impl RetryMiddleware {
-    /// Retries every request by this policy.
+    /// Creates a middleware that retries every request by this policy.
     pub fn new(policy: impl Into<Arc<Policy>>) -> Self {
         Self { policies: Policies::One(policy.into()), budget: None, breaker: None, refresher: None }
     }
 
-    /// Retries each request by the policy that the set has for its [`OperationName`].
+    /// Creates a middleware that retries each request by the set's policy for its [`OperationName`].
     pub fn from_set(set: Arc<PolicySet>, namespace: impl Into<String>) -> Self {
         let policies = Policies::Set(set, namespace.into());
         Self { policies, budget: None, breaker: None, refresher: None }
     }
 
-    /// Shares a budget of retries.
+    /// Sets the shared retry budget.
     #[must_use]
     pub fn budget(mut self, budget: Arc<Budget>) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// Shares a breaker; while it is open, requests fail without being sent.
+    /// Sets the shared breaker; while it is open, requests fail without being sent.
     #[must_use]
     pub fn breaker(mut self, breaker: Arc<SharedBreaker>) -> Self {
         self.breaker = Some(breaker);
         self
     }
 
-    /// Refreshes the credentials when they are first refused. Whatever puts them into the request must
-    /// come after this middleware.
+    /// Refreshes the credentials when the server first refuses them. The middleware that adds them to the
+    /// request must come after this one.
     #[must_use]
     pub fn refresh(mut self, refresher: Arc<Refresher>) -> Self {
         self.refresher = Some(refresher);
@@ -103,8 +103,8 @@ impl RetryMiddleware {
     }
 }
 
-/// What a result means: the class says how the server is, and whether the request may be repeated is
-/// another question.
+/// Classifies a result. The class describes the server's health; whether the request may be repeated is a
+/// separate property of the failure.
 fn judge(result: &Result<Response>, classes: &ClassMap, replay: Replay) -> Option<Failure> {
     match result {
         Ok(response) => {
@@ -117,12 +117,12 @@ fn judge(result: &Result<Response>, classes: &ClassMap, replay: Replay) -> Optio
             Some(asked.map_or(failure, |wait| failure.with_retry_after(wait)))
         }
         Err(Error::Reqwest(error)) => Some(failure_of(error, replay)),
-        // Another middleware failed before anything was sent.
+        // Another middleware failed before the request was sent.
         Err(Error::Middleware(_)) => Some(Failure::permanent().local()),
     }
 }
 
-/// A body that could be cloned before and now cannot.
+/// The error for a body that could be cloned before but no longer can.
 fn unrepeatable() -> std::io::Error {
     std::io::Error::other("the request's body cannot be sent again")
 }
@@ -140,7 +140,7 @@ fn failure_of(error: &reqwest::Error, replay: Replay) -> Failure {
         return Failure::permanent();
     }
     let class = if error.is_timeout() { Class::Timeout } else { Class::Transient };
-    // Without a connection nothing was sent, so nothing can have happened.
+    // Without a connection no request was sent, so it had no effect.
     let may_repeat = replay == Replay::Safe || error.is_connect();
     if may_repeat { Failure::new(class) } else { Failure::new(class).not_repeatable() }
 }
@@ -159,7 +159,7 @@ impl Middleware for RetryMiddleware {
         let name = extensions.get::<OperationName>().cloned();
         let operation = name.as_ref().map(|name| name.0.as_ref());
         let policy = self.policy(operation.unwrap_or_default());
-        // A stream can be sent only once, but the breaker and the metrics hear of it like of any other.
+        // A stream can be sent only once, but the breaker and the metrics record it like any other request.
         let can_clone = request.try_clone().is_some();
         let once = if can_clone { None } else { policy.to_builder().attempts(1).build().ok() };
         let mut retry = Retry::new(once.as_ref().unwrap_or(policy));

@@ -1,4 +1,4 @@
-//! Refreshing credentials once, however many find them refused.
+//! Refreshes credentials once for all concurrent callers.
 
 use std::error::Error;
 use std::fmt;
@@ -11,10 +11,11 @@ use tokio::sync::Mutex;
 type BoxError = Box<dyn Error + Send + Sync>;
 type RefreshFn = dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync;
 
-/// Refreshes one credential, once for all callers that find it refused.
+/// Refreshes one credential, once for all callers whose requests were refused.
 ///
-/// Make one for each credential and share it. A caller notes the credential's generation before it
-/// calls; if that was refused, only the first to say so refreshes, and everybody else waits for it.
+/// Create one refresher for each credential and share it. A caller records the credential's generation before
+/// its call. If the server refuses the credential, the first caller to report it performs the refresh, and
+/// all other callers wait for the result.
 ///
 /// ```
 /// use holdoff_policy::{Class, Failure, Policy};
@@ -37,14 +38,14 @@ type RefreshFn = dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> +
 /// ```
 pub struct Refresher {
     refresh: Box<RefreshFn>,
-    /// Raised by every refresh that worked.
+    /// Incremented by every successful refresh.
     generation: AtomicU64,
-    /// Raised by every refresh, so that those who waited for one that failed share its failure.
+    /// Incremented by every refresh, so that callers that waited for a failed refresh share its failure.
     rounds: AtomicU64,
     gate: Mutex<()>,
 }
 
-/// The credentials could not be refreshed; they are as they were.
+/// The refresh failed; the credentials are unchanged.
 #[derive(Debug)]
 pub struct RefreshFailed(Option<BoxError>);
 
@@ -61,7 +62,7 @@ impl Error for RefreshFailed {
 }
 
 impl Refresher {
-    /// Refreshes by calling this.
+    /// Creates a refresher that calls this function.
     pub fn new<F, Fut>(refresh: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -71,12 +72,15 @@ impl Refresher {
         Self { refresh, generation: AtomicU64::new(0), rounds: AtomicU64::new(0), gate: Mutex::new(()) }
     }
 
-    /// How often the credential was refreshed so far.
+    /// Returns the number of successful refreshes so far.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Refreshes what was refused in generation `seen`, unless somebody has done so or is doing so.
+    /// Refreshes the credential of generation `seen`, unless another caller has refreshed it. If another
+    /// caller is refreshing it, waits for that result.
+    ///
+    /// Cancel-safe: if the future is dropped during a refresh, the next waiting caller refreshes.
     pub async fn refresh(&self, seen: u64) -> Result<(), RefreshFailed> {
         let rounds = self.rounds.load(Ordering::Acquire);
         let _gate = self.gate.lock().await;

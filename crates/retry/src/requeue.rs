@@ -1,15 +1,16 @@
-//! When to come back, for controllers that must not sleep.
+//! Requeue delays for controllers that must not sleep.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use holdoff_policy::{Decision, Failure, Policy, SoFar};
 
-/// When to look at an object again that has failed so often in a row; `None` if not by itself.
+/// Returns the delay before the next reconciliation of an object after this many consecutive failures; `None`
+/// if the controller should not requeue it.
 ///
-/// For reconcilers that return a time to their queue instead of waiting. A credential that is refused at the
-/// first failure means "at once": the next round uses a new one. It remembers nothing: a policy with a
-/// deadline or decorrelated jitter wants a [`Requeue`] for each object.
+/// For reconcilers that return a delay to their queue instead of waiting. If the first failure is a refused
+/// credential, the delay is zero: the next reconciliation uses a new credential. The function has no state.
+/// For a policy with a deadline or decorrelated jitter, keep a [`Requeue`] for each object.
 ///
 /// ```
 /// use holdoff_policy::{Failure, Policy};
@@ -21,12 +22,12 @@ use holdoff_policy::{Decision, Failure, Policy, SoFar};
 /// assert_eq!(requeue_after(&policy, 10, &Failure::transient()), None, "the tenth try was the last");
 /// ```
 pub fn requeue_after(policy: &Policy, failures: u32, failure: &Failure) -> Option<Duration> {
-    // Without a memory of its own it takes credentials to have been refreshed after the first failure.
+    // Without state, the function assumes that the credentials were refreshed after the first failure.
     let so_far = SoFar { refreshed: failures > 1, ..SoFar::after(failures) };
     Requeue { so_far, rolls: Rng::new() }.after(policy, failure)
 }
 
-/// The failures of one object in a row, for controllers that keep some state for each.
+/// The consecutive failures of one object, for controllers that keep state for each object.
 #[derive(Clone, Debug, Default)]
 pub struct Requeue {
     so_far: SoFar,
@@ -34,12 +35,13 @@ pub struct Requeue {
 }
 
 impl Requeue {
-    /// No failure yet.
+    /// Creates the state of an object without failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts a failure; says when to look again, or `None` if not by itself.
+    /// Records a failure; returns the delay before the next reconciliation, or `None` if the controller
+    /// should not requeue.
     pub fn failed(&mut self, policy: &Policy, failure: &Failure) -> Option<Duration> {
         let after = self.after(policy, failure)?;
         self.so_far.attempt = self.so_far.attempt.next();
@@ -48,7 +50,7 @@ impl Requeue {
         Some(after)
     }
 
-    /// Counts a success: the next failure is the first again.
+    /// Records a success: the next failure counts as the first.
     pub fn succeeded(&mut self) {
         self.so_far = SoFar::default();
     }

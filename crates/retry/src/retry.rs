@@ -1,4 +1,4 @@
-//! How to retry: the builder of every executor.
+//! The retry builder, common to all executors.
 
 #[cfg(feature = "tokio")]
 use std::future::Future;
@@ -14,9 +14,10 @@ use crate::classify::ByTrait;
 use crate::clock::Stopwatch;
 use crate::metrics;
 
-/// Calls until it succeeds or the policy says stop.
+/// Makes attempts until one succeeds or the policy stops.
 ///
-/// The error says itself what kind of failure it is, by [`Classify`](crate::Classify).
+/// The error type determines the failure class by its [`Classify`](crate::Classify). Cancel-safe: dropping
+/// the future drops the attempt in flight.
 ///
 /// ```
 /// use holdoff_policy::Policy;
@@ -44,7 +45,7 @@ where
     if policy.deadline().is_some() {
         return Box::pin(Retry::new(policy).run(call)).await;
     }
-    // The first try is made right here: all the rest is set up, in a box, only if it fails.
+    // The first attempt runs here. The rest is set up, in a box, only if it fails.
     let mut stopwatch = Stopwatch::default();
     match stopwatch.time(pin!(call())).await {
         Ok(value) => Ok(value),
@@ -52,7 +53,7 @@ where
     }
 }
 
-/// A retry with everything a service needs around it.
+/// A retried call with the options that a service needs.
 ///
 /// ```
 /// use holdoff_policy::{Budget, Failure, Policy};
@@ -89,7 +90,7 @@ pub struct Retry<'a, C = ByTrait, H = NoHook> {
     pub(crate) hook: H,
 }
 
-/// What the course of an operation depends on.
+/// The options that determine the behaviour of one operation.
 #[derive(Clone)]
 pub(crate) struct Options<'a> {
     pub(crate) policy: &'a Policy,
@@ -102,11 +103,11 @@ pub(crate) struct Options<'a> {
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) can_refresh: bool,
     pub(crate) seed: Option<u64>,
-    /// The tables that errors are classified by.
+    /// The tables for the classification of errors.
     pub(crate) classes: &'a ClassMap,
 }
 
-/// The tables of whoever brings no policy file.
+/// The tables for callers without a policy file.
 static BUILT_IN: ClassMap = ClassMap::new();
 
 impl Options<'_> {
@@ -114,14 +115,14 @@ impl Options<'_> {
         [self.deadline, self.policy.deadline()].into_iter().flatten().min()
     }
 
-    /// Whether anything must be asked or armed before an attempt.
+    /// Returns whether an attempt needs a timer or the breaker's admission.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_guards(&self) -> bool {
         let is_timed = self.attempt_timeout.is_some() || self.earliest_deadline().is_some();
         is_timed || self.breaker.is_some()
     }
 
-    /// Counts an operation that succeeded at this attempt.
+    /// Records an operation that succeeded at this attempt.
     pub(crate) fn count_success(&self, attempt: u32) {
         if let Some(budget) = self.budget {
             budget.refund();
@@ -135,7 +136,7 @@ impl Options<'_> {
 }
 
 impl<'a> Retry<'a> {
-    /// Retries by this policy.
+    /// Creates a retry by this policy.
     pub fn new(policy: &'a Policy) -> Self {
         let options = Options {
             policy,
@@ -162,7 +163,7 @@ impl<'a> Retry<'a> {
         }
     }
 
-    /// Retries this operation by the policy that the set has for it, and classifies by the set's tables.
+    /// Creates a retry by the set's policy for this operation, with the set's class tables.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;
@@ -181,51 +182,52 @@ impl<'a> Retry<'a> {
 }
 
 impl<'a, C, H> Retry<'a, C, H> {
-    /// Names the operation, for metrics and logs. Keep to a few names: no ids, no user input.
+    /// Sets the operation's name for metrics and logs. Use a small set of names: no ids, no user input.
     pub fn operation(mut self, name: &'a str) -> Self {
         self.options.operation = Some(name);
         self
     }
 
-    /// Tells this call from others of the same operation, for logs only.
+    /// Sets an id that distinguishes this call from others of the same operation, for logs only.
     pub fn operation_id(mut self, id: &'a str) -> Self {
         self.options.operation_id = Some(id);
         self
     }
 
-    /// Shares a budget of retries with everybody who calls the same thing.
+    /// Sets the retry budget that all callers of the same dependency share.
     pub fn budget(mut self, budget: &'a Budget) -> Self {
         self.options.budget = Some(budget);
         self
     }
 
-    /// Shares a breaker with everybody who calls the same thing.
+    /// Sets the breaker that all callers of the same dependency share.
     pub fn breaker(mut self, breaker: &'a SharedBreaker) -> Self {
         self.options.breaker = Some(breaker);
         self
     }
 
-    /// Bounds the whole operation; the policy's own deadline holds too.
+    /// Limits the duration of the whole operation; the policy's own deadline applies too.
     ///
-    /// An attempt still under way at the deadline is dropped (async) or left to finish (blocking).
+    /// At the deadline, the async executor drops an attempt in flight, and the blocking executor lets it
+    /// finish.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.options.deadline = Some(deadline);
         self
     }
 
-    /// Draws the chance from this seed, so that a test sees the same delays every time.
+    /// Sets the seed of the random number generator, so that a test has the same delays in every run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.options.seed = Some(seed);
         self
     }
 
-    /// Judges errors by a closure instead of [`Classify`](crate::Classify).
+    /// Classifies errors with a closure instead of [`Classify`](crate::Classify).
     pub fn classify<E, G: Fn(&E) -> holdoff_policy::Failure>(self, classifier: G) -> Retry<'a, G, H> {
         self.with_parts(|_, hook| (classifier, hook))
     }
 
-    /// Calls the closure once before each further attempt, before the wait for it, with what is about to happen and
-    /// the error that caused it.
+    /// Calls the closure once for each retry, before its wait, with the planned retry and the error that
+    /// caused it.
     pub fn on_retry<E, G: FnMut(&Retrying, Option<&E>)>(self, hook: G) -> Retry<'a, C, G> {
         self.with_parts(|classifier, _| (classifier, hook))
     }
@@ -247,49 +249,49 @@ impl<'a, C, H> Retry<'a, C, H> {
 
 #[cfg(feature = "tokio")]
 impl<'a, C, H> Retry<'a, C, H> {
-    /// Cuts each attempt off after this time; that counts as a timeout, and its outcome is unknown. For the
-    /// async executor only: a blocking call cannot be cut off.
+    /// Limits the duration of each attempt. An attempt that exceeds it counts as a timeout, and its outcome
+    /// is unknown. For the async executor only: a blocking call cannot be cut off.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.options.attempt_timeout = Some(timeout);
         self
     }
 
-    /// Stops when the token is cancelled, also in the middle of an attempt or a wait. The blocking executor
-    /// looks at it between attempts.
+    /// Stops when the cancellation token is cancelled, also during an attempt or a wait. The blocking
+    /// executor checks the token between attempts.
     pub fn cancel(mut self, token: &'a tokio_util::sync::CancellationToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// Refreshes the credentials when they are first refused, then tries again at once. For the async
-    /// executor; the blocking one has [`refresh_blocking`](Self::refresh_blocking).
+    /// Refreshes the credentials when the server first refuses them, then retries at once. For the async
+    /// executor; the blocking executor has [`refresh_blocking`](Self::refresh_blocking).
     pub fn refresh(mut self, refresher: &'a crate::Refresher) -> Self {
         self.refresher = Some(refresher);
         self
     }
 }
 
-/// What is about to happen.
+/// A planned retry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Retrying {
     /// The attempt that failed, from 1.
     pub attempt: u32,
-    /// How long it will be until the next one.
+    /// The delay before the next attempt.
     pub delay: Duration,
-    /// The kind of failure.
+    /// The failure class.
     pub class: Class,
-    /// How long the other side asked to be left alone.
+    /// The wait that the server asked for.
     pub retry_after: Option<Duration>,
 }
 
-/// Is told once before each further attempt, before the wait for it.
+/// Receives a call once for each retry, before its wait.
 pub trait Hook<E> {
-    /// Another attempt will be made.
+    /// Reports that another attempt will follow.
     fn retrying(&mut self, retrying: &Retrying, error: Option<&E>);
 }
 
-/// Nobody is told.
+/// A hook that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHook;
 

@@ -1,43 +1,43 @@
-//! What can go wrong, and what passes by itself.
+//! The errors of a store, and the test for transient errors.
 
 use holdoff_policy::{Class, ClassMap};
 
-/// What went wrong with a store.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database could not be reached, or refused.
+    /// The database is unreachable or refused the statement.
     #[error(transparent)]
     Sql(#[from] sqlx::Error),
-    /// The address cannot be used. Nothing was opened.
+    /// The URL is not valid. Nothing was opened.
     #[error("`{url}` cannot be used as a store: {why}")]
     Address {
-        /// The address, without its password.
+        /// The URL, without its password.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A newer version has written the store, and this one cannot work beside it. Nothing was changed.
+    /// A newer version has migrated the store, and this version cannot work beside it. Nothing was changed.
     #[error(
         "the store has schema {found}, which this version (schema {known}) cannot work beside: upgrade this program"
     )]
     NewerSchema {
-        /// The schema that was found.
+        /// The schema of the store.
         found: i32,
-        /// The newest schema this version knows.
+        /// The newest schema that this version knows.
         known: i32,
     },
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Error {
-    /// The address cannot be used.
+    /// Creates the error for an invalid URL.
     pub(crate) fn address(url: &str, why: &sqlx::Error) -> Self {
         Self::Address { url: without_password(url), why: why.to_string() }
     }
 }
 
-/// Whether it may work next time.
+/// Returns whether the operation may succeed if repeated.
 pub fn is_transient(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.code().is_some_and(|code| is_transient_code(&code)),
@@ -50,12 +50,13 @@ pub fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-/// A SQLSTATE has five characters; SQLite's codes are numbers, of which the low byte is the kind.
+/// Returns whether a code is transient. A SQLSTATE has five characters; SQLite's codes are numbers whose low
+/// byte is the primary code.
 fn is_transient_code(code: &str) -> bool {
     const BUSY: u32 = 5;
     const LOCKED: u32 = 6;
     if code.len() == 5 && !code.starts_with("00") {
-        // What cannot be told from the table alone: a statement that was cut off may work next time.
+        // 57014 is a cancelled statement, which may succeed if repeated.
         let class = ClassMap::default().sqlstate(code);
         let passes = [Class::Transient, Class::RateLimited, Class::Contended, Class::Timeout];
         return code == "57014" || passes.contains(&class);
@@ -63,12 +64,11 @@ fn is_transient_code(code: &str) -> bool {
     code.parse::<u32>().is_ok_and(|code| [BUSY, LOCKED].contains(&(code & 0xff)))
 }
 
-/// The address as it may be shown: between the user's name and the host stands nothing, and no options follow, among
-/// which a password may be.
+/// Returns the URL without the password and without the options, which may contain a password too.
 pub fn without_password(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // An at sign in the password itself comes before the one that ends it.
+    // The password may contain at signs, so the last at sign ends it.
     let Some((user, host)) = rest.rsplit_once('@') else { return url.to_owned() };
     let name = user.split(':').next().unwrap_or_default();
     format!("{scheme}://{name}@{host}")

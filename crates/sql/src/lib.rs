@@ -1,18 +1,21 @@
-//! What the stores on SQLite and Postgres share.
+//! The common parts of the SQLite and Postgres stores.
 //!
-//! Several components (work, locks) keep their tables in one file or one database, beside each other. Here is how all
-//! of them open it, bring their own tables up to date, tell the time, and hear that another process has written.
+//! Several components (work, locks) keep their tables side by side in one file or database. This crate opens
+//! the database, migrates the tables of a component, provides the time, and detects writes of other
+//! processes.
 //!
 //! # Invariants
 //!
-//! - A component counts its migrations in a table of its own: none sees, or waits for, another's versions.
+//! - Each component records its migrations in its own table: no component sees, or waits for, the versions of
+//!   another.
 //! - Migrations of any number of components and processes run one after the other.
-//! - A SQLite file has one clock, for all components: it never goes below the largest time anybody has written.
-//! - Whatever is heard is a hint: it may be missed, and may be heard without cause.
+//! - A SQLite file has one clock for all components: it never goes below the largest time that any component
+//!   has written.
+//! - A notification is a hint: it may be missed, and it may arrive without a change.
 //!
 //! # Deliberately absent
 //!
-//! Tables, and anything that one component alone needs.
+//! Tables, and anything that only one component needs.
 
 mod backup;
 #[cfg(feature = "sqlite")]

@@ -1,35 +1,36 @@
-//! What a component brings along.
+//! The migrations of a component.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::Error;
 
-/// A part of the product that has tables of its own.
+/// A part of the product that has its own tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Component {
-    /// The table its versions are counted in, for each component another: a version that knows nothing of the others
-    /// must not take their numbers for its own.
+    /// The table that records the component's versions. Each component has its own table: a version that does
+    /// not know the other components must not take their numbers for its own.
     pub table: &'static str,
-    /// Its migrations, in order.
+    /// The migrations, in order.
     pub migrations: &'static [Migration],
 }
 
 /// One change of the schema.
 ///
-/// Migrations only add (expand) as long as the version before may still run; what it no longer needs is taken away one
-/// version later (contract).
+/// Migrations only add (expand) as long as the previous version may still run. Parts that it no longer needs
+/// are removed one version later (contract).
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
-    /// Its number.
+    /// The number.
     pub version: i32,
     /// The oldest version that can work beside this one.
     pub breaks_before: i32,
-    /// What it does.
+    /// The statements.
     pub sql: &'static str,
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Component {
-    /// What is still to do, where `found` was done already and nobody below `needs` may work.
+    /// Returns the outstanding migrations if `found` is the newest applied one. Returns an error if this
+    /// program is older than `needs`.
     pub(crate) fn missing(
         &self,
         found: i32,

@@ -14,22 +14,22 @@ use sqlx::{Executor, PgPool};
 
 use crate::Error;
 
-/// How long a call waits for a connection.
+/// The longest time that a call waits for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a component's connections are like.
+/// The options of a component's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Connections {
-    /// What every connection is told first.
+    /// The statements that every new connection runs first.
     pub session: &'static str,
-    /// How many are kept ready.
+    /// The smallest number of open connections.
     pub min: u32,
-    /// How many there may be.
+    /// The largest number of open connections.
     pub max: u32,
 }
 
 impl Connections {
-    /// Opens the database at this address.
+    /// Opens the database at this URL.
     pub async fn open(self, url: &str) -> Result<PgPool, Error> {
         let options: PgConnectOptions = url.parse().map_err(|why| Error::address(url, &why))?;
         let pool = PgPoolOptions::new()

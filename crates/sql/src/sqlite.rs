@@ -1,7 +1,7 @@
 //! Stores in a SQLite file, shared by any number of processes on one machine.
 //!
-//! Writers begin with `begin immediate`: a transaction that reads first and writes later would find the database
-//! locked, however long it waits.
+//! Writers begin with `begin immediate`: a transaction that reads first and writes later fails with a locked
+//! database, however long its busy timeout is.
 
 pub mod backup;
 mod changes;

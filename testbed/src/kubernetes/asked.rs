@@ -1,4 +1,4 @@
-//! What is asked.
+//! Parses requests.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::status::Refusal;
 
 const PREFIX: &str = "/apis/coordination.k8s.io/v1/namespaces/";
 
-/// A request as it was understood.
+/// A parsed request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) verb: Verb,
@@ -24,10 +24,10 @@ pub(super) struct Asked {
     pub(super) body: Bytes,
 }
 
-/// Which labels an object must have: a name, and whether its value must be this one.
+/// A label selector: names, each with an optional value that the label must or must not have.
 pub(super) struct Selector(Vec<(String, Option<(bool, String)>)>);
 
-/// Reads a request to its end.
+/// Reads a request to its end and parses it.
 pub(super) async fn understand(request: Request<Incoming>) -> io::Result<Result<Asked, Refusal>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -62,7 +62,7 @@ pub(super) async fn understand(request: Request<Incoming>) -> io::Result<Result<
     Ok(Ok(Asked { verb, namespace, name, query, is_apply, body }))
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let hex = |byte: Option<u8>| char::from(byte.unwrap_or(b'0')).to_digit(16).unwrap_or(0);
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! What is stored, and every rule of it.
+//! The stored Leases and the rules for changing them.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::validate::validate;
 
 type Result<T> = std::result::Result<T, Refusal>;
 
-/// Where a Lease stands: its namespace and its name.
+/// The namespace and the name of a Lease.
 pub(super) type Place<'a> = (&'a str, &'a str);
 
-/// One change; its object is as it was after it, or, if it was deleted, as it was last.
+/// One change, with the object after the change or, for a deletion, the last state of the object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) revision: u64,
@@ -23,7 +23,7 @@ pub(super) struct Change {
     pub(super) lease: Lease,
 }
 
-/// All Leases, and how they came to be.
+/// All Leases and their history.
 #[derive(Debug)]
 pub(super) struct Cluster {
     revision: u64,
@@ -33,7 +33,7 @@ pub(super) struct Cluster {
 }
 
 impl Default for Cluster {
-    /// Nothing is stored, but a cluster has a past: version 0 means "any" to those who ask for it.
+    /// Creates an empty cluster. The revision starts at 1, because version 0 in a request means "any".
     fn default() -> Self {
         Self { revision: 1, leases: BTreeMap::new(), history: Vec::new(), forgotten: 0 }
     }
@@ -45,7 +45,7 @@ impl Cluster {
     }
 
     pub(super) fn forget_history(&mut self) {
-        // A later revision than any that somebody can have seen.
+        // A later revision than any that a client can have seen.
         self.revision += 1;
         self.forgotten = self.revision;
     }
@@ -69,8 +69,8 @@ impl Cluster {
         Ok(self.store("ADDED", (namespace, &name), lease))
     }
 
-    /// Whether it was created, and what stands there now. A Lease may be created by an update, but not by one that
-    /// means a certain object.
+    /// Updates a Lease; returns whether the update created it, and its new state. An update may create a
+    /// Lease, unless it names the UID of a specific object.
     pub(super) fn update(&mut self, (namespace, name): Place<'_>, lease: Lease) -> Result<(bool, Lease)> {
         if lease.metadata.name.as_deref() != Some(name) {
             return Err(Refusal::bad_request("the name of the object does not match the name on the URL"));
@@ -102,7 +102,7 @@ impl Cluster {
         Ok((false, self.change((namespace, name), lease)?))
     }
 
-    /// Merges; checks the version only if the patch names one.
+    /// Merges a patch; checks the version only if the patch contains one.
     pub(super) fn patch(&mut self, (namespace, name): Place<'_>, patch: &Value) -> Result<Lease> {
         let current = self.get((namespace, name))?;
         let mut merged = serde_json::to_value(&current).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Cluster {
         self.change((namespace, name), merged)
     }
 
-    /// Like a patch, but makes what is missing. Who owns which field is not kept.
+    /// Like a patch, but creates a missing Lease. Field ownership is not tracked.
     pub(super) fn apply(&mut self, (namespace, name): Place<'_>, wanted: &Value) -> Result<(bool, Lease)> {
         if self.find((namespace, name)).is_some() {
             return Ok((false, self.patch((namespace, name), wanted)?));
@@ -128,7 +128,7 @@ impl Cluster {
         Ok((true, self.create(namespace, lease)?))
     }
 
-    /// Deletes what stands there, if it is what is meant.
+    /// Deletes a Lease, if it matches the preconditions.
     pub(super) fn delete(
         &mut self,
         (namespace, name): Place<'_>,
@@ -149,7 +149,7 @@ impl Cluster {
         Ok(self.record("DELETED", lease))
     }
 
-    /// The Leases of a namespace as they were at a revision, by name.
+    /// Returns the Leases of a namespace at a revision, by name.
     pub(super) fn at(&self, revision: u64, namespace: &str) -> Result<BTreeMap<String, Lease>> {
         self.check_known(revision)?;
         let mut leases = BTreeMap::new();
@@ -163,7 +163,7 @@ impl Cluster {
         Ok(leases)
     }
 
-    /// What happened in a namespace after a revision.
+    /// Returns the changes in a namespace after a revision.
     pub(super) fn since(&self, revision: u64, namespace: &str) -> Result<Vec<Change>> {
         self.check_known(revision)?;
         Ok(self.of(namespace).filter(|change| change.revision > revision).cloned().collect())
@@ -186,7 +186,8 @@ impl Cluster {
         self.leases.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// Changes what exists. What the server sets itself stays, and what changes nothing makes no new version.
+    /// Changes an existing Lease. Fields that the server sets are preserved, and a change without effect
+    /// creates no new version.
     fn change(&mut self, (namespace, name): Place<'_>, mut lease: Lease) -> Result<Lease> {
         validate(name, &lease)?;
         let current = self.get((namespace, name))?;
@@ -213,7 +214,7 @@ impl Cluster {
     }
 }
 
-/// RFC 7396.
+/// Merges a patch by RFC 7396.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

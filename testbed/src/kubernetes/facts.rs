@@ -1,4 +1,4 @@
-//! The rules that the lock engine rests on, checked on any API server.
+//! The API server's rules that the lock engine depends on, checked on any API server.
 
 #![allow(
     clippy::indexing_slicing,
@@ -17,11 +17,11 @@ use kube::api::{
 use kube::{Api, Client};
 use serde_json::json;
 
-/// How long a real cluster may take to tell a watch.
+/// The longest time that a real cluster may take to send a watch event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes and removes Leases whose names begin with `facts-` in this namespace, and panics at the first answer that
-/// is not as a real API server 1.36 was measured to give.
+/// Checks the API server with Leases whose names begin with `facts-` in this namespace, and removes them. It
+/// panics at the first response that differs from the measured behaviour of a real API server 1.36.
 pub async fn check_facts(client: Client, namespace: &str) {
     let leases: Api<Lease> = Api::namespaced(client, namespace);
     let fresh = |name: &str| format!("facts-{name}-{}", std::process::id());
@@ -178,7 +178,7 @@ async fn listing(leases: &Api<Lease>, name: &str) {
 fn plain(name: &str) -> Lease {
     let mut lease = Lease::default();
     lease.metadata.name = Some(name.to_owned());
-    // A label's value is shorter than a name may be.
+    // A label value is limited to fewer characters than a name.
     let label: String = name.chars().take(63).collect();
     lease
         .metadata

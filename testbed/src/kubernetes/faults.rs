@@ -1,9 +1,9 @@
-//! What goes wrong on demand.
+//! Fault injection.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a request wants.
+/// The verb of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "they are the verbs of Kubernetes")]
 pub enum Verb {
@@ -16,27 +16,28 @@ pub enum Verb {
     Delete,
 }
 
-/// What happens to a request.
+/// A fault that affects one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The connection is closed, and nothing was done.
+    /// The server closes the connection and does not execute the request.
     DropRequest,
-    /// It is done, and the connection is closed without an answer.
+    /// The server executes the request and closes the connection without a response.
     LoseAnswer,
-    /// Nothing is done, and no answer comes.
+    /// The server neither executes the request nor responds.
     Hang,
-    /// No answer comes; it is done when [`let_through`](super::Kubernetes::let_through) is called.
+    /// The server does not respond; it executes the request when
+    /// [`let_through`](super::Kubernetes::let_through) is called.
     Stall,
-    /// It is refused with this status, and with a `Retry-After` in seconds.
+    /// The server refuses the request with this status and a `Retry-After` in seconds.
     Refuse {
         /// The status.
         code: u16,
-        /// When to come back.
+        /// The value of `Retry-After`.
         retry_after: Option<u32>,
     },
 }
 
-/// The faults to come, and the requests that were.
+/// The pending faults, and the number of requests by verb.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Mutex<Inner>);
 
@@ -59,7 +60,7 @@ impl Faults {
         self.lock().arrived.get(&verb).copied().unwrap_or_default()
     }
 
-    /// Counts a request; answers what is to happen to it.
+    /// Counts a request; returns the fault that affects it, if any.
     pub(super) fn meet(&self, verb: Verb) -> Option<Fault> {
         let mut inner = self.lock();
         *inner.arrived.entry(verb).or_default() += 1;

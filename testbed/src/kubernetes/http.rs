@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! HTTP requests and responses.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,18 +20,18 @@ use super::watching;
 
 type Body = BoxBody<Bytes, io::Error>;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     cluster: Mutex<Cluster>,
     pub(super) faults: Faults,
-    /// How many watches are open.
+    /// The number of open watches.
     pub(super) watches: watch::Sender<usize>,
     pub(super) pulse: watch::Sender<Pulse>,
     stalled: Mutex<Vec<Asked>>,
 }
 
-/// What watches wait for.
+/// The counters that watches wait on.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Pulse {
     pub(super) revision: u64,
@@ -53,7 +53,7 @@ impl Server {
         }
     }
 
-    /// An error closes the connection.
+    /// Handles a request. An error closes the connection.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Response<Body>> {
         let asked = match understand(request).await? {
             Ok(asked) => asked,

@@ -1,11 +1,11 @@
-//! How a refusal looks.
+//! The responses to refused requests.
 
 use serde_json::{Value, json};
 
 pub(super) const RESOURCE: &str = "leases.coordination.k8s.io";
 const KIND: &str = "Lease.coordination.k8s.io";
 
-/// A request that is refused.
+/// A refused request.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) code: u16,
@@ -31,7 +31,7 @@ impl Refusal {
         Self { code: 409, reason: "Conflict", message }
     }
 
-    /// A write that was made from an old version.
+    /// The refusal of a write that is based on an old version.
     pub(super) fn modified(name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
@@ -42,13 +42,13 @@ impl Refusal {
         Self { code: 422, reason: "Invalid", message: format!("{KIND} {name:?} is invalid: {why}") }
     }
 
-    /// History that was asked for and is forgotten.
+    /// The refusal of a request for history that was discarded.
     pub(super) fn expired(asked: u64, oldest: u64) -> Self {
         let message = format!("too old resource version: {asked} ({oldest})");
         Self { code: 410, reason: "Expired", message }
     }
 
-    /// A refusal that says nothing of the request.
+    /// A refusal with this status and a generic message.
     pub(super) fn with_code(code: u16) -> Self {
         let (reason, message) = match code {
             401 => ("Unauthorized", "Unauthorized".to_owned()),
@@ -75,7 +75,7 @@ impl Refusal {
     }
 }
 
-/// What is answered to a deletion.
+/// Returns the response to a deletion.
 pub(super) fn deleted(name: &str, uid: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",

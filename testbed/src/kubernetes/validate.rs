@@ -1,4 +1,4 @@
-//! What a Lease may be.
+//! The validation of a Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -46,7 +46,7 @@ fn is_subdomain(name: &str) -> bool {
     name.len() <= LONGEST_NAME && name.split('.').all(is_part)
 }
 
-/// A name, perhaps behind a domain and a slash.
+/// Returns whether a key is valid: a name, optionally after a domain and a slash.
 fn is_qualified(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_label(name),

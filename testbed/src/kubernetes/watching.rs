@@ -1,4 +1,4 @@
-//! Watches: everything that happens, line by line, until somebody goes.
+//! Watches: streams of events, one a line, until the client disconnects.
 
 use std::io;
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use super::cluster::{Change, Cluster};
 use super::http::{Server, closed};
 use super::status::Refusal;
 
-/// What a watch without a limit lasts for.
+/// The duration of a watch without a limit.
 const LONGEST_SECONDS: u64 = 1800;
 
 type Lines = mpsc::Sender<io::Result<Bytes>>;
 
-/// The body of a watch.
+/// The response body of a watch.
 pub(super) struct Stream(mpsc::Receiver<io::Result<Bytes>>);
 
 impl Body for Stream {
@@ -35,12 +35,12 @@ impl Body for Stream {
     }
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(super) fn watch(server: Arc<Server>, asked: Asked) -> Stream {
     let (lines, stream) = mpsc::channel(16);
     tokio::spawn(async move {
         server.watches.send_modify(|open| *open += 1);
-        // Nothing is left to do for one that has gone.
+        // If the client has disconnected, there is nothing left to do.
         let _ = follow(&server, &asked, &lines).await;
         server.watches.send_modify(|open| *open -= 1);
     });
@@ -92,7 +92,7 @@ async fn follow(server: &Server, asked: &Asked, lines: &Lines) -> Result<(), Gon
     }
 }
 
-/// Nobody reads any more.
+/// The client has disconnected.
 struct Gone;
 
 async fn send(lines: &Lines, line: &Value) -> Result<(), Gone> {
@@ -107,7 +107,7 @@ fn bookmark(revision: u64) -> Value {
     json!({ "type": "BOOKMARK", "object": lease })
 }
 
-/// The lines that tell of what happened after a revision, or of everything there is.
+/// Returns the events after a revision, or one event for each existing object.
 fn news(
     cluster: &Cluster,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! The stand-in does what a real API server was measured to do; and what goes wrong, goes wrong on demand.
+//! The simulated API server behaves like the measured real one, and injects faults on request.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn watches_are_cut_marked_and_refused_what_is_forgotten() {
         WatchEvent::Error(status) => assert_eq!((status.code, status.reason.as_str()), (410, "Expired")),
         other => panic!("{other:?}"),
     }
-    // Without a version a watch begins with all there is.
+    // Without a version, a watch begins with all existing objects.
     let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     assert!(matches!(events.try_next().await.unwrap().unwrap(), WatchEvent::Added(_)));
     drop(events);

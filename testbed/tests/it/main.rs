@@ -1,4 +1,4 @@
-//! The testbed itself: a throw-away Postgres, and the stand-in for Kubernetes.
+//! Tests of the testbed itself: the temporary Postgres cluster and the simulated Kubernetes API server.
 
 #[cfg(feature = "kubernetes")]
 mod kubernetes;

@@ -1,4 +1,4 @@
-//! A cluster starts, answers, comes back after a crash, and leaves nothing behind.
+//! A cluster starts, responds, recovers after a crash, and leaves no files or processes behind.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn the_shared_cluster_is_one_and_its_databases_are_many() {
     assert_eq!(urls.len(), 4);
 }
 
-/// Not a test by itself: the process that is killed by the test below.
+/// Not a test by itself: the process that the next test kills.
 #[test]
 #[ignore = "waits until it is killed"]
 fn a_process_that_will_be_killed() {

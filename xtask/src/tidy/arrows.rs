@@ -1,8 +1,8 @@
-//! Crates know only those they may know.
+//! Checks the dependencies between the crates.
 
 use super::File;
 
-/// Which crate may know which others.
+/// The crates on which each crate may depend.
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("retry", &["policy"]),
@@ -45,7 +45,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     findings
 }
 
-/// The crates of this project that a manifest depends on, tests apart.
+/// Returns the crates of this project in a manifest's dependencies, without those for tests.
 fn dependencies(manifest: &str) -> Vec<String> {
     let Ok(manifest) = manifest.parse::<toml::Table>() else { return Vec::new() };
     let Some(table) = manifest.get("dependencies").and_then(toml::Value::as_table) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Documents name only files that are there.
+//! Checks that documents name only existing files.
 
 use super::File;
 use crate::run::root;
@@ -24,12 +24,12 @@ fn is_outside(target: &str) -> bool {
     target.contains("://") || target.starts_with("mailto:")
 }
 
-/// The targets of `[…](target)`.
+/// Returns the targets of `[…](target)`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|target| !target.contains('\n'))
 }
 
-/// Code spans that look like a path of this project.
+/// Returns the code spans that look like a path of this project.
 fn quoted_paths(text: &str) -> impl Iterator<Item = &str> {
     const ROOTS: [&str; 5] = ["crates/", "docs/", "xtask/", "bench/", "testbed/"];
     let spans = text.split('`').skip(1).step_by(2);

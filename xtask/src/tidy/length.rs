@@ -1,4 +1,4 @@
-//! No file is longer than a reader's patience.
+//! Checks the length of files.
 
 use super::File;
 

@@ -1,4 +1,5 @@
-//! Metrics in the code, in the document, on the dashboard and in the alerts are the same: names, kinds and labels.
+//! Checks that the names, kinds and labels of metrics agree in the code, the document, the dashboard and the
+//! alerts.
 
 mod code;
 mod document;
@@ -13,7 +14,7 @@ const RUNBOOK: &str = "docs/operate.md";
 const DASHBOARD: &str = "deploy/grafana/holdoff.json";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 
-/// Whose metrics there are.
+/// The name prefixes of the components' metrics.
 const PREFIXES: [&str; 8] = [
     "holdoff_retry_",
     "holdoff_net_",
@@ -25,7 +26,7 @@ const PREFIXES: [&str; 8] = [
     "holdoff_ledger_",
 ];
 
-/// A metric, as somebody says it is.
+/// A metric as one source describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Metric {
     kind: String,
@@ -70,7 +71,7 @@ fn compare(in_code: &Metrics, in_document: &Metrics) -> Vec<String> {
     findings
 }
 
-/// Every alert leads to a heading of the same name.
+/// Checks that every alert links to a runbook heading of the same name.
 fn without_runbook(alerts: &str, runbook: &str) -> Vec<String> {
     let mut findings = Vec::new();
     for alert in alerts.split("- alert:").skip(1) {
@@ -87,7 +88,7 @@ fn without_runbook(alerts: &str, runbook: &str) -> Vec<String> {
     findings
 }
 
-/// Whether this is a metric's name.
+/// Returns whether this is a metric's name.
 fn is_name(word: &str) -> bool {
     let is_plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     is_plain && PREFIXES.iter().any(|prefix| word.len() > prefix.len() && word.starts_with(prefix))

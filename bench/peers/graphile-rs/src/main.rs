@@ -1,7 +1,7 @@
 //! The Rust crate `graphile_worker` as a contestant of `cargo xtask bench work`.
 //!
-//! `peer-graphile-rs migrate|submit|work URL [JOBS] [BATCH]`; see `bench/src/work/process.rs` for what is said between
-//! the bench and a contestant.
+//! Usage: `peer-graphile-rs migrate|submit|work URL [JOBS] [BATCH]`; see `bench/src/work/process.rs` for the
+//! protocol between the benchmark and a contestant.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 const SCHEMA: &str = "graphile_worker";
 const CONNECTIONS: u32 = 10;
 
-/// A job with nothing to do.
+/// A job that does nothing.
 #[derive(Deserialize, Serialize)]
 struct Nothing {}
 
@@ -55,7 +55,7 @@ async fn submit(url: &str, jobs: usize, batch: usize) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// The settings of the crate's own benchmark of throughput (`benches/perf_test.rs`).
+/// Runs a worker with the settings of the crate's own throughput benchmark (`benches/perf_test.rs`).
 async fn work(url: &str) -> Result<(), Box<dyn Error>> {
     let worker = WorkerOptions::default()
         .database(pool(url).await?)
@@ -75,7 +75,7 @@ async fn pool(url: &str) -> sqlx::Result<PgPool> {
     PgPoolOptions::new().min_connections(CONNECTIONS).max_connections(CONNECTIONS).connect(url).await
 }
 
-/// Says that everything is set up, and waits for the word.
+/// Reports that the process is ready, and waits for the start signal.
 fn wait_for_go() -> std::io::Result<()> {
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).map(drop)

@@ -1,4 +1,4 @@
-//! The log: three nodes, one of which leads.
+//! The log: three nodes, one of them the leader.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Three nodes, the first of which leads and may be proposed to.
+    /// Creates three nodes, of which the first is the leader and accepts proposals.
     pub(super) fn new() -> Option<Self> {
         let configuration = Configuration::new([1, 2, 3].map(NodeId)).ok()?;
         let node = |number| {
@@ -35,7 +35,7 @@ impl Log {
     fn step(&mut self, at: NodeId, input: Input<u64, ()>) {
         let place = usize::try_from(at.0 - 1).unwrap_or(usize::MAX);
         let Some(node) = self.nodes.get_mut(place) else { return };
-        // Memory stores at once, and the node has what it stores in memory.
+        // Memory needs no sync, and the node keeps its records in memory.
         let Ok(outputs) = node.step(self.now_us, 0, input).release(|records| {
             black_box(records);
             Ok::<_, Infallible>(())
@@ -67,7 +67,7 @@ impl Three for Log {
     }
 
     fn forget(&mut self) {
-        // A heartbeat, with which followers hear of the last one, too.
+        // A heartbeat, from which the followers also learn of the last decision.
         self.now_us += 200_000;
         self.step(NodeId(1), Input::Tick);
         self.deliver();

@@ -1,4 +1,4 @@
-//! `OmniPaxos` with its storage in memory: three nodes, one of which leads.
+//! `OmniPaxos` with its storage in memory: three nodes, one of them the leader.
 
 use omnipaxos::messages::Message;
 use omnipaxos::storage::{Entry, NoSnapshot};
@@ -7,7 +7,7 @@ use omnipaxos_storage::memory_storage::MemoryStorage;
 
 use super::Three;
 
-/// As many ticks until there is a leader, at most.
+/// The largest number of ticks until a leader is elected.
 const TICKS: u32 = 1000;
 
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ impl Three for Omni {
     }
 }
 
-/// Where the node with this id is.
+/// Returns the index of the node with this id.
 fn place(pid: u64) -> usize {
     usize::try_from(pid).map_or(usize::MAX, |pid| pid - 1)
 }

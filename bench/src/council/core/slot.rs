@@ -29,7 +29,7 @@ impl Three for Slots {
         let ballot = preparing.ballot();
         let (mut preparing, mut free) = (Some(preparing), None);
         for (node, acceptor) in &mut acceptors {
-            // All are asked; what is answered after the majority's is of no use any more.
+            // All acceptors receive the request; replies after a majority are ignored.
             let reply = told(acceptor.prepare(ballot));
             match preparing.take().map(|preparing| preparing.answer(*node, reply)) {
                 Some(Prepared::Waiting(still)) => preparing = Some(still),
@@ -54,7 +54,7 @@ impl Three for Slots {
     fn forget(&mut self) {}
 }
 
-/// Memory stores at once.
+/// Releases the message at once, because memory needs no sync.
 fn told<R, M>(held: Held<R, M>) -> M {
     let Ok(message) = held.release(|record| {
         black_box(record);

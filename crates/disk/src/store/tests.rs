@@ -1,4 +1,4 @@
-//! A store is opened again as what it was made, or not at all.
+//! A store opens with the content and incarnation of its creation, or not at all.
 
 use redb::ReadableTable;
 
@@ -77,7 +77,7 @@ fn numbers_that_are_missing_are_not_made_up() {
 fn cut_at_any_step_of_its_making_it_is_opened_as_a_whole() {
     let mut cuts = 0;
     for steps in 1.. {
-        // Nothing of what was not synced, all of it, and some.
+        // None, all and some of the unsynced writes survive.
         for roll in 0..8 {
             let disk = Disk::default();
             disk.lose_power_after(steps);

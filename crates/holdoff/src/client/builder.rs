@@ -1,4 +1,4 @@
-//! What a client is told.
+//! The options of a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
 use super::{Client, Error, Shared};
 
-/// Longer than the daemon takes for any answer.
+/// Exceeds the longest response time of the daemon.
 const TIMEOUT: Duration = Duration::from_secs(40);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a client is told.
+/// Builds a [`Client`].
 #[derive(Clone)]
 pub struct ClientBuilder {
     address: String,
@@ -21,7 +21,7 @@ pub struct ClientBuilder {
     policy: Policy,
 }
 
-/// The token stays untold.
+/// Omits the API token.
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, token, policy } = self;
@@ -39,21 +39,21 @@ impl ClientBuilder {
         Self { address: address.to_owned(), token: None, policy: Policy::standard() }
     }
 
-    /// The token that the daemon asks for.
+    /// Sets the API token.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// When to try again; `standard` unless it is said.
+    /// Sets the retry policy; the default is `standard`.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// The client. Nobody is asked yet.
+    /// Builds the client. It sends no request yet.
     pub fn build(self) -> Result<Client, Error> {
         let wrong = |why: &str| Error::Address { address: self.address.clone(), why: why.to_owned() };
         let url = reqwest::Url::parse(&self.address).map_err(|why| wrong(&why.to_string()))?;
@@ -70,7 +70,7 @@ impl ClientBuilder {
             .default_headers(headers)
             .timeout(TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
-            // A daemon does not send its clients elsewhere; a token must not go there.
+            // The daemon never redirects, and the API token must not reach another server.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|why| Error::unreachable(&why))?;

@@ -1,4 +1,4 @@
-//! One request, repeated by the policy.
+//! One request, retried by the policy.
 
 use holdoff_policy::{Class, ClassMap, Failure, Replay, retry_after_from_headers};
 use holdoff_retry::{Classify, Retry};
@@ -9,12 +9,12 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, Error, Problem, clock};
 
-/// What a name may have in a path as it is.
+/// Returns whether a byte may appear in a path without escaping.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// A name, as it stands in a path.
+/// Escapes a name for a path.
 pub(super) fn escaped(name: &str) -> String {
     let escape =
         |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -65,7 +65,7 @@ impl Client {
     }
 }
 
-/// The most that is read of an answer.
+/// The size limit of a response.
 const MOST: usize = 64 << 20;
 
 async fn read(mut response: Response) -> Result<Vec<u8>, Error> {

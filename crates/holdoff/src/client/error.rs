@@ -1,49 +1,49 @@
-//! What can go wrong between a program and the daemon.
+//! The errors of the client.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What went wrong between this program and the daemon. Every call may be repeated.
+/// An error between this program and the daemon. Every call may be repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The daemon's address cannot be used. Nobody was asked.
+    /// The daemon's address is invalid. No request was sent.
     #[error("`{address}` is no daemon's address: {why}")]
     Address {
         /// The address.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The token cannot be sent. Nobody was asked.
+    /// The API token is not a valid header value. No request was sent.
     #[error("the token has characters that no token has; copy it again")]
     Token,
-    /// The daemon did not answer, for as long as the policy goes on. Whether it did what was asked is unknown.
+    /// The daemon did not respond within the policy. Whether it executed the request is unknown.
     #[error("the daemon did not answer: {why}")]
     Unreachable {
-        /// What happened instead.
+        /// The cause.
         why: String,
-        /// Whether it took too long.
+        /// Whether the request timed out.
         timed_out: bool,
     },
-    /// The daemon said no. Nothing was changed unless the problem says so.
+    /// The daemon refused the request. It changed nothing unless the problem says so.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// The daemon's answer is not what this version expects.
+    /// The daemon's response is not what this version expects.
     #[error("the daemon's answer is not understood: {0}; are client and daemon of the same version?")]
     Answer(String),
-    /// The task that was waited for is not there, or not any more.
+    /// The awaited task does not exist, or no longer exists.
     #[error("there is no task {0}")]
     NoSuchTask(String),
-    /// The policy allows no try at all.
+    /// The policy allows no attempt at all.
     #[error("the daemon was not asked: the policy allows no try")]
     NotAsked,
 }
 
 impl Error {
     pub(super) fn unreachable(error: &reqwest::Error) -> Self {
-        // The innermost cause says most, and names no address.
+        // The innermost cause is the most specific and contains no address.
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
             cause = inner;
@@ -51,7 +51,7 @@ impl Error {
         Self::Unreachable { why: cause.to_string(), timed_out: error.is_timeout() }
     }
 
-    /// What the daemon said, if it said no.
+    /// Returns the daemon's problem, if it refused the request.
     pub fn problem(&self) -> Option<&Problem> {
         if let Self::Refused(problem) = self { Some(problem) } else { None }
     }
@@ -61,33 +61,33 @@ impl Error {
     }
 }
 
-/// What the daemon says when something cannot be done.
+/// The daemon's description of a refused request.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, thiserror::Error)]
 #[error("{title}: {detail}")]
 #[non_exhaustive]
 pub struct Problem {
     #[serde(rename = "type")]
     pub(super) uri: String,
-    /// What kind of problem it is, for people.
+    /// The kind of the problem, in words.
     pub title: String,
-    /// The status of the answer.
+    /// The status of the response.
     #[serde(default)]
     pub status: u16,
-    /// What is true now, and what to do.
+    /// The current state, and the remedy.
     #[serde(default)]
     pub detail: String,
-    /// When to come back, if that was said.
+    /// The wait that the daemon asked for, if any.
     #[serde(skip)]
     pub retry_after: Option<Duration>,
 }
 
 impl Problem {
-    /// What kind of problem it is, for programs: `no-such-task`, `lock-held`, `queue-full`.
+    /// Returns the identifier of the kind: `no-such-task`, `lock-held`, `queue-full`.
     pub fn kind(&self) -> &str {
         self.uri.rsplit('/').next().unwrap_or_default()
     }
 
-    /// For somebody who answers instead of the daemon.
+    /// Creates the problem for a response that does not come from the daemon, such as that of a proxy.
     pub(super) fn of_status(status: u16) -> Self {
         let title = format!("The answer is {status}");
         let detail = "somebody between this program and the daemon answered".to_owned();

@@ -1,11 +1,11 @@
-//! Why a step that was pulled did not succeed.
+//! The failures of pulled steps.
 
 use std::time::Duration;
 
 use holdoff_policy::{Class, format_duration};
 use serde_json::{Value, json};
 
-/// Why a step that was pulled did not succeed.
+/// The reason why a pulled step did not succeed.
 #[derive(Clone, Debug)]
 pub struct StepFault {
     kind: Kind,
@@ -19,27 +19,27 @@ enum Kind {
 }
 
 impl StepFault {
-    /// It failed like this; the step's policy decides what becomes of it.
+    /// Creates a failure of this class; the step's policy decides about a retry.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self { kind: Kind::Failed { class, retry_after: None }, message: message.into() }
     }
 
-    /// It may work next time.
+    /// Creates a failure that may pass by itself.
     pub fn transient(message: impl Into<String>) -> Self {
         Self::new(Class::Transient, message)
     }
 
-    /// It will never work.
+    /// Creates a failure that will not pass by itself.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Class::Permanent, message)
     }
 
-    /// It does not want to run yet, and has not failed.
+    /// Postpones the step without counting a failure.
     pub fn snooze(wait: Duration, reason: impl Into<String>) -> Self {
         Self { kind: Kind::Snoozed { wait }, message: reason.into() }
     }
 
-    /// The other side asked to be left alone for so long.
+    /// Sets the wait that the called server asked for.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         if let Kind::Failed { retry_after, .. } = &mut self.kind {
@@ -48,7 +48,7 @@ impl StepFault {
         self
     }
 
-    /// Where it is reported, and as what.
+    /// Returns the path and the body of the report.
     pub(super) fn report(self) -> (&'static str, Value) {
         match self.kind {
             Kind::Snoozed { wait } => {

@@ -1,4 +1,4 @@
-//! Locks: held.
+//! Held locks.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::task::JoinHandle;
 use super::new::time;
 use super::{Client, Error, clock};
 
-/// A lock that is ours.
+/// A lock that this client holds.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) namespace: String,
     pub(super) key: String,
     pub(super) token: u64,
-    /// What proves that it is ours.
+    /// The proof of ownership.
     pub(super) lock: String,
     pub(super) lease: Duration,
 }
@@ -42,18 +42,18 @@ impl Held {
         Proof { namespace, key, token: *token, lock, lease }
     }
 
-    /// Locks end a little before the daemon thinks so.
+    /// Returns the safety margin: the client considers a lease expired slightly before the daemon does.
     fn margin(&self) -> Duration {
         self.lease / 20
     }
 }
 
-/// A lock that is held, and renewed as long as this lives. Dropped, it is let go in the background.
+/// A held lock, renewed for as long as the guard exists. A dropped guard releases the lock in the background.
 #[derive(Debug)]
 pub struct LockGuard {
     client: Client,
     held: Held,
-    /// Until when it is ours; `None` when it is lost.
+    /// The time until which the lock is held; `None` after its loss.
     until: watch::Receiver<Option<Duration>>,
     renewing: JoinHandle<()>,
     is_released: bool,
@@ -66,24 +66,25 @@ impl LockGuard {
         Self { client, held, until: heard, renewing, is_released: false }
     }
 
-    /// The fencing token: it only grows. Whatever the lock protects should refuse smaller ones than it has seen.
+    /// Returns the fencing token, which only increases. The protected resource should refuse tokens smaller
+    /// than the largest it has seen.
     pub fn token(&self) -> u64 {
         self.held.token
     }
 
-    /// Whether it is still ours, as far as can be known here.
+    /// Returns whether the lock is still held, as far as this client can know.
     pub fn is_held(&self) -> bool {
         self.until.borrow().is_some_and(|until| clock::now() + self.held.margin() < until)
     }
 
-    /// Waits until it is lost. It is told before anybody else can have the lock.
+    /// Waits until the lock is lost. It returns before another client can acquire the lock. Cancel-safe.
     pub async fn lost(&self) {
         let mut until = self.until.clone();
-        // An error means that nobody renews any more, which comes to the same.
+        // An error means that renewal has ended, which has the same consequence.
         let _ = until.wait_for(Option::is_none).await;
     }
 
-    /// Lets it go.
+    /// Releases the lock.
     pub async fn release(mut self) -> Result<(), Error> {
         self.is_released = true;
         self.renewing.abort();
@@ -95,7 +96,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.renewing.abort();
-        // Without a runtime the lease ends by itself.
+        // Without a runtime the lease expires by itself.
         if let (false, Ok(runtime)) = (self.is_released, tokio::runtime::Handle::try_current()) {
             let (client, held) = (self.client.clone(), self.held.clone());
             runtime.spawn(async move {
@@ -105,7 +106,7 @@ impl Drop for LockGuard {
     }
 }
 
-/// Renews at every third of the lease, until it is lost.
+/// Renews the lease after each third of it, until the lock is lost.
 async fn renew(client: Client, held: Held, told: watch::Sender<Option<Duration>>) {
     let pause = held.lease / 3;
     let mut next = pause;
@@ -126,7 +127,7 @@ async fn renew(client: Client, held: Held, told: watch::Sender<Option<Duration>>
                 next = pause;
             }
             Ok(Err(error)) if error.is("lock-lost") => break,
-            // The rest of the lease is for trying again.
+            // After a failed renewal the rest of the lease is used for further attempts.
             _ => next = pause / 8,
         }
     }

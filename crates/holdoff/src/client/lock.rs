@@ -1,4 +1,4 @@
-//! Locks: asked for.
+//! The acquisition of locks.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::guard::{Held, LockGuard};
 use super::new::time;
 use super::{Client, Error, clock};
 
-/// The longest wait that the daemon grants at once.
+/// The longest wait that the daemon grants in one request.
 const AT_ONCE: Duration = Duration::from_secs(25);
 const WAIT: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A lock that is about to be asked for.
+/// A lock request, to be configured and sent.
 #[derive(Clone, Debug)]
 pub struct Lock {
     client: Client,
@@ -46,7 +46,7 @@ struct Granted {
 }
 
 impl Client {
-    /// A lock, to be asked for: a lease of 30 s, waited for at most 60 s, unless something else is said.
+    /// Creates a lock request. The defaults are a lease of 30 s and a wait of at most 60 s.
     pub fn lock(&self, key: impl Into<String>) -> Lock {
         let (client, key) = (self.clone(), key.into());
         Lock { client, key, namespace: None, name: None, lease: LEASE, wait: WAIT }
@@ -54,35 +54,38 @@ impl Client {
 }
 
 impl Lock {
-    /// Its namespace; `default` unless it is said.
+    /// Sets the namespace; the default is `default`.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// What the holder is called, for people.
+    /// Sets the display name of the holder.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// For how long it is lent; renewed as long as the guard lives.
+    /// Sets the lease. The guard renews it for as long as it exists.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How long to wait for it; zero means not at all.
+    /// Sets the longest wait for the lock; zero means no wait.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Asks for it, and waits. One that is not had in time is refused as `lock-held`.
+    /// Acquires the lock, and waits for it if necessary. If the wait expires, the error is `lock-held`.
+    ///
+    /// If the future is dropped during a request, the daemon may still grant the lock, which is then held
+    /// until its lease expires.
     pub async fn acquire(self) -> Result<LockGuard, Error> {
         let until = clock::now() + self.wait;
         loop {
@@ -107,7 +110,7 @@ impl Lock {
             namespace: self.namespace.as_deref(),
             name: self.name.as_deref(),
             lease: Some(self.lease),
-            // The daemon reads whole milliseconds.
+            // The daemon accepts whole milliseconds.
             wait: Some(Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))),
         };
         self.client.post("/v1/locks/acquire", &wanted).await

@@ -1,4 +1,4 @@
-//! Tasks as they are sent.
+//! Tasks to submit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use holdoff_policy::format_duration;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A task: one step, or a graph of them.
+/// A task to submit: one step, or a graph of steps.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NewTask {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct NewStep {
     policy: Option<String>,
 }
 
-/// A request that the daemon makes.
+/// An HTTP request that the daemon sends.
 #[derive(Clone, Debug, Serialize)]
 pub struct Request {
     url: String,
@@ -61,48 +61,48 @@ pub struct Request {
 }
 
 impl NewTask {
-    /// A task of one step.
+    /// Creates a task of one step.
     pub fn of(step: NewStep) -> Self {
         Self { one: Some(step), ..Self::default() }
     }
 
-    /// A task of one step, for whoever handles this operation.
+    /// Creates a task of one step for the workers that handle this operation.
     pub fn new(operation: impl Into<String>, payload: impl Into<Value>) -> Self {
         Self::of(NewStep::new(operation).payload(payload))
     }
 
-    /// A task of one step: the daemon posts to this URL.
+    /// Creates a task of one step: the daemon sends a POST to this URL.
     pub fn call(operation: impl Into<String>, url: impl Into<String>) -> Self {
         Self::of(NewStep::new(operation).http(Request::post(url)))
     }
 
-    /// A task of steps that wait for each other.
+    /// Creates a task whose steps may depend on each other.
     pub fn graph() -> Self {
         Self::default()
     }
 
-    /// One more step of a graph, under a name for others to wait for.
+    /// Adds a step to a graph, under a name that other steps can depend on.
     #[must_use]
     pub fn step(mut self, name: impl Into<String>, step: NewStep) -> Self {
         self.steps.push(NewStep { name: Some(name.into()), ..step });
         self
     }
 
-    /// Its namespace; `default` unless it is said.
+    /// Sets the namespace; the default is `default`.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// The key under which it is taken in once.
+    /// Sets the deduplication key: the daemon accepts one task for each key.
     #[must_use]
     pub fn dedup(mut self, key: impl Into<String>) -> Self {
         self.dedup = Some(key.into());
         self
     }
 
-    /// For how long the key is kept.
+    /// Sets the time for which the daemon remembers the key.
     #[must_use]
     pub fn dedup_retention(mut self, time: Duration) -> Self {
         self.dedup_retention = Some(time);
@@ -111,7 +111,7 @@ impl NewTask {
 }
 
 impl NewStep {
-    /// A step for whoever handles this operation.
+    /// Creates a step for the workers that handle this operation.
     pub fn new(operation: impl Into<String>) -> Self {
         Self {
             name: None,
@@ -126,49 +126,49 @@ impl NewStep {
         }
     }
 
-    /// A request that the daemon makes, instead of a payload that a worker handles.
+    /// Sets an HTTP request that the daemon sends, in place of a payload for a worker.
     #[must_use]
     pub fn http(mut self, request: Request) -> Self {
         self.http = Some(request);
         self
     }
 
-    /// What goes into it.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Value>) -> Self {
         self.payload = Some(payload.into());
         self
     }
 
-    /// The name of a step that must have succeeded before.
+    /// Adds a dependency: the named step must succeed before this step runs.
     #[must_use]
     pub fn after(mut self, step: impl Into<String>) -> Self {
         self.after.push(step.into());
         self
     }
 
-    /// Its queue; `default` unless it is said.
+    /// Sets the queue; the default is `default`.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// From 0, which goes first, to 9.
+    /// Sets the priority, from 0 (first) to 9.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// How long it waits before it runs.
+    /// Sets the delay before the step runs.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// The policy that decides when it is tried again, instead of its operation's.
+    /// Sets the policy of the step's retries, in place of its operation's policy.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<String>) -> Self {
         self.policy = Some(policy.into());
@@ -177,41 +177,41 @@ impl NewStep {
 }
 
 impl Request {
-    /// A POST to this URL.
+    /// Creates a POST to this URL.
     pub fn post(url: impl Into<String>) -> Self {
         let (url, headers) = (url.into(), BTreeMap::new());
         Self { url, method: None, headers, body: None, credential: None, timeout: None }
     }
 
-    /// Another method.
+    /// Sets another method.
     #[must_use]
     pub fn method(mut self, method: impl Into<String>) -> Self {
         self.method = Some(method.into());
         self
     }
 
-    /// A header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// What is sent, as JSON.
+    /// Sets the JSON body.
     #[must_use]
     pub fn json(mut self, body: impl Into<Value>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// The name of a credential in the daemon's settings, whose token is sent.
+    /// Sets the name of a credential in the daemon's settings. The request carries its API token.
     #[must_use]
     pub fn credential(mut self, name: impl Into<String>) -> Self {
         self.credential = Some(name.into());
         self
     }
 
-    /// How long the answer may take.
+    /// Sets the timeout of the response.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -219,7 +219,7 @@ impl Request {
     }
 }
 
-/// As in `"5s"`.
+/// Serialises a duration as text, such as `"5s"`.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
 pub(super) fn time<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {

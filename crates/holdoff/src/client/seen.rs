@@ -1,17 +1,17 @@
-//! Tasks as the daemon shows them.
+//! Tasks as the daemon reports them.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A task and its steps. What a newer daemon says besides is passed over.
+/// A task and its steps. Fields of a newer daemon are ignored.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct Task {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// What its steps say.
+    /// The state, derived from the steps.
     pub state: TaskState,
-    /// Its steps, by number.
+    /// The steps, by number.
     pub steps: Vec<Step>,
 }
 
@@ -19,70 +19,70 @@ pub struct Task {
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct Step {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Its name in a graph.
+    /// The name in a graph.
     #[serde(default)]
     pub name: Option<String>,
-    /// What it is doing.
+    /// The state.
     pub state: StepState,
-    /// Its operation.
+    /// The operation.
     pub operation: String,
-    /// Its queue.
+    /// The queue.
     pub queue: String,
-    /// How often it has failed.
+    /// The number of failures.
     pub failures: u32,
-    /// The class of its last failure.
+    /// The class of the last failure.
     #[serde(default)]
     pub class: Option<String>,
-    /// What was said about its last failure.
+    /// The message of the last failure.
     #[serde(default)]
     pub message: Option<String>,
-    /// What came out of it, if that is JSON.
+    /// The output, if it is JSON.
     #[serde(default)]
     pub output: Option<Value>,
 }
 
-/// What a task is doing.
+/// The state of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TaskState {
-    /// A step lives.
+    /// At least one step is live.
     Running,
     /// All steps succeeded.
     Succeeded,
-    /// A step failed, and nobody has dealt with it.
+    /// A step failed, and no operator has resolved it.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// Something that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// What a step is doing.
+/// The state of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum StepState {
-    /// It waits for other steps.
+    /// The step waits for other steps.
     Blocked,
-    /// It is due, or waits until it is.
+    /// The step is due, or waits until it is.
     Ready,
-    /// Somebody has it.
+    /// A worker has claimed the step.
     Running,
-    /// It is done.
+    /// The step succeeded.
     Succeeded,
     /// The policy gave up.
     Failed,
-    /// Somebody must decide.
+    /// The step waits for an operator's decision.
     Conflicted,
-    /// Somebody decided against it.
+    /// An operator discarded the step.
     Discarded,
-    /// It was cancelled.
+    /// The step was cancelled.
     Cancelled,
-    /// Something that this version does not know.
+    /// A state that this version does not know.
     #[serde(other)]
     Unknown,
 }

@@ -1,11 +1,11 @@
-//! Signals: many of the same make one task.
+//! Signals: deduplicated alerts. Many equal signals create one task.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Client, Error, NewTask};
 
-/// Something that happened, and what is to be done about it once.
+/// An event, and the task that it creates unless an equal signal has created it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Signal {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -19,29 +19,29 @@ pub struct Signal {
     task: NewTask,
 }
 
-/// What became of a signal.
+/// The result of a signal.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct TakenSignal {
-    /// The task that stands for it.
+    /// The id of the task for this signal.
     pub task: String,
-    /// Whether this signal made it.
+    /// Whether this signal created the task.
     pub created: bool,
-    /// How many signals it stands for.
+    /// The number of signals that the task represents.
     pub occurrences: u64,
-    /// By which key the node of the daemon goes that has the task, if that is another than the one that was asked.
+    /// The key of the node that has the task, if that is another node than the one that received the request.
     #[serde(default)]
     pub elsewhere: Option<String>,
 }
 
 impl Signal {
-    /// Signals with the same text are the same.
+    /// Creates a signal. Signals with the same fingerprint are equal.
     pub fn of(fingerprint: impl Into<String>, task: NewTask) -> Self {
         let fingerprint = Some(fingerprint.into());
         Self { namespace: None, fingerprint, fields: None, data: Map::new(), task }
     }
 
-    /// Signals with the same values of these fields are the same.
+    /// Creates a signal. Signals with the same values of these fields are equal.
     pub fn of_fields<T: Into<String>>(
         fields: impl IntoIterator<Item = T>,
         data: Map<String, Value>,
@@ -51,7 +51,7 @@ impl Signal {
         Self { namespace: None, fingerprint: None, fields, data, task }
     }
 
-    /// Its namespace; `default` unless it is said.
+    /// Sets the namespace; the default is `default`.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
@@ -60,7 +60,8 @@ impl Signal {
 }
 
 impl Client {
-    /// Sends a signal. A call that was repeated because its answer was lost may count twice; it makes one task.
+    /// Sends a signal. A call that was repeated after a lost response may count twice, but it creates one
+    /// task.
     pub async fn signal(&self, signal: &Signal) -> Result<TakenSignal, Error> {
         self.post("/v1/signals", signal).await
     }

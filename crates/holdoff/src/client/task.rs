@@ -1,4 +1,4 @@
-//! Tasks: sent, looked at, waited for.
+//! Submits, reads and awaits tasks.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use uuid::Uuid;
 use super::call::escaped;
 use super::{Client, Error, NewTask, Task, TaskState};
 
-/// Pauses between two looks at a task that is not over.
+/// The pauses between two polls of a task that has not finished.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What became of a task that was sent.
+/// The result of a submitted task.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct TakenTask {
-    /// The task that stands for it.
+    /// The id of the task.
     pub id: String,
-    /// What it is doing; unknown of a task that is forgotten, and its key is not.
+    /// The state; `None` if the daemon has deleted the task but still remembers its key.
     #[serde(default)]
     pub state: Option<TaskState>,
-    /// Whether it was taken in before, under the same key.
+    /// Whether the daemon had already accepted a task under the same key.
     #[serde(default)]
     pub duplicate: bool,
 }
 
 impl Client {
-    /// Sends a task. When this returns, it is durable.
+    /// Submits a task. When this returns, the task is durable.
     pub async fn submit(&self, task: &NewTask) -> Result<TakenTask, Error> {
         if task.dedup.is_some() {
             return self.post("/v1/tasks", task).await;
         }
-        // Under a key of its own, so that a repeated call does not make two of it.
+        // The client draws a key, so that a repeated call does not create two tasks.
         let keyed = task.clone().dedup(Uuid::now_v7().to_string());
         let taken: TakenTask = self.post("/v1/tasks", &keyed).await?;
         Ok(TakenTask { duplicate: false, ..taken })
     }
 
-    /// A task, if it is known.
+    /// Returns a task, if it exists.
     pub async fn task(&self, id: &str) -> Result<Option<Task>, Error> {
         match self.get(&format!("/v1/tasks/{}", escaped(id))).await {
             Ok(task) => Ok(Some(task)),
@@ -47,7 +47,7 @@ impl Client {
         }
     }
 
-    /// Waits until a task is over. Dropping the future stops waiting, and changes nothing.
+    /// Waits until a task has finished. Cancel-safe: dropping the future stops waiting and changes nothing.
     pub async fn wait(&self, id: &str) -> Result<Task, Error> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -55,7 +55,7 @@ impl Client {
             if task.state != TaskState::Running {
                 return Ok(task);
             }
-            // Those who wait for tasks that were sent together do not look together.
+            // The jitter spreads the polls of clients that wait for tasks submitted together.
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::Rng::new().f64())).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }

@@ -13,43 +13,43 @@ use super::{Client, Error};
 
 const LEASE: Duration = Duration::from_secs(60);
 const PLACES: usize = 16;
-/// The most that the daemon gives at once.
+/// The largest number of steps that the daemon returns for one claim.
 const MOST_AT_ONCE: usize = 100;
-/// How long a claim waits for steps; a worker that is to stop does so then.
+/// The time that a claim waits for steps. A worker that is asked to stop stops after at most this time.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// A step that is this worker's.
+/// A step that this worker has claimed.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct PulledStep {
-    /// Its id.
+    /// The id.
     pub step: String,
-    /// What is to be done.
+    /// The operation.
     pub operation: String,
     /// The fencing token: it grows with every claim of the step.
     pub token: u64,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// What goes into it, if that is JSON.
+    /// The payload, if it is JSON.
     #[serde(default)]
     pub payload: Value,
-    /// What came out of the steps before it.
+    /// The outputs of the steps that this step depends on.
     #[serde(default)]
     pub inputs: Vec<StepInput>,
 }
 
-/// What came out of a step before.
+/// The output of a step that the current step depends on.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct StepInput {
-    /// The name of that step.
+    /// The name of the other step.
     pub name: String,
-    /// What came out of it, if that is JSON.
+    /// The output, if it is JSON.
     #[serde(default)]
     pub output: Value,
 }
 
-/// A worker that pulls its steps from the daemon, to be told what it can handle.
+/// A worker that pulls its steps from the daemon. Configure its operations before it runs.
 #[derive(Clone, Debug)]
 pub struct PullWorker {
     client: Client,
@@ -90,7 +90,7 @@ struct Report<'a> {
 }
 
 impl Client {
-    /// A worker of this name, which attempts are shown under.
+    /// Creates a worker with this name, which appears in the attempts of its steps.
     pub fn worker(&self, name: impl Into<String>) -> PullWorker {
         PullWorker {
             client: self.clone(),
@@ -105,45 +105,50 @@ impl Client {
 }
 
 impl PullWorker {
-    /// An operation that it can handle.
+    /// Adds an operation that the worker handles.
     #[must_use]
     pub fn operation(mut self, operation: impl Into<String>) -> Self {
         self.operations.push(operation.into());
         self
     }
 
-    /// Only steps of this queue, and of others named so; otherwise all.
+    /// Restricts the worker to this queue and the other queues added so. Without it, the worker claims from
+    /// all queues.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queues.push(queue.into());
         self
     }
 
-    /// Only steps of this namespace.
+    /// Restricts the worker to this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// After how long a step is given to somebody else if this worker vanishes; 60 s unless it is said.
+    /// Sets the lease: if this worker vanishes, another worker may claim its steps after this time. The
+    /// default is 60 s.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How many steps run at once; 16 unless it is said.
+    /// Sets the largest number of concurrent steps; the default is 16.
     #[must_use]
     pub fn concurrency(mut self, places: usize) -> Self {
         self.places = places.clamp(1, 10_000);
         self
     }
 
-    /// Pulls steps and hands them to `handler` until `stop` comes; then waits for what runs.
+    /// Claims steps and passes them to `handler` until `stop` completes, then waits for the running steps.
     ///
-    /// What the handler returns is reported. If a step is not this worker's any more, its handler is dropped. A daemon
-    /// that does not answer for as long as the policy goes on is asked again; one that refuses ends the worker.
+    /// The worker reports the result of each handler. If the worker loses a step, it drops the step's
+    /// handler. If the daemon does not respond within the policy, the worker continues to poll; if the daemon
+    /// refuses a claim, the worker ends.
+    ///
+    /// Use `stop` instead of dropping the future: the handlers run in tasks of their own and outlive it.
     pub async fn run<F, Fut>(self, handler: F, stop: impl Future<Output = ()>) -> Result<(), Error>
     where
         F: Fn(PulledStep) -> Fut + Send + Sync + 'static,
@@ -159,7 +164,7 @@ impl PullWorker {
                 place = Arc::clone(&places).acquire_owned() => place,
             };
             drop(place);
-            // A claim that is under way is not given up: its steps would wait for a lease.
+            // A claim in progress is not aborted: its steps would wait until their leases expire.
             let steps = match worker.claim(places.available_permits().clamp(1, MOST_AT_ONCE)).await {
                 Ok(steps) => steps,
                 Err(Error::Unreachable { .. }) => continue,
@@ -175,7 +180,7 @@ impl PullWorker {
                 });
             }
         };
-        // All places are free when nothing runs.
+        // All permits are available when no step runs.
         let all = u32::try_from(worker.places).unwrap_or(u32::MAX);
         let _ = places.acquire_many(all).await;
         ended
@@ -209,12 +214,13 @@ impl PullWorker {
             Ok(output) => ("complete", serde_json::json!({ "output": output })),
             Err(fault) => fault.report(),
         };
-        // The step stays the worker's own while that is being said; if it cannot be, it comes back when its lease is over.
+        // The worker renews the lease during the report. If the report fails, the step returns to its queue
+        // when the lease expires.
         let said = tokio::select! {
             said = self.report(path, &id, token, more) => said,
             () = self.keep(&id, token) => return,
         };
-        // What is refused for good would be refused again, after having been done again.
+        // A permanent refusal of a result would recur after a repeated execution, so the step fails for good.
         if let Err(Error::Refused(problem)) = &said
             && matches!(problem.status, 400 | 413 | 415 | 422)
         {
@@ -223,14 +229,14 @@ impl PullWorker {
         }
     }
 
-    /// Says that the worker is alive, until the step is not its own any more.
+    /// Sends heartbeats until the worker loses the step.
     async fn keep(&self, step: &str, token: u64) {
         loop {
             tokio::time::sleep(self.lease / 3).await;
             let lease = serde_json::json!({ "lease": holdoff_policy::format_duration(self.lease) });
             match self.report("heartbeat", step, token, lease).await {
                 Err(error) if error.is("step-not-held") => return,
-                // Whoever cannot be reached may be back before the lease is over.
+                // An unreachable daemon may be back before the lease expires.
                 _ => {}
             }
         }

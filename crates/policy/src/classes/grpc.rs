@@ -15,7 +15,7 @@ macro_rules! codes {
             /// Every code, in numerical order.
             pub const ALL: [Self; 17] = [$(Self::$variant),+];
 
-            /// The code's name in capitals, as in the gRPC documents.
+            /// Returns the code's name in capitals, as in the gRPC documentation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
@@ -48,12 +48,12 @@ codes! {
 }
 
 impl Grpc {
-    /// The code with this number.
+    /// Returns the code with this number.
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The code with this name in capitals.
+    /// Returns the code with this name in capitals.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.name() == name)
     }

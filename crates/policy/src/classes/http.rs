@@ -5,14 +5,14 @@ use crate::Class;
 /// Whether a request may be sent again although it may already have had its effect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Replay {
-    /// Twice is the same as once: an idempotent method, or an `Idempotency-Key`.
+    /// Two executions have the same effect as one: an idempotent method, or an `Idempotency-Key`.
     Safe,
-    /// Twice may be one too many.
+    /// A second execution may have a second effect.
     Unsafe,
 }
 
 impl Replay {
-    /// Judges a request by its method and whether it carries an `Idempotency-Key`.
+    /// Classifies a request by its method and the presence of an `Idempotency-Key`.
     ///
     /// ```
     /// use holdoff_policy::Replay;
@@ -27,21 +27,21 @@ impl Replay {
     }
 }
 
-/// A status and what it means.
+/// A status and its class.
 pub(super) struct Row {
     pub(super) status: u16,
     pub(super) name: &'static str,
     pub(super) class: Class,
-    /// The class where replay is unsafe and the effect may already have happened; `None`: the same.
+    /// The class if replay is unsafe and the request may have had its effect; `None` means the same class.
     pub(super) once: Option<Class>,
 }
 
-/// The server refused before it acted, so any method may try again.
+/// The server refused before it acted, so requests of any method may be retried.
 const fn refused(status: u16, name: &'static str, class: Class) -> Row {
     Row { status, name, class, once: None }
 }
 
-/// The server may have acted, so only what is safe to repeat may try again.
+/// The server may have acted, so only requests with safe replay may be retried.
 const fn perhaps_done(status: u16, name: &'static str, class: Class) -> Row {
     Row { status, name, class, once: Some(Class::Permanent) }
 }
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     refused(511, "Network Authentication Required", Class::Permanent),
 ];
 
-/// The class of a status; `None` if it is not a failure.
+/// Returns the class of a status; `None` if it is not a failure.
 pub(super) fn class(status: u16, replay: Replay) -> Option<Class> {
     if let Some(row) = ROWS.iter().find(|row| row.status == status) {
         let once = row.once.filter(|_| replay == Replay::Unsafe);
@@ -77,7 +77,8 @@ pub(super) fn class(status: u16, replay: Replay) -> Option<Class> {
     match (status, replay) {
         (100..=399, _) => None,
         (500..=599, Replay::Safe) => Some(Class::Transient),
-        // Other client errors, unknown server errors after an unsafe call, and no HTTP at all.
+        // Other client errors, unknown server errors after an unsafe request, and numbers that are not HTTP
+        // statuses.
         _ => Some(Class::Permanent),
     }
 }

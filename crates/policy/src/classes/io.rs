@@ -1,10 +1,10 @@
-//! io errors.
+//! Kinds of I/O errors.
 
 use std::io::ErrorKind;
 
 use crate::Class;
 
-/// A kind of io error and what it means.
+/// A kind of I/O error and its class.
 pub(super) struct Row {
     kind: Option<ErrorKind>,
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ const fn row(kind: ErrorKind, name: &'static str, class: Class) -> Row {
     Row { kind: Some(kind), name, class }
 }
 
-/// What every kind without a row of its own is.
+/// The row of every kind without its own row.
 const OTHER: Row = Row { kind: None, name: "other", class: Class::Permanent };
 
 pub(super) static ROWS: &[Row] = &[
@@ -60,7 +60,7 @@ pub(super) static ROWS: &[Row] = &[
     OTHER,
 ];
 
-/// The row of this kind of error.
+/// Returns the row of this kind of error.
 pub(super) fn row_of(kind: ErrorKind) -> &'static Row {
     ROWS.iter().find(|row| row.kind == Some(kind)).unwrap_or(const { &OTHER })
 }

@@ -2,7 +2,7 @@
 
 use crate::Class;
 
-/// A code, or the first two characters of a whole class of codes, and what it means.
+/// A code, or the first two characters of a class of codes, and its failure class.
 pub(super) struct Row {
     pub(super) code: &'static str,
     pub(super) name: &'static str,
@@ -38,13 +38,13 @@ pub(super) const ROWS: &[Row] = &[
     row("58030", "io error", Class::Transient),
 ];
 
-/// The class of a code; what is not in the table will fail again.
+/// Returns the class of a code; codes outside the table are permanent.
 pub(super) fn class(code: &str) -> Class {
     let find = |wanted: &str| ROWS.iter().find(|row| row.code == wanted).map(|row| row.class);
     find(code).or_else(|| find(code.get(..2)?)).unwrap_or(Class::Permanent)
 }
 
-/// Whether this is a code of five characters or a class of two.
+/// Returns whether this is a code of five characters or a class of two.
 pub(super) fn is_valid(code: &str) -> bool {
     let characters = code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     characters && matches!(code.len(), 2 | 5)

@@ -1,4 +1,4 @@
-//! The canonical text of a compiled policy, and the id made from it.
+//! The canonical text of a compiled policy, and the id derived from it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,26 +9,26 @@ use sha2::{Digest, Sha256};
 
 use super::{Compiled, Shape};
 
-/// The version written into the canonical text.
+/// The version in the canonical text.
 pub(super) const VERSION: u32 = 1;
 
-/// A policy's name by content: the SHA-256 of its canonical text.
+/// The content id of a policy: the SHA-256 of its canonical text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId([u8; 32]);
 
 impl PolicyId {
-    /// The id of these bytes.
+    /// Returns the id of these bytes: their hash.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The 32 bytes of the hash.
+    /// Returns the 32 bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// The id that these bytes are.
+/// Wraps the 32 bytes of a hash.
 impl From<[u8; 32]> for PolicyId {
     fn from(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -63,18 +63,18 @@ impl FromStr for PolicyId {
     }
 }
 
-/// The text is no policy id.
+/// The error for a text that is not a policy id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a policy id: expected 64 hexadecimal digits")]
 pub struct NotAnId;
 
 impl Compiled {
-    /// This policy's name by content: equal policies have equal ids, whatever they are called.
+    /// Returns the content id: equal policies have equal ids, whatever their names.
     pub fn id(&self) -> PolicyId {
         PolicyId::of(self.canonical().as_bytes())
     }
 
-    /// The canonical text: one line of JSON, keys in a fixed order, integers only, no white space.
+    /// Returns the canonical text: one line of JSON, keys in a fixed order, integers only, no white space.
     pub fn canonical(&self) -> String {
         let Self { attempts, retry_after, cap_us, low_ppm, high_ppm, .. } = self;
         let deadline = self.deadline_us.map_or_else(null, |us| us.to_string());
@@ -99,7 +99,7 @@ fn null() -> String {
     "null".to_string()
 }
 
-/// The shape as it stands in the canonical text.
+/// Writes the shape in the form of the canonical text.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! From the declared policy to the compiled one.
+//! Compiles a declared policy.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use crate::micros::{ONE_PPM, saturating};
 use crate::policy::Spec;
 use crate::{Growth, Jitter, Window};
 
-/// Compiles a declared policy. What was not validated compiles too, into something harmless.
+/// Compiles a declared policy. A policy that was not validated compiles too, into a harmless one.
 pub(crate) fn compile(spec: &Spec) -> Compiled {
     let (low_ppm, high_ppm) = spec.jitter.shares();
     let cap_us = saturating(spec.cap());
@@ -25,7 +25,7 @@ pub(crate) fn compile(spec: &Spec) -> Compiled {
 }
 
 impl Compiled {
-    /// Puts valid parts together and works out the windows of a table.
+    /// Assembles valid parts and precomputes the windows of a table.
     pub(super) fn assemble(
         attempts: u32,
         deadline_us: Option<u64>,
@@ -56,10 +56,10 @@ impl Compiled {
     }
 }
 
-/// The highest ceiling under this cap.
+/// Returns the highest ceiling under this cap.
 ///
-/// A window that begins at its ceiling or above (additive jitter) would collapse to a point at the cap,
-/// and everybody would wait exactly that long. So its ceiling stays low enough for the whole window.
+/// A window that begins at its ceiling or above (additive jitter) would collapse to a point at the cap, and
+/// all callers would wait exactly that long. Its ceiling therefore stays low enough for the whole window.
 fn highest_ceiling(cap_us: u64, low_ppm: u32, high_ppm: u32) -> u64 {
     let begins_at_ceiling = u64::from(low_ppm) >= ONE_PPM && high_ppm > low_ppm;
     if !begins_at_ceiling {
@@ -88,9 +88,10 @@ fn shape(spec: &Spec, top_us: u64) -> Shape {
     Shape::Table(table)
 }
 
-/// `base × factorⁿ` up to the top, with 32 bits below the microsecond so that rounding does not add up.
+/// Returns `base × factorⁿ` up to the top, computed with 32 bits below the microsecond so that rounding
+/// errors do not accumulate.
 ///
-/// One entry more than [`MAX_TABLE`] means that the growth is too slow to be written down.
+/// A result with one entry more than [`MAX_TABLE`] means that the growth is too slow for a table.
 fn exponential(base_us: u64, factor: f64, max_exponent: u32, top_us: u64) -> Vec<u64> {
     const FRACTION_BITS: u32 = 32;
     let factor_ppm = u128::from(to_ppm(factor));

@@ -1,4 +1,4 @@
-//! Reading a compiled policy that was stored or sent.
+//! Reads a compiled policy that was stored or sent.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -123,7 +123,7 @@ impl TryFrom<Form> for Compiled {
 }
 
 impl Form {
-    /// Whatever passes here can decide without overflow, above no cap.
+    /// Checks the form. A form that passes decides without overflow and never above its cap.
     fn check(&self) -> Result<(), Invalid> {
         if self.version != VERSION {
             return not_compiled(format!(

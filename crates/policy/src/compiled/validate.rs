@@ -1,4 +1,4 @@
-//! What a policy may not say.
+//! Validates a declared policy.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{MAX_TABLE, Shape, compile};
 use crate::policy::Spec;
 use crate::{Growth, Invalid, Jitter, MAX_DELAY};
 
-/// Refuses what cannot be meant.
+/// Rejects contradictory or out-of-range values.
 pub(crate) fn validate(spec: &Spec) -> Result<(), Invalid> {
     if spec.attempts == 0 {
         return Err(Invalid::NoAttempts);
@@ -14,7 +14,7 @@ pub(crate) fn validate(spec: &Spec) -> Result<(), Invalid> {
     validate_growth(&spec.growth)?;
     validate_jitter(&spec.jitter)?;
     if spec.jitter == Jitter::Decorrelated {
-        // Three times nothing is nothing, for ever.
+        // Three times zero stays zero.
         at_least_a_microsecond("the first wait, under decorrelated jitter,", spec.growth.first())?;
     }
     at_least_a_microsecond("cap", spec.cap())

@@ -1,4 +1,4 @@
-//! `[classes.http]`, `[classes.grpc]`, `[classes.sqlstate]`, `[classes.io]`
+//! The tables `[classes.http]`, `[classes.grpc]`, `[classes.sqlstate]` and `[classes.io]`.
 
 use toml::de::DeTable;
 
@@ -7,7 +7,7 @@ use crate::{Class, ClassMap, Grpc};
 
 pub(super) const KINDS: &[&str] = &["http", "grpc", "sqlstate", "io"];
 
-/// Reads what is overridden into the map.
+/// Reads the overrides into the map.
 pub(super) fn read(reader: &mut Reader<'_>, tables: &DeTable<'_>, map: &mut ClassMap) {
     reader.refuse_unknown_keys("in [classes]", tables, KINDS);
     let words = Class::ALL.map(Class::name);

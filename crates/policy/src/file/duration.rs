@@ -1,14 +1,15 @@
-//! Durations as they are written in the file.
+//! The text form of durations in the file.
 
 use std::time::Duration;
 
-/// The units that may be written. No months or years: nobody waits that long, and `M` is not `m`.
+/// The accepted units. There are no months or years: policies never wait that long, and `M` is easily
+/// confused with `m`.
 const UNITS: &[&str] = &[
     "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "m", "min", "mins", "minute", "minutes", "h",
     "hour", "hours", "d", "day", "days",
 ];
 
-/// Reads a duration such as `250ms`, `1.5s`, `2m` or `1h 30m`; else says what is wrong with it.
+/// Parses a duration such as `250ms`, `1.5s`, `2m` or `1h 30m`; returns the reason if the text is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -40,7 +41,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Err("it is finer than a microsecond".to_owned())
 }
 
-/// Writes a duration the way it is read: in the largest unit that leaves no fraction.
+/// Formats a duration for [`parse_duration`]: in the largest unit that leaves no fraction.
 pub fn format_duration(duration: Duration) -> String {
     const UNITS: [(&str, u128); 6] = [
         ("d", 86_400_000_000_000),

@@ -1,4 +1,4 @@
-//! The growth that a policy's values describe
+//! Builds the growth from a policy's values.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::reader::Reader;
 use super::values::Values;
 use crate::Growth;
 
-/// The keys that only some growths have.
+/// The keys that only some kinds of growth have.
 const ALL_KEYS: &[&str] = &["base", "factor", "max_exponent", "step", "delay", "delays"];
 
-/// One policy's table, and where it stands.
+/// One policy's table and its position.
 pub(super) struct Place<'a, 'd> {
     pub(super) policy: &'a str,
     pub(super) span: &'a Range<usize>,
     pub(super) table: &'a DeTable<'d>,
 }
 
-/// The growth; what is not said is inherited, where the inherited growth has it.
+/// Builds the growth; a missing value is inherited if the parent's growth has it.
 pub(super) fn build(
     reader: &mut Reader<'_>,
     place: &Place<'_, '_>,
@@ -91,7 +91,7 @@ fn refuse_keys_of_other_growths(reader: &mut Reader<'_>, table: &DeTable<'_>, ki
 }
 
 fn missing(reader: &mut Reader<'_>, place: &Place<'_, '_>, key: &str, example: &str) {
-    // A value that could not be read is a problem already.
+    // An unreadable value has been reported already.
     if place.table.contains_key(key) {
         return;
     }

@@ -1,11 +1,11 @@
-//! `jitter = …`
+//! The value `jitter = …` of a policy.
 
 use toml::de::DeTable;
 
 use super::reader::{Reader, Value, quoted};
 use crate::Jitter;
 
-/// The jitters that are a word, and those that need numbers.
+/// The jitters without parameters, then the jitters with parameters.
 const PLAIN: &[&str] = &["none", "full", "equal", "decorrelated"];
 const WITH_NUMBERS: &[&str] = &["proportional", "scaled", "additive"];
 

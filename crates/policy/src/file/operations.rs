@@ -1,4 +1,4 @@
-//! `default`, `[operations]` and `[namespaces.NAME]`
+//! The key `default` and the tables `[operations]` and `[namespaces.NAME]`.
 
 use toml::de::DeTable;
 
@@ -65,7 +65,7 @@ fn read_operation(
     Some(Operation { policy, timeout, lease })
 }
 
-/// `user.login = "…"` without quotes is a table `user` with a key `login`.
+/// Reports an operation name without quotes: `user.login = "…"` is a table `user` with a key `login`.
 fn unquoted(reader: &mut Reader<'_>, name: &str, table: &DeTable<'_>) -> Option<Operation> {
     for (key, value) in table {
         let full = format!("{name}.{}", key.get_ref());

@@ -1,4 +1,4 @@
-//! `[policies.NAME]`
+//! The tables `[policies.NAME]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(super) const KEYS: &[&str] = &[
     "crowd",
 ];
 
-/// Reads all policies into the set, parents before those that extend them.
+/// Reads all policies into the set, each parent before the policies that extend it.
 pub(super) fn read(reader: &mut Reader<'_>, policies: &DeTable<'_>, set: &mut PolicySet) {
     let mut tables = BTreeMap::new();
     for (name, value) in policies {
@@ -44,16 +44,16 @@ pub(super) fn read(reader: &mut Reader<'_>, policies: &DeTable<'_>, set: &mut Po
     }
 }
 
-/// What a policy is made from.
+/// The policy that another policy extends.
 enum Parent {
-    /// Nothing: it stands by itself.
+    /// The policy extends nothing.
     None,
-    /// Something that is not there, or has problems of its own.
+    /// The policy extends one that does not exist or has problems of its own.
     Missing,
     Policy(Arc<Policy>),
 }
 
-/// Reads each policy after the one it extends.
+/// Reads each policy after its parent.
 struct Family<'a, 'd> {
     tables: &'a BTreeMap<&'a str, (Range<usize>, &'a DeTable<'d>)>,
     done: BTreeSet<&'a str>,
@@ -79,7 +79,7 @@ impl<'a> Family<'a, '_> {
         }
     }
 
-    /// The policy that is extended: another of the file, or a preset.
+    /// Returns the policy to extend: another policy of the file, or a preset.
     fn parent(
         &mut self,
         reader: &mut Reader<'_>,
@@ -98,7 +98,7 @@ impl<'a> Family<'a, '_> {
             self.read(reader, wanted, set);
         }
         set.note_parent(name, wanted);
-        // A policy may take a preset's name and extend the preset.
+        // A policy may have a preset's name and extend that preset.
         let preset = || Policy::preset(wanted).map(Arc::new);
         let parent = if wanted == name { preset() } else { set.policy(wanted).cloned() };
         if parent.is_none() && wanted == name {
@@ -115,9 +115,10 @@ impl<'a> Family<'a, '_> {
     }
 }
 
-/// Reads every value first, so that every problem is found, then builds if there was none.
+/// Reads every value first, so that the reader reports every problem, then builds the policy if there was
+/// none.
 ///
-/// An orphan, whose parent is not there, cannot be built: what it says is read all the same.
+/// A policy whose parent is missing cannot be built, but its values are still checked.
 fn read_policy(reader: &mut Reader<'_>, place: &Place<'_, '_>, parent: Parent) -> Option<Policy> {
     let problems_before = reader.count();
     reader.refuse_unknown_keys(&format!("in [policies.{}]", place.policy), place.table, KEYS);
@@ -177,7 +178,7 @@ fn crowd(
     Some(Crowd { slot: slot?, limit: values.crowd_limit.unwrap_or(limit) })
 }
 
-/// The value that is to blame.
+/// Returns the span of the value that caused the error.
 fn span_of(invalid: &Invalid, table: &DeTable<'_>) -> Option<Range<usize>> {
     let blamed: &[&str] = match invalid {
         Invalid::NoAttempts => &["attempts"],

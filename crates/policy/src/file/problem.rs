@@ -1,32 +1,32 @@
-//! What is wrong with a policy file, and where.
+//! The problems of a policy file and their positions.
 
 use std::fmt;
 use std::ops::Range;
 
-/// A longer line is not shown in full.
+/// The longest excerpt of a line, in characters.
 const LONGEST_EXCERPT: usize = 200;
 
-/// One thing that is wrong with a policy file.
+/// One problem of a policy file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
-    /// What would be right.
+    /// The expected value.
     pub expected: Option<String>,
-    /// The nearest word that would be right.
+    /// The nearest valid word.
     pub suggestion: Option<String>,
-    /// The line itself.
+    /// The text of the line.
     pub excerpt: String,
-    /// How many characters of it are meant.
+    /// The number of characters to underline.
     pub length: usize,
 }
 
 impl Problem {
-    /// Something is wrong at this place of a text.
+    /// Creates a problem at this span of a text.
     pub fn at(text: &str, span: &Range<usize>, message: String) -> Self {
         let start = floor_char_boundary(text, span.start);
         let before = text.get(..start).unwrap_or_default();
@@ -47,19 +47,19 @@ impl Problem {
         }
     }
 
-    /// Adds what would be right: it completes "expected …".
+    /// Adds the expected value: it completes "expected …".
     pub fn expected(&mut self, what: impl Into<String>) -> &mut Self {
         self.expected = Some(what.into());
         self
     }
 
-    /// Suggests the known word that is nearest to what was written, if one is near.
+    /// Suggests the known word that is nearest to the written word, if there is a near word.
     pub fn nearest<'w>(&mut self, written: &str, known: impl IntoIterator<Item = &'w str>) -> &mut Self {
         self.suggestion = nearest(written, known).map(str::to_owned);
         self
     }
 
-    /// Cuts the shown line short where something begins that must not be shown.
+    /// Cuts the excerpt at the start of the first hidden span.
     pub(super) fn conceal(&mut self, text: &str, concealed: &[Range<usize>]) {
         let start = match self.line {
             1 => 0,
@@ -70,12 +70,12 @@ impl Problem {
         let Some(cut) = shown.map(|span| span.start.saturating_sub(start)).min() else { return };
         self.excerpt.truncate(floor_char_boundary(&self.excerpt, cut));
         self.excerpt.push('…');
-        // The marks must not tell how long it is.
+        // The underline must not reveal the length of the secret.
         let left = self.excerpt.chars().count().saturating_sub(self.column - 1);
         self.length = self.length.min(left).max(1);
     }
 
-    /// What to say beside the marked place, and below it.
+    /// Returns the text beside the underline and the text below it.
     fn help(&self) -> (Option<String>, Option<String>) {
         let expected = self.expected.as_ref().map(|expected| format!("expected {expected}"));
         match &self.suggestion {
@@ -85,21 +85,22 @@ impl Problem {
     }
 }
 
-/// The known word that is most like what was written, if one is like it at all.
+/// Returns the known word that is most similar to the written word, if any is similar enough.
 pub fn nearest<'w>(written: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    // A long scribble is like nothing, and comparing it would take long too.
+    // Only the first 64 characters are compared: a longer text resembles no known word, and comparing it
+    // would be slow.
     let start = written.chars().take(64).collect::<String>().to_lowercase();
     let rated = known.into_iter().map(|word| (strsim::jaro_winkler(&start, &word.to_lowercase()), word));
     let alike = rated.filter(|(likeness, _)| *likeness > 0.75);
     alike.max_by(|left, right| left.0.total_cmp(&right.0)).map(|(_, word)| word)
 }
 
-/// The largest boundary of a character at or below this byte.
+/// Returns the largest character boundary at or below this byte.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Everything that is wrong with a policy file. Nothing of the file is in force.
+/// All problems of a policy file. If there are any, nothing of the file becomes active.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problems {
     problems: Vec<Problem>,
@@ -107,7 +108,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// The most problems that are reported at once.
+    /// The largest number of problems in one report.
     pub const MOST: usize = 50;
 
     pub(super) fn new(mut problems: Vec<Problem>) -> Self {
@@ -116,14 +117,14 @@ impl Problems {
         Self { problems, file: "holdoff.toml".to_owned() }
     }
 
-    /// Names the file they are in.
+    /// Sets the name of the file for the report.
     #[must_use]
     pub fn in_file(mut self, file: impl Into<String>) -> Self {
         self.file = file.into();
         self
     }
 
-    /// These and those that another reader found in the same text, each once.
+    /// Merges the problems that another reader found in the same text and removes duplicates.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         let mut problems = self.problems;
@@ -135,7 +136,7 @@ impl Problems {
         Self { file: self.file, ..Self::new(problems) }
     }
 
-    /// The problems, in the order of the file.
+    /// Returns the problems in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.problems.iter()
     }

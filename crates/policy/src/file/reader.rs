@@ -1,4 +1,4 @@
-//! Reading typed values out of a parsed document, noting problems on the way.
+//! Reads typed values from a parsed document and collects the problems.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,21 +11,22 @@ use super::duration::parse_duration;
 use super::problem::{Problem, Problems};
 use super::secrets;
 
-/// A value and where it stands.
+/// A value and its position in the text.
 pub type Value<'d> = Spanned<DeValue<'d>>;
 
-/// Collects problems while values are read: each method gives the value, or notes what is wrong and gives `None`.
+/// Collects problems while values are read: each method returns the value, or reports a problem and returns
+/// `None`.
 ///
-/// `what` is what the value is called in messages, usually its key; `expected` completes "expected …".
+/// `what` is the name of the value in messages, usually its key; `expected` completes "expected …".
 #[derive(Debug)]
 pub struct Reader<'t> {
     text: &'t str,
     problems: Vec<Problem>,
-    /// Policies that have problems of their own; nobody is blamed for naming them.
+    /// Policies that have problems of their own; a reference to them is not a further problem.
     broken: BTreeSet<String>,
-    /// Takes what is said once there are too many problems.
+    /// Receives the details of problems beyond the limit, which are then dropped.
     spill: Option<Problem>,
-    /// What no problem may show.
+    /// The spans that no problem may show.
     concealed: Vec<Range<usize>>,
 }
 
@@ -34,7 +35,7 @@ impl<'t> Reader<'t> {
         Self { text, problems: Vec::new(), broken: BTreeSet::new(), spill: None, concealed: Vec::new() }
     }
 
-    /// How many problems there are so far.
+    /// Returns the number of problems so far.
     pub(super) fn count(&self) -> usize {
         self.problems.len() + usize::from(self.spill.is_some())
     }
@@ -50,14 +51,14 @@ impl<'t> Reader<'t> {
         Problems::new(self.problems)
     }
 
-    /// Keeps a part of the text out of every problem, because it is or may be a secret.
+    /// Hides a part of the text from every problem, because it is or may be a secret.
     ///
-    /// Only lines that are shown are cut short; messages are the caller's own care.
+    /// The reader shortens only the excerpts that it shows. The caller must keep secrets out of its messages.
     pub fn conceal(&mut self, span: Range<usize>) {
         self.concealed.push(span);
     }
 
-    /// Keeps out whatever may be a secret, of a text in which nobody can tell.
+    /// Hides everything that may be a secret, for a text that cannot be parsed.
     pub(super) fn conceal_likely_secrets(&mut self) {
         self.concealed.extend(secrets::likely(self.text));
     }
@@ -70,7 +71,7 @@ impl<'t> Reader<'t> {
         self.broken.contains(policy)
     }
 
-    /// Notes a problem; the caller may add what was expected.
+    /// Reports a problem; the caller may add the expected value.
     pub fn problem(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::at(self.text, &span, message.into());
         if self.problems.len() >= Problems::MOST {
@@ -84,7 +85,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Notes every key that is not among the known ones.
+    /// Reports every key that is not known.
     pub fn refuse_unknown_keys(&mut self, place: &str, table: &DeTable<'_>, known: &[&str]) {
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let written = key.get_ref();
@@ -94,17 +95,17 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether a table is written in braces.
+    /// Returns whether a table is written in braces.
     pub fn is_inline(&self, value: &Value<'_>) -> bool {
         self.text.get(value.span().start..).is_some_and(|text| text.starts_with('{'))
     }
 
-    /// The table under this key; notes a problem if something else is there.
+    /// Returns the table under this key; reports a problem if the value is not a table.
     pub fn table_in<'a, 'd>(&mut self, table: &'a DeTable<'d>, key: &str) -> Option<&'a DeTable<'d>> {
         self.table(table.get(key)?, &format!("[{key}]"))
     }
 
-    /// A table.
+    /// Reads a table.
     pub fn table<'a, 'd>(&mut self, value: &'a Value<'d>, what: &str) -> Option<&'a DeTable<'d>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
@@ -113,7 +114,7 @@ impl<'t> Reader<'t> {
         table
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn string<'a>(&mut self, value: &'a Value<'_>, what: &str, expected: &str) -> Option<&'a str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
@@ -122,7 +123,7 @@ impl<'t> Reader<'t> {
         text
     }
 
-    /// One of a few words.
+    /// Reads a text that must be one of the known words.
     pub fn word<'a>(&mut self, value: &'a Value<'_>, what: &str, known: &[&str]) -> Option<&'a str> {
         let expected = format!("one of {}", quoted(known));
         let word = self.string(value, what, &expected)?;
@@ -135,7 +136,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// A duration, written as a text with a unit.
+    /// Reads a duration, written as a text with a unit.
     pub fn duration(&mut self, value: &Value<'_>, what: &str) -> Option<Duration> {
         let expected = "a duration in quotes, such as \"250ms\", \"1.5s\" or \"2m\"";
         if let DeValue::Integer(number) = value.get_ref() {
@@ -154,7 +155,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn truth(&mut self, value: &Value<'_>, what: &str) -> Option<bool> {
         let truth = value.get_ref().as_bool();
         if truth.is_none() {
@@ -163,7 +164,7 @@ impl<'t> Reader<'t> {
         truth
     }
 
-    /// A number, with or without a fraction.
+    /// Reads a number, with or without a fraction.
     pub fn number(&mut self, value: &Value<'_>, what: &str) -> Option<f64> {
         let number = match value.get_ref() {
             DeValue::Float(number) => number.as_str().parse().ok(),
@@ -179,7 +180,7 @@ impl<'t> Reader<'t> {
         number
     }
 
-    /// A whole number that fits, and is not negative.
+    /// Reads a whole number that is not negative and fits into `N`.
     pub fn whole_number<N: TryFrom<u64>>(
         &mut self,
         value: &Value<'_>,
@@ -198,7 +199,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// Notes that a value is of another type than was expected.
+    /// Reports that a value has another type than expected.
     pub fn wrong_type(&mut self, value: &Value<'_>, what: &str, expected: &str) {
         let found = value.get_ref().type_str();
         let article = if found.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
@@ -206,7 +207,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// `"a", "b", "c"`
+/// Formats words as `"a", "b", "c"`.
 pub(super) fn quoted(words: &[&str]) -> String {
     let each: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
     each.join(", ")

@@ -1,9 +1,9 @@
 //! The JSON schema of the policy file.
 //!
-//! These types are never read from a file: [`super::reader`] does that, with better messages. They only
-//! describe it, and a test holds their keys against the reader's. The file is one, and so is its schema: the
-//! sections that `holdoff-work`, `holdoff-lock` and others read are described here too, and tests there hold them against their
-//! readers.
+//! No code reads a file into these types: [`super::reader`] does that, with better messages. The types only
+//! describe the file, and a test compares their keys with those of the reader. There is one file and one
+//! schema: this module also describes the sections that `holdoff-work`, `holdoff-lock` and other crates read,
+//! and tests in those crates compare the keys with their readers.
 
 #![expect(dead_code, reason = "the fields are read by the derive only")]
 
@@ -18,13 +18,13 @@ use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 
-/// The JSON schema of `holdoff.toml`, for editors and other languages.
+/// Returns the JSON schema of `holdoff.toml`, for editors and other languages.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(File).to_value()
 }
 
-/// The keys that the schema knows in one of its definitions, or, without a name, at the top: what readers are held
-/// against.
+/// Returns the keys of one definition of the schema, or the keys at the top if the name is empty. Tests
+/// compare them with the keys that a reader accepts.
 pub fn schema_keys(definition: &str) -> BTreeSet<&'static str> {
     static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(schema);
     let table = match definition {
@@ -35,71 +35,71 @@ pub fn schema_keys(definition: &str) -> BTreeSet<&'static str> {
     keys.into_iter().flat_map(|keys| keys.keys().map(String::as_str)).collect()
 }
 
-/// holdoff.toml: named policies, which operation uses which, and how durable work and locks behave.
+/// holdoff.toml: named policies, the policy of each operation, and the settings of durable work and locks.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct File {
-    /// The policy of every operation without one of its own. Without it: `standard`.
+    /// The policy of every operation without its own policy. Without it: `standard`.
     default: Option<String>,
-    /// Named policies. A policy may take a preset's name.
+    /// Named policies. A policy may have a preset's name.
     policies: Option<BTreeMap<String, PolicyTable>>,
     /// Operations by exact name, or by a pattern in which `*` stands for any run of characters.
     operations: Option<BTreeMap<String, OperationValue>>,
-    /// What differs in one namespace.
+    /// The overrides of single namespaces.
     namespaces: Option<BTreeMap<String, Namespace>>,
-    /// Which code means which failure class, where it differs from the built-in table.
+    /// The failure classes of codes, where they differ from the built-in table.
     classes: Option<Classes>,
-    /// How durable work behaves.
+    /// Settings of durable work.
     work: Option<work::WorkTable>,
-    /// Steps that are HTTP requests.
+    /// HTTP steps: steps that send an HTTP request.
     http: Option<work::HttpTable>,
-    /// How to get the tokens that requests carry, by name.
+    /// The sources of the API tokens that requests carry, by name.
     credentials: Option<BTreeMap<String, work::CredentialTable>>,
-    /// Signals, and the gateway they come in by.
+    /// Signals (deduplicated alerts) and the gateway that accepts them.
     signals: Option<work::SignalsTable>,
-    /// What locks are like unless an acquisition says otherwise.
+    /// The defaults of locks. An acquisition may override them.
     lock: Option<lock::LockTable>,
-    /// The daemon: where it listens, where work is kept, how it logs and ends; who may come in, and how.
+    /// The daemon: its address, store, logs, shutdown and authentication.
     server: Option<server::ServerTable>,
-    /// An acceptor of councils, in the daemon.
+    /// An acceptor of councils in the daemon.
     acceptor: Option<acceptor::AcceptorTable>,
-    /// Ledgers, in the daemon.
+    /// Ledgers in the daemon.
     ledger: Option<ledger::LedgerTable>,
 }
 
-/// When to try again, and how often.
+/// The delays between attempts and their number.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct PolicyTable {
-    /// The policy or preset this one starts from.
+    /// The policy or preset that this policy extends.
     extends: Option<String>,
-    /// How the ceiling grows from try to try. Default: exponential.
+    /// The growth of the ceiling from attempt to attempt. Default: exponential.
     growth: Option<GrowthWord>,
     /// The first ceiling, for exponential, linear and fibonacci growth.
     base: Option<DurationText>,
-    /// What each further try multiplies by, for exponential growth. Default: 2.
+    /// The factor of each further attempt, for exponential growth. Default: 2.
     #[schemars(range(min = 1, max = 1000))]
     factor: Option<f64>,
     /// The largest exponent, for exponential growth.
     max_exponent: Option<u32>,
-    /// What each further try adds, for linear growth. Default: base.
+    /// The increment of each further attempt, for linear growth. Default: base.
     step: Option<DurationText>,
     /// The ceiling, for constant growth.
     delay: Option<DurationText>,
-    /// The ceilings, for growth by a list; the last one repeats.
+    /// The ceilings, for growth by a list; the last ceiling repeats.
     #[schemars(length(min = 1, max = 1024))]
     delays: Option<Vec<DurationText>>,
-    /// No delay exceeds this. Default: 30s for what grows.
+    /// The upper limit of every delay. Default: 30s for policies that grow.
     cap: Option<DurationText>,
-    /// How many tries there are, the first included. Default: 5.
+    /// The number of attempts, the first included. Default: 5.
     attempts: Option<Attempts>,
-    /// The time the whole operation may take.
+    /// The time limit of the whole operation.
     deadline: Option<DurationText>,
-    /// How a ceiling becomes a window. Default: full.
+    /// The conversion of a ceiling into a window. Default: full.
     jitter: Option<JitterValue>,
-    /// What to make of the other side's Retry-After.
+    /// The treatment of the server's Retry-After.
     retry_after: Option<RetryAfterTable>,
-    /// How to spread when it is known how many contend.
+    /// The spread of attempts if the number of contenders is known.
     crowd: Option<CrowdTable>,
 }
 
@@ -121,9 +121,9 @@ enum GrowthWord {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum Attempts {
-    /// The number of tries.
+    /// The number of attempts.
     Count(#[schemars(range(min = 1))] u32),
-    /// As many as it takes.
+    /// No limit.
     Word(UnlimitedWord),
 }
 
@@ -136,9 +136,9 @@ enum UnlimitedWord {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum JitterValue {
-    /// A jitter without a number.
+    /// A jitter without a parameter.
     Word(JitterWord),
-    /// A jitter with a number.
+    /// A jitter with a parameter.
     Table(JitterTable),
 }
 
@@ -158,40 +158,40 @@ enum JitterWord {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase", deny_unknown_fields)]
 enum JitterTable {
-    /// Around the ceiling, by this share of it on either side.
+    /// Around the ceiling, by this share of it to either side.
     Proportional(#[schemars(range(min = 0, max = 1))] f64),
     /// Between these two shares of the ceiling.
     Scaled([f64; 2]),
-    /// From the ceiling up, by this share of it.
+    /// From the ceiling upwards, by this share of it.
     Additive(#[schemars(range(min = 0, max = 999))] f64),
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct RetryAfterTable {
-    /// How far to spread callers who were all told the same. Default: 0s.
+    /// The spread of callers that all received the same value. Default: 0s.
     spread: Option<DurationText>,
-    /// The longest value that is simply obeyed. Default: 1d.
+    /// The longest value that the policy honours in full. Default: 1d.
     limit: Option<DurationText>,
-    /// What to do beyond the limit. Default: `give_up`.
+    /// The behaviour beyond the limit. Default: `give_up`.
     beyond: Option<BeyondWord>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 enum BeyondWord {
-    /// Wait in full.
+    /// Wait for the full value.
     Wait,
     /// Do not retry.
     GiveUp,
-    /// Wait for the limit only. Impolite.
+    /// Wait for the limit only, and retry earlier than the server asked.
     Clip,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct CrowdTable {
-    /// The time each contender is given. Needed unless it is inherited.
+    /// The time slot of each contender. Required unless it is inherited.
     slot: Option<DurationText>,
     /// The longest spread. Default: 60s.
     limit: Option<DurationText>,
@@ -200,27 +200,27 @@ struct CrowdTable {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum OperationValue {
-    /// The name of its policy.
+    /// The name of the policy.
     Policy(String),
-    /// Its policy, and what else is known of it.
+    /// The policy and further properties of the operation.
     Table(OperationTable),
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct OperationTable {
-    /// The name of its policy.
+    /// The name of the policy.
     policy: String,
-    /// How long its caller is willing to wait; the lint holds the policy against it.
+    /// The caller's timeout; the lint compares the policy with it.
     timeout: Option<DurationText>,
-    /// The lease that is held while it retries; the lint holds the policy against it.
+    /// The lease that the caller holds while it retries; the lint compares the policy with it.
     lease: Option<DurationText>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Namespace {
-    /// The policy of this namespace's operations without one of their own.
+    /// The policy of this namespace's operations without their own policy.
     default: Option<String>,
     /// This namespace's operations.
     operations: Option<BTreeMap<String, OperationValue>>,
@@ -235,7 +235,7 @@ struct Classes {
     grpc: Option<BTreeMap<String, ClassWord>>,
     /// By SQLSTATE, or its first two characters.
     sqlstate: Option<BTreeMap<String, ClassWord>>,
-    /// By kind of io error.
+    /// By kind of I/O error.
     io: Option<BTreeMap<String, ClassWord>>,
 }
 

@@ -1,11 +1,12 @@
-//! Where secrets may stand in a text that is no TOML.
+//! Finds likely secrets in a text that is not valid TOML.
 //!
-//! A secret does not belong into the file, and its reader refuses one without showing it. But a text with a
-//! quote too few has no keys and no values yet, and the line that is shown may be the one with the secret.
+//! The file must not contain secrets, and the reader of a valid document refuses a secret without showing it.
+//! A text with a missing quote has no keys and values yet, and the line that an error message shows may
+//! contain the secret.
 
 use std::ops::Range;
 
-/// Everything under `[credentials]`, and whatever is given to a key that sounds like a secret.
+/// Returns the spans of everything under `[credentials]` and of the values of keys that sound like a secret.
 pub(super) fn likely(text: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let (mut start, mut is_under_credentials) = (0, false);

@@ -1,4 +1,4 @@
-//! One table of the file, and its values by key.
+//! One table of the file, and typed access to its values by key.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -10,27 +10,28 @@ use toml::de::DeTable;
 use super::reader::{Reader, Value};
 use super::{format_duration, size};
 
-/// One table of the file. Each method puts a value where it belongs, if the key is there and the value is right.
+/// One table of the file. Each method stores the value of a key in `into` if the key is present and its value
+/// is valid.
 #[derive(Debug)]
 pub struct Section<'a, 'd> {
     table: &'a DeTable<'d>,
-    /// What stands before a key in messages.
+    /// The prefix of a key in messages.
     prefix: &'a str,
 }
 
 impl<'a, 'd> Section<'a, 'd> {
-    /// The table `[name]`, whose keys are known by themselves.
+    /// Opens the table `[name]`, whose keys appear in messages without a prefix, and rejects unknown keys.
     pub fn new(reader: &mut Reader<'_>, name: &str, table: &'a DeTable<'d>, keys: &[&str]) -> Self {
         reader.refuse_unknown_keys(&format!("in {name}"), table, keys);
         Self::of(table)
     }
 
-    /// A table whose keys were checked already.
+    /// Wraps a table whose keys the caller has already checked.
     pub fn of(table: &'a DeTable<'d>) -> Self {
         Self { table, prefix: "" }
     }
 
-    /// A small table inside another one, such as `budget = { … }`.
+    /// Opens an inline table inside another table, such as `budget = { … }`.
     pub fn inside(
         reader: &mut Reader<'_>,
         outer: &'a DeTable<'d>,
@@ -43,12 +44,12 @@ impl<'a, 'd> Section<'a, 'd> {
         Some(Self { table, prefix })
     }
 
-    /// The value of this key, and what it is called in messages.
+    /// Returns the value of this key and the name that messages use for it.
     pub fn get(&self, key: &str) -> Option<(&'a Value<'d>, String)> {
         Some((self.table.get(key)?, format!("{}{key}", self.prefix)))
     }
 
-    /// A duration.
+    /// Reads a duration.
     pub fn duration(
         &self,
         reader: &mut Reader<'_>,
@@ -62,7 +63,7 @@ impl<'a, 'd> Section<'a, 'd> {
         put(reader, (value, &what), found, &range, shown, into);
     }
 
-    /// A size in bytes, or with a unit.
+    /// Reads a size in bytes, or with a unit.
     pub fn size(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<u64>, into: &mut usize) {
         const EXPECTED: &str = "a number of bytes, or a size such as \"256KiB\" or \"1MiB\"";
         let Some((value, what)) = self.get(key) else { return };
@@ -80,12 +81,12 @@ impl<'a, 'd> Section<'a, 'd> {
         let Some(found) = found else { return };
         let mut size = 0;
         if put(reader, (value, &what), found, &range, |size| size::format(*size), &mut size) {
-            // The ranges are far below what a machine can address.
+            // The ranges are far below the address space of any machine.
             *into = usize::try_from(size).unwrap_or(usize::MAX);
         }
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub fn count<N>(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<N>, into: &mut N)
     where
         N: TryFrom<u64> + PartialOrd + Display + Copy,
@@ -96,14 +97,14 @@ impl<'a, 'd> Section<'a, 'd> {
         put(reader, (value, &what), found, &range, N::to_string, into);
     }
 
-    /// A number, with or without a fraction.
+    /// Reads a number, with or without a fraction.
     pub fn number(&self, reader: &mut Reader<'_>, key: &str, range: RangeInclusive<f64>, into: &mut f64) {
         let Some((value, what)) = self.get(key) else { return };
         let Some(found) = reader.number(value, &what) else { return };
         put(reader, (value, &what), found, &range, f64::to_string, into);
     }
 
-    /// An address and a port.
+    /// Reads an address and a port.
     pub fn address(&self, reader: &mut Reader<'_>, key: &str, example: &str, into: &mut SocketAddr) {
         let Some((value, what)) = self.get(key) else { return };
         let expected = format!("an address and a port in quotes, such as \"{example}\"");
@@ -116,7 +117,7 @@ impl<'a, 'd> Section<'a, 'd> {
         }
     }
 
-    /// A text that is not empty.
+    /// Reads a text that is not empty.
     pub fn text(&self, reader: &mut Reader<'_>, key: &str, example: &str) -> Option<String> {
         let (value, what) = self.get(key)?;
         let expected = format!("a text in quotes, such as \"{example}\"");
@@ -129,7 +130,7 @@ impl<'a, 'd> Section<'a, 'd> {
     }
 }
 
-/// Puts a value where it belongs if it is in range; else notes a problem.
+/// Stores a value in `into` if it is in range; otherwise reports a problem and returns `false`.
 fn put<T: PartialOrd>(
     reader: &mut Reader<'_>,
     (value, what): (&Value<'_>, &str),

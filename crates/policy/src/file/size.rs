@@ -1,9 +1,9 @@
-//! Sizes as they are written in the file.
+//! The text form of sizes in the file.
 
-/// The units that may be written, the largest first.
+/// The accepted units, the largest first.
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// Reads a size such as `256KiB` or `1 MiB`; else says what is wrong with it.
+/// Parses a size such as `256KiB` or `1 MiB`; returns the reason if the text is invalid.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "it is too large".to_owned())
 }
 
-/// `KB` is a thousand bytes to some and 1024 to others: ask.
+/// Suggests a unit instead of guessing: `KB` means 1000 bytes in some programs and 1024 in others.
 fn unknown_unit(unit: &str) -> String {
     let letter = unit.chars().next().unwrap_or_default().to_ascii_uppercase();
     let hint = UNITS.iter().find(|(name, _)| name.starts_with(letter)).map_or_else(
@@ -35,7 +35,7 @@ fn unknown_unit(unit: &str) -> String {
     format!("\"{unit}\" is not a unit; {hint}")
 }
 
-/// Writes a size the way it is read: in the largest unit that leaves no fraction.
+/// Formats a size for [`parse`]: in the largest unit that leaves no fraction.
 pub(super) fn format(size: u64) -> String {
     let whole = UNITS.iter().find(|(_, bytes)| size > 0 && size.is_multiple_of(*bytes));
     whole.map_or_else(|| format!("{size}B"), |(name, bytes)| format!("{}{name}", size / bytes))

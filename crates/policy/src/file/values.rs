@@ -1,4 +1,4 @@
-//! The values of one policy's table, each read by itself.
+//! Reads the values of one policy's table, each independently of the others.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ const GROWTHS: &[&str] = &["exponential", "linear", "fibonacci", "constant", "li
 pub(super) const RETRY_AFTER_KEYS: &[&str] = &["spread", "limit", "beyond"];
 pub(super) const CROWD_KEYS: &[&str] = &["slot", "limit"];
 
-/// What a policy's table says. A value that cannot be read is absent here, and its problem is noted.
+/// The values of a policy's table. An unreadable value is absent here, and the reader has reported its
+/// problem.
 #[derive(Default)]
 pub(super) struct Values {
     pub(super) growth: Option<&'static str>,
@@ -34,7 +35,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Reads every key, so that every problem is found.
+    /// Reads every key, so that the reader reports every problem.
     pub(super) fn read(reader: &mut Reader<'_>, table: &DeTable<'_>) -> Self {
         let mut values = Self {
             growth: table.get("growth").and_then(|value| growth_word(reader, value)),

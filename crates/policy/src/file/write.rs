@@ -1,4 +1,4 @@
-//! Writing policies the way they are read.
+//! Writes policies in the format that the reader accepts.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::duration::format_duration;
 use crate::{Growth, Jitter, Operation, Policy, PolicySet, Scope};
 
 impl PolicySet {
-    /// The set as a policy file: what was defined here, without the presets.
+    /// Returns the set as a policy file: its own definitions, without the presets.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
         if let Some(default) = &self.root().default {
@@ -58,7 +58,8 @@ fn write_operations(text: &mut String, place: &str, scope: &Scope) {
 }
 
 impl Policy {
-    /// The policy as the lines of its table in a policy file; only a cap that was never declared is left out.
+    /// Returns the policy as the lines of its table in a policy file. It omits the cap if the policy does not
+    /// declare one.
     pub fn to_toml(&self) -> String {
         let mut lines = vec![format!("growth = \"{}\"", self.growth().name())];
         lines.extend(growth_lines(self.growth()));

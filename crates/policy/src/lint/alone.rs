@@ -1,4 +1,4 @@
-//! A policy by itself.
+//! Checks of a single policy.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::{Finding, Severity};
 use crate::{Beyond, Growth, Policy};
 
-/// Looks at one policy by itself.
+/// Checks one policy on its own.
 pub fn lint_policy(name: &str, policy: &Policy) -> Vec<Finding> {
     let subject = format!("policy {name}");
     let find = |code, severity, message: String, remedy: &str| Finding {
@@ -59,27 +59,27 @@ pub fn lint_policy(name: &str, policy: &Policy) -> Vec<Finding> {
     findings
 }
 
-/// Whether everybody waits for exactly the same time.
+/// Returns whether all callers wait for exactly the same time.
 fn waits_alike(policy: &Policy) -> bool {
     let explanation = policy.explain();
     let no_choice = explanation.waits.iter().all(|wait| wait.window.low_us() == wait.window.high_us());
     no_choice && explanation.waits.iter().any(|wait| wait.window.high_us() > 0)
 }
 
-/// How many tries can be made at best, if that is fewer than the policy grants.
+/// Returns the largest number of attempts that fit before the deadline, if the policy grants more.
 fn tries_before_deadline(policy: &Policy) -> Option<u32> {
     let waits = policy.attempts().saturating_sub(1);
     let possible = policy.explain().possible;
     (policy.attempts() != Policy::UNLIMITED && possible < waits).then_some(possible + 1)
 }
 
-/// The longest wait, if it is shorter than a cap that was meant to bind.
+/// Returns the longest wait, if it stays below a declared cap.
 fn longest_below_cap(policy: &Policy) -> Option<Duration> {
     let declared = policy.declared_cap()?;
     let grows = !matches!(policy.growth(), Growth::Constant { .. } | Growth::List { .. });
     let explanation = policy.explain();
     let longest = explanation.waits.iter().map(|wait| wait.window.high()).max()?;
-    // Shares are rounded down, so a window that ends a microsecond below the cap has met it.
+    // Shares are rounded down, so a window that ends a microsecond below the cap has reached it.
     let is_below = longest + Duration::from_micros(2) < declared;
     (grows && !explanation.more && is_below).then_some(longest)
 }

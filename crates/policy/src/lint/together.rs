@@ -1,4 +1,4 @@
-//! Operations and policies, seen together.
+//! Checks of operations and policies in combination.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -11,7 +11,7 @@ use super::{Finding, Severity};
 use crate::set::Scope;
 use crate::{Operation, PolicySet, glob};
 
-/// What only shows when operations and policies are seen together.
+/// Returns the findings that concern operations and policies in combination.
 pub(super) fn findings(set: &PolicySet) -> Vec<Finding> {
     let own = set.policies().keys().filter(|name| set.is_own(name));
     let mut findings: Vec<Finding> = own.filter_map(|name| unused(set, name)).collect();
@@ -58,7 +58,7 @@ fn unused(set: &PolicySet, name: &str) -> Option<Finding> {
     })
 }
 
-/// Waits that outlast what the caller has.
+/// Finds waits that outlast the caller's timeout or lease.
 fn outlasts(set: &PolicySet, subject: &str, operation: &Operation) -> Vec<Finding> {
     let Some(policy) = set.policy(&operation.policy) else { return Vec::new() };
     let deadline = policy.deadline().unwrap_or(Duration::MAX);
@@ -90,7 +90,7 @@ fn span(low: Duration, high: Duration) -> String {
     if high == Duration::MAX { "ever".to_owned() } else { format!("{low:?} to {high:?}") }
 }
 
-/// Patterns of one scope that say equally much about the same names, and differ.
+/// Finds pairs of equally specific patterns in one scope that overlap and name different policies.
 fn ambiguous(namespace: &str, scope: &Scope) -> Vec<Finding> {
     let patterns: Vec<_> = scope.operations.iter().filter(|(name, _)| glob::is_pattern(name)).collect();
     let mut findings = Vec::new();
@@ -114,7 +114,7 @@ fn ambiguous(namespace: &str, scope: &Scope) -> Vec<Finding> {
     findings
 }
 
-/// The same operation under different caps, depending on the namespace.
+/// Finds operations whose cap depends on the namespace.
 fn two_caps(set: &PolicySet) -> Vec<Finding> {
     let names: BTreeSet<&str> =
         scopes(set).flat_map(|(_, scope)| scope.operations.keys()).map(String::as_str).collect();
@@ -122,7 +122,7 @@ fn two_caps(set: &PolicySet) -> Vec<Finding> {
     for name in names {
         let mut caps = Vec::new();
         for (namespace, scope) in scopes(set) {
-            // A namespace that says nothing about the name has everybody's cap.
+            // A namespace without an entry for the name uses the cap of the root scope.
             let Some(operation) = scope.find(name) else { continue };
             let Some(policy) = set.policy(&operation.policy) else { continue };
             let place = if namespace.is_empty() { "everywhere else" } else { namespace };

@@ -1,4 +1,4 @@
-//! What a budget promises over many requests.
+//! The limits of a retry budget over many requests.
 
 use holdoff_policy::{Budget, BudgetOptions, Failure, Policy, SoFar};
 
@@ -7,7 +7,7 @@ struct Outcome {
     success: f64,
 }
 
-/// Many requests, each retried by the policy as far as the budget allows.
+/// Runs many requests, each retried by the policy within the budget.
 fn run(failure_rate: f64, options: BudgetOptions, requests: u32) -> Outcome {
     let (policy, budget) = (Policy::standard(), Budget::new(options));
     let mut rng = fastrand::Rng::with_seed(42);

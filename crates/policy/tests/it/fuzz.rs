@@ -1,7 +1,7 @@
-//! A million bad inputs each for the file, the `Retry-After` parser and the builder: no panic.
+//! A million invalid inputs each for the file, the `Retry-After` parser and the builder: none of them panics.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-policy --test it fuzz` replays or
-//! goes further.
+//! The inputs are seeded. To replay them or to run more:
+//! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-policy --test it fuzz`.
 
 use std::time::{Duration, SystemTime};
 
@@ -91,7 +91,7 @@ fn the_policy_file() {
             Err(problems) => assert!(!problems.to_string().is_empty()),
         }
     });
-    // Both outcomes must be common, or the mutations miss the point.
+    // Both outcomes must be common, or the mutations test only one path.
     let percent = read.get() * 100 / cases();
     assert!((2..98).contains(&percent) || cases() < 1000, "{percent} % of the inputs were valid");
 }

@@ -1,4 +1,4 @@
-//! The laws every policy keeps, whatever it says.
+//! The laws that hold for every policy.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use proptest::prelude::*;
 
 use crate::support::{attempt, failure, jitter, patient_policy, policy, so_far, time};
 
-/// Cases of a quick and of a deep run; `cargo xtask soak` sets `PROPTEST_CASES` for more.
+/// Returns the number of cases of a quick and of a deep run; `cargo xtask soak` sets `PROPTEST_CASES` for
+/// more.
 fn cases() -> ProptestConfig {
     let cases = u32::try_from(holdoff_testbed::scaled("PROPTEST_CASES", 512, 8192)).unwrap();
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// The delay for one roll, of a decision that is known to be a retry.
+/// Returns the delay for one roll, of a decision that is known to be a retry.
 fn delay(policy: &Compiled, so_far: &SoFar, failure: &Failure, roll: u32) -> u128 {
     policy.decide(so_far, failure, roll).delay().unwrap().as_micros()
 }
@@ -75,8 +76,8 @@ proptest! {
         }
     }
 
-    /// Delays grow with the roll, so the rolls that pick one value lie side by side and can be counted by
-    /// searching for their ends.
+    /// Delays grow with the roll, so the rolls that pick one value are adjacent, and a search for their ends
+    /// counts them.
     #[test]
     fn no_value_gathers_more_rolls_than_its_share(
         policy in patient_policy(), so_far in so_far(), failure in failure(), roll in any::<u32>(),
@@ -167,7 +168,8 @@ proptest! {
     }
 }
 
-/// The clamped sample of the classic libraries puts half of all clients on the cap; the cut window does not.
+/// A sample that is clamped to the cap, as in the classic libraries, puts half of all clients on the cap; the
+/// cut window does not.
 #[test]
 fn nobody_waits_exactly_the_cap() {
     let policy = Policy::preset("conservative").unwrap().to_builder().attempts(9).build().unwrap();

@@ -1,4 +1,4 @@
-//! Policies by their public API: their laws, their budget, the vectors for other languages, and bad input.
+//! Tests of the public API: laws, the retry budget, the vectors for other languages, and invalid input.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Any policy, any history, any failure.
+//! Strategies for arbitrary policies, histories and failures.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use holdoff_policy::{
 };
 use proptest::prelude::*;
 
-/// Mostly sensible times, sometimes very short or very long ones.
+/// Generates mostly common times, sometimes very short or very long ones.
 pub(crate) fn time() -> impl Strategy<Value = Duration> {
     let us = prop_oneof![
         4 => 1_000..120_000_000_u64,
@@ -51,7 +51,7 @@ fn crowd() -> impl Strategy<Value = Crowd> {
     (time(), time()).prop_map(|(slot, limit)| Crowd { slot, limit })
 }
 
-/// A builder that may or may not build.
+/// Generates a builder that may or may not build.
 pub(crate) fn builder() -> impl Strategy<Value = PolicyBuilder> {
     let attempts = prop_oneof![3 => 1..20_u32, 1 => 0..=u32::MAX];
     let limits = (proptest::option::of(time()), attempts, proptest::option::of(time()));
@@ -73,12 +73,12 @@ pub(crate) fn builder() -> impl Strategy<Value = PolicyBuilder> {
     )
 }
 
-/// Any policy that validates.
+/// Generates any valid policy.
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
     builder().prop_filter_map("must validate", |builder| builder.build().ok())
 }
 
-/// Any policy that validates, with every try granted.
+/// Generates any valid policy, with unlimited attempts.
 pub(crate) fn patient_policy() -> impl Strategy<Value = Policy> {
     policy().prop_filter_map("must validate", |policy| {
         policy.to_builder().attempts(Policy::UNLIMITED).build().ok()

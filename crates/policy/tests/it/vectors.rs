@@ -1,8 +1,8 @@
-//! The test vectors: what any language can check itself against.
+//! The test vectors, with which an implementation in any language can be checked.
 //!
-//! `vectors/v1.json` holds compiled policies and, for each, inputs with their answers. The test computes
-//! them twice: by the crate, and by the arithmetic of `docs/policy.md` written out here over the JSON
-//! alone. `UPDATE_VECTORS=1` writes the file anew.
+//! `vectors/v1.json` contains compiled policies and, for each, inputs with their results. The test computes
+//! them twice: with the crate, and with the arithmetic of `docs/policy.md`, implemented here over the JSON
+//! alone. `UPDATE_VECTORS=1` rewrites the file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn policies() -> Vec<(String, Policy)> {
     policies
 }
 
-/// Inputs that reach every branch: `(attempt, last delay, roll, Retry-After, crowd)`.
+/// Returns inputs that reach every branch: `(attempt, last delay, roll, Retry-After, contenders)`.
 fn inputs() -> Vec<(u32, u64, u32, Option<u64>, u32)> {
     let rolls = [0, 1, 0x7fff_ffff, 0x8000_0000, 0xdead_beef, u32::MAX];
     let mut inputs = Vec::new();
@@ -119,7 +119,7 @@ fn the_file_is_up_to_date() {
     );
 }
 
-/// The arithmetic of `docs/policy.md`, over nothing but the JSON.
+/// The arithmetic of `docs/policy.md`, over the JSON alone.
 mod by_the_book {
     use serde_json::Value;
 

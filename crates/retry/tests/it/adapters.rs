@@ -17,8 +17,8 @@ fn quick(attempts: u32) -> Policy {
     Policy::builder(growth).jitter(Jitter::None).attempts(attempts).build().unwrap()
 }
 
-/// Answers with these statuses and headers, one after the other, then with 200; counts requests. An
-/// empty status closes the connection without an answer.
+/// A server that responds with these statuses and headers in order, then with 200, and counts the requests.
+/// For an empty status it closes the connection without a response.
 struct Server {
     url: String,
     requests: Arc<AtomicU32>,
@@ -99,7 +99,7 @@ async fn a_refused_post_is_repeated_because_nothing_happened() {
     assert_eq!(status(client(RetryMiddleware::new(quick(5))).post(&server.url)).await, 200);
 }
 
-/// A proxy may say 503 after the server has acted.
+/// A proxy may respond with 503 after the server has acted.
 #[tokio::test]
 async fn a_503_may_have_happened() {
     let server = server(&["503 Busy"]).await;
@@ -119,7 +119,7 @@ async fn posts_that_may_not_be_repeated_still_show_that_the_server_is_ill() {
     assert!(stream.send().await.is_err(), "a stream is refused too");
 }
 
-/// Fails before anything is sent.
+/// A middleware that fails before the request is sent.
 struct NoToken;
 
 #[async_trait::async_trait]
@@ -144,7 +144,7 @@ async fn what_was_never_sent_says_nothing_of_the_server() {
     assert_eq!(status(client(middleware.clone()).get(&server.url)).await, 500);
     let plain = reqwest::Client::builder().no_proxy().build().unwrap();
     let broken = ClientBuilder::new(plain).with(middleware).with(NoToken).build();
-    // Until a probe is let through, which is as soon as the breaker has cooled down.
+    // Repeat until the breaker admits a probe, which it does after its cool-down.
     let mut error = String::new();
     while !error.contains("the token file is missing") {
         error = format!("{:?}", broken.get(&server.url).send().await.unwrap_err());

@@ -1,4 +1,4 @@
-//! The blocking executor: the same course on a plain thread.
+//! The blocking executor: the same retry loop on a plain thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,7 +66,7 @@ fn many_threads_refresh_once() {
                 let first = Cell::new(true);
                 let call = || {
                     let token = valid.load(Ordering::SeqCst);
-                    // All look at the expired token before anybody is refused.
+                    // All threads read the expired token before the first refusal.
                     if first.replace(false) {
                         everybody.wait();
                     }

@@ -1,4 +1,4 @@
-//! The async executor under paused time: every wait is exact, none is real.
+//! The async executor under paused time: every wait is exact and takes no real time.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -38,12 +38,12 @@ fn fault(class: Class) -> Fault {
     Fault("fault", Failure::new(class))
 }
 
-/// Waits exactly one second between tries.
+/// Waits exactly one second between attempts.
 fn steady(attempts: u32) -> Policy {
     Policy::builder(Growth::constant(SECOND)).jitter(Jitter::None).attempts(attempts).build().unwrap()
 }
 
-/// A call that fails with these faults, one after the other, then succeeds.
+/// A call that fails with these faults in order, then succeeds.
 struct Script {
     faults: RefCell<Vec<Fault>>,
     calls: Cell<u32>,
@@ -124,7 +124,7 @@ async fn a_401_with_nothing_to_refresh_stops_at_once() {
     assert_eq!((failed.stopped(), failed.attempts()), (Stopped::Unauthorized, 1));
 }
 
-/// A hundred tasks share one credential that has expired.
+/// A hundred tasks share one expired credential.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_concurrent_401s_refresh_once() {
     let (valid, refreshes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -228,7 +228,7 @@ async fn a_retry_the_breaker_refuses_is_not_charged_to_the_budget() {
     assert!(failed.error().is_some(), "the error of the attempt that was made");
 }
 
-/// A retry that is paid for and not made, for whatever reason, goes back to the budget.
+/// A retry that is charged but not made, for any reason, returns to the budget.
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_is_not_made_is_not_charged() {
     let budget = Budget::new(BudgetOptions { ratio: 0.0, burst: 5 });
@@ -283,7 +283,7 @@ fn a_controller_does_not_spin_on_refused_credentials() {
     assert_eq!(requeue.failed(&steady(9), &unauthorized), Some(Duration::ZERO));
 }
 
-/// How long the executor waits after a 429 with this header.
+/// Returns the executor's wait after a 429 with this header.
 async fn wait_after(header: &str, date: Option<&str>) -> Result<Duration, Stopped> {
     let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
     let failure = Failure::new(Class::RateLimited);
@@ -349,7 +349,7 @@ async fn the_callers_deadline_cuts_off_an_attempt_that_hangs() {
     assert!(failed.to_string().ends_with("the last attempt was cut off"), "{failed}");
 }
 
-/// However the waits fall: the error survives, and no attempt begins when the time is over.
+/// For every sequence of waits: the error survives, and no attempt begins after the deadline.
 #[tokio::test(start_paused = true)]
 async fn with_a_deadline_the_last_error_survives_and_no_attempt_comes_late() {
     let policy = Policy::builder(Growth::constant(SECOND)).attempts(Policy::UNLIMITED).build().unwrap();
@@ -554,7 +554,7 @@ async fn retry_after_beyond_the_limit_can_be_clipped_on_purpose() {
     assert_eq!(start.elapsed(), SECOND * 60);
 }
 
-/// The futures can be spawned: nothing in them is bound to a thread.
+/// The futures can be spawned: they are not bound to a thread.
 #[tokio::test]
 async fn the_future_is_send() {
     fn assert_send<T: Send>(value: T) -> T {
@@ -568,7 +568,7 @@ async fn the_future_is_send() {
     assert_eq!(future.await, Ok(2));
 }
 
-/// Once on the real timer, so that paused time is not the only witness.
+/// One test on the real timer, in addition to those under paused time.
 #[tokio::test]
 async fn the_real_timer_waits_at_least_as_long_as_it_should() {
     let policy =

@@ -1,4 +1,4 @@
-//! What the logs say, and what they must not say.
+//! The content of the logs: the required fields, and no secrets.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +8,8 @@ use crate::support::{exhaust, succeed_at_the_third};
 
 #[test]
 fn logs_carry_the_fields_and_never_the_error() {
-    // While one subscriber is alone, tracing asks only the thread that meets a log statement first whether it is on, and
-    // another thread has no subscriber. Of two it asks both.
+    // With a single subscriber, tracing caches the interest of the thread that first reaches a log statement,
+    // and another thread has no subscriber. With two subscribers it asks both.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {

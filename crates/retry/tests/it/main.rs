@@ -1,4 +1,4 @@
-//! Both executors and the adapters, and what their logs and metrics say.
+//! Tests of both executors and the adapters, with their logs and metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

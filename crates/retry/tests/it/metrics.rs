@@ -1,4 +1,4 @@
-//! What the metrics say.
+//! The recorded metrics.
 
 use holdoff_retry::metrics;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};

@@ -1,4 +1,4 @@
-//! Two operations to be observed.
+//! Operations whose logs and metrics the tests observe.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) fn exhaust() {
     retry.run_blocking(|| Err::<(), _>(SECRET)).unwrap_err();
 }
 
-/// Opens a breaker by one failure, then is refused by it.
+/// Opens a breaker by one failure, then receives its refusal.
 pub(crate) fn meet_an_open_breaker() {
     let breaker = SharedBreaker::new(BreakerOptions { min_calls: 1, ..BreakerOptions::default() });
     let policy = quick(1);

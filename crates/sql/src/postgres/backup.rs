@@ -1,26 +1,26 @@
-//! What must be known of a database before a backup is put into it.
+//! Checks of a database before a restore.
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
 use crate::{BackupError, Error};
 
-/// Tables that have rows before anybody has used the store.
+/// Tables that contain rows even in an unused store.
 const ALWAYS_FILLED: [&str; 6] =
     ["migrations", "lock_migrations", "lock_facts", "lock_memory", "server_migrations", "fence_migrations"];
 
-/// What a database has of ours.
+/// The holdoff tables in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Contents {
-    /// Nothing.
+    /// There are none.
     Absent,
-    /// Tables that nobody has ever used.
+    /// There are tables, but the store was never used.
     Unused,
-    /// A store in use.
+    /// The store is in use.
     Used,
 }
 
-/// What this database has of ours.
+/// Returns whether this database contains a holdoff store, and whether it was used.
 pub async fn contents(url: &str) -> Result<Contents, BackupError> {
     let mut connection = open(url).await?;
     let query = "select exists (select from pg_namespace where nspname = 'holdoff')";
@@ -43,18 +43,19 @@ pub async fn contents(url: &str) -> Result<Contents, BackupError> {
     Ok(found)
 }
 
-/// What there was before a restore.
+/// The state of the database before a restore.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Before {
-    /// The schema it is put aside in, if anybody has used it.
+    /// The schema under which the previous store is preserved, if it was used.
     pub aside: Option<String>,
-    /// The era of its locks: whatever it has given out is of this one, or of an earlier one.
+    /// The fencing epoch of the previous locks: all tokens that the store issued belong to this epoch or an
+    /// earlier one.
     pub era: u64,
 }
 
-/// Makes room for a restore: unused tables are dropped, a used store is put aside under another name. Refuses as long as
-/// anybody is connected to it.
+/// Prepares a database for a restore: drops unused tables, and renames the schema of a used store. Refuses
+/// while another connection with the application name `holdoff` exists.
 pub async fn make_room(url: &str) -> Result<Before, BackupError> {
     let found = contents(url).await?;
     let mut connection = open(url).await?;

@@ -1,4 +1,4 @@
-//! Hearing what others say by NOTIFY.
+//! Receives notifications sent with NOTIFY.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long to wait before listening again, when the connection was lost.
+/// The delay before listening again after a lost connection.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// Listens on one connection until the handle is dropped. Calls back with what was said; with nothing when listening
-/// begins, first or again: something may have been missed.
+/// Listens on one connection until the handle is dropped. Calls back with the payload of each notification,
+/// and with `None` whenever listening starts, for the first time or again, because notifications may have
+/// been missed.
 pub fn listen(
     pool: PgPool,
     channel: &'static str,
@@ -35,7 +36,7 @@ async fn listen_once(
     listener.listen(channel).await?;
     told(None);
     loop {
-        // Nothing means that the connection was lost and made again.
+        // `None` means that the connection was lost and re-established.
         let heard = listener.try_recv().await?;
         told(heard.as_ref().map(sqlx::postgres::PgNotification::payload));
     }

@@ -1,19 +1,19 @@
-//! Bringing the schema up to date.
+//! Schema migrations on Postgres.
 
 use sqlx::{Acquire, AssertSqlSafe, PgConnection};
 
 use crate::{Component, Error};
 
-/// One for all: whoever migrates holds it. The bytes spell "holdoff".
+/// The advisory lock of all migrations: the migrating process holds it. The bytes spell "holdoff".
 const LOCK: i64 = 0x0068_6f6c_646f_6666;
 
-/// Brings a component's tables up to date. Any number may try at once.
+/// Migrates a component's tables to the newest schema. Any number of processes may call it concurrently.
 pub async fn migrate(connection: &mut PgConnection, component: &Component) -> Result<(), Error> {
     let table = component.table;
     let mut tx = connection.begin().await?;
-    // `create … if not exists` races with itself, so the lock comes first.
+    // Concurrent `create … if not exists` statements can conflict, so the lock comes first.
     sqlx::query("select pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *tx).await?;
-    // That it is there already is nothing to tell anybody.
+    // Suppresses the notices that the objects already exist.
     sqlx::query("set local client_min_messages = warning").execute(&mut *tx).await?;
     let ground = format!(
         "create schema if not exists holdoff;

@@ -1,4 +1,4 @@
-//! A copy of a file while others write it, and what must be known before one is put in another's place.
+//! Copies a file while other connections write it, and checks a file before a restore replaces it.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::{BackupError, Error, is_transient};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tables that have rows before anybody has used the store.
+/// Tables that contain rows even in an unused store.
 const ALWAYS_FILLED: [&str; 6] = [
     "holdoff_migrations",
     "holdoff_lock_migrations",
@@ -21,13 +21,14 @@ const ALWAYS_FILLED: [&str; 6] = [
     "holdoff_fence_migrations",
 ];
 
-/// The file that this address means.
+/// Returns the path of the file in this URL.
 pub fn file_of(url: &str) -> Result<PathBuf, Error> {
     let options = SqliteConnectOptions::from_str(url).map_err(|why| Error::address(url, &why))?;
     Ok(options.get_filename().to_owned())
 }
 
-/// Copies a file into an empty one, as it is at one moment, while others go on writing; and checks the copy.
+/// Copies a consistent snapshot of a file into an empty file while other connections write, and checks the
+/// copy.
 pub async fn copy(from: &Path, into: &Path) -> Result<(), BackupError> {
     let mut connection = open(from, false).await?;
     let into_text = into.to_str().ok_or_else(|| BackupError::Name(into.to_owned()))?;
@@ -36,7 +37,7 @@ pub async fn copy(from: &Path, into: &Path) -> Result<(), BackupError> {
     check(into).await
 }
 
-/// Whether a file is whole, and one of ours.
+/// Checks that a file is intact and a holdoff store.
 pub async fn check(path: &Path) -> Result<(), BackupError> {
     let damaged = |error| match error {
         sqlx::Error::Database(error) => {
@@ -55,7 +56,7 @@ pub async fn check(path: &Path) -> Result<(), BackupError> {
     if is_ours { Ok(()) } else { Err(BackupError::NotOurs(path.to_owned())) }
 }
 
-/// Whether nobody has ever used the store in this file.
+/// Returns whether the store in this file was never used.
 pub async fn is_empty(path: &Path) -> Result<bool, BackupError> {
     if !path.exists() || path.metadata().is_ok_and(|found| found.len() == 0) {
         return Ok(true);
@@ -72,7 +73,7 @@ pub async fn is_empty(path: &Path) -> Result<bool, BackupError> {
     Ok(is_empty)
 }
 
-/// Folds the file's log back into it, which works only if nobody else has it open.
+/// Merges the write-ahead log into the file, which succeeds only if no other connection has it open.
 pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
     let mut connection = open(path, false).await?;
     match sqlx::query("pragma journal_mode = delete").execute(&mut connection).await {
@@ -82,7 +83,8 @@ pub async fn close_for_all(path: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// The era of the locks in this file: whatever it has given out is of this one, or of an earlier one.
+/// Returns the fencing epoch of the locks in this file: all tokens that the store issued belong to this epoch
+/// or an earlier one.
 pub async fn era(path: &Path) -> Result<u64, BackupError> {
     let mut connection = open(path, true).await?;
     let has_locks = tables(&mut connection).await?.iter().any(|table| table == "holdoff_lock_facts");

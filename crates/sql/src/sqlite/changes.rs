@@ -1,28 +1,29 @@
-//! Knowing that somebody has written the file, also another process.
+//! Detects writes to the file by any connection, including those of other processes.
 
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Sqlite, SqlitePool};
 
-/// How often to look. Looking reads one number from memory.
+/// The polling interval. A check reads one number from memory.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Sees whether the file has changed.
+/// Detects changes of the file.
 #[derive(Debug)]
 pub struct Changes {
     readers: SqlitePool,
-    /// The number belongs to the connection: it changes when any other one has written.
+    /// The connection and its data version, which changes when any other connection has written.
     seen: Option<(PoolConnection<Sqlite>, i64)>,
 }
 
 impl Changes {
-    /// Of the file these connections read.
+    /// Creates a detector for the file that these connections read.
     pub const fn new(readers: SqlitePool) -> Self {
         Self { readers, seen: None }
     }
 
-    /// Whether anybody has written since the last look; yes for the first one, and whenever it cannot be known.
+    /// Returns whether any connection has written since the last check. Returns `true` for the first check,
+    /// and whenever the answer is unknown.
     pub async fn look(&mut self) -> bool {
         self.try_look().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot see whether the file has changed");
@@ -31,7 +32,7 @@ impl Changes {
         })
     }
 
-    /// Keeps no connection until the next look, which is a first one again.
+    /// Releases the connection. The next check counts as the first again.
     pub fn rest(&mut self) {
         self.seen = None;
     }

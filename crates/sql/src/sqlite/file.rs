@@ -1,4 +1,4 @@
-//! Opening a file, and beginning to write.
+//! Opens a file, and begins write transactions.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,35 +11,36 @@ use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction};
 use super::Clock;
 use crate::{Component, Error, clock, is_transient};
 
-/// How long a writer waits for another process.
+/// The longest time that a writer waits for another process.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a writer sleeps before it looks again whether the file is free, at least; and at most twice that.
+/// The shortest pause before a writer checks again whether the file is free; the longest is twice that.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Connections that only read.
+/// The number of read-only connections.
 const READERS: u32 = 4;
 
-/// How to begin to write what survives a power cut, not only a crash.
+/// Begins a transaction that survives a power failure, not only a crash.
 const DURABLE: &str = "pragma synchronous = full; begin immediate";
 
-/// How to begin to write what a power cut may undo. Whatever is written durably later takes it along to the disk.
+/// Begins a transaction that a power failure may undo. The next durable transaction also makes it durable.
 const RELAXED: &str = "pragma synchronous = normal; begin immediate";
 
-/// A file that is open.
+/// An open file.
 #[derive(Debug)]
 pub struct File {
-    /// One connection: SQLite has one writer at a time, and waiting for it is cheaper in here.
+    /// One connection: SQLite allows one writer at a time, and waiting in the pool is cheaper than waiting
+    /// for the file.
     writer: SqlitePool,
     readers: SqlitePool,
-    /// A connection that nobody uses. A call that is given up half-way closes its connection, and a database in memory
-    /// is gone with the last one.
+    /// An unused connection. A cancelled call closes its connection, and a database in memory is lost with
+    /// its last connection.
     _anchor: Option<SqlitePool>,
     clock: Clock,
     is_in_memory: bool,
 }
 
-/// A transaction that writes, and the time it all happens at.
+/// A write transaction and its time.
 #[derive(Debug)]
 pub struct Write {
     /// The transaction.
@@ -78,18 +79,18 @@ impl File {
         Ok(Self { writer, readers, _anchor: anchor, clock: Clock::new(), is_in_memory })
     }
 
-    /// Brings a component's tables up to date. Any number may try at once.
+    /// Migrates a component's tables to the newest schema. Any number of processes may call it concurrently.
     pub async fn migrate(&self, component: &Component) -> Result<(), Error> {
         super::migrate(begin(&self.writer, DURABLE).await?, component).await
     }
 
-    /// Begins to write. The time is the largest anybody has seen, and is seen from now on. What was acknowledged survives
-    /// a power cut.
+    /// Begins a write transaction. Its time is the largest time in the store, and later transactions never
+    /// see an earlier time. A committed transaction survives a power failure.
     pub async fn write(&self) -> Result<Write, sqlx::Error> {
         self.write_as(DURABLE).await
     }
 
-    /// Begins to write what a power cut may undo, though never a crash of this program.
+    /// Begins a write transaction that a power failure may undo. A crash of this program never does.
     pub async fn write_relaxed(&self) -> Result<Write, sqlx::Error> {
         self.write_as(RELAXED).await
     }
@@ -100,41 +101,41 @@ impl File {
         Ok(Write { tx, now })
     }
 
-    /// The one connection that writes.
+    /// Returns the pool with the only writing connection.
     pub const fn writer(&self) -> &SqlitePool {
         &self.writer
     }
 
-    /// The connections that only read.
+    /// Returns the read-only connections.
     pub const fn readers(&self) -> &SqlitePool {
         &self.readers
     }
 
-    /// About what time it is, for those who only read.
+    /// Returns the approximate time, for callers that only read.
     pub fn now(&self) -> i64 {
         self.clock.now()
     }
 
-    /// Whether no other process can see it.
+    /// Returns whether the database is in memory, so that no other process can see it.
     pub const fn is_in_memory(&self) -> bool {
         self.is_in_memory
     }
 }
 
-/// The time inside somebody else's transaction.
+/// Returns the time inside a transaction that the caller has begun.
 pub async fn now_in(tx: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
     now(tx, &Clock::new()).await
 }
 
-/// SQLite itself would sleep for up to 100 ms at a time: of many processes that write all the time, some would wait
-/// for seconds while the file is free.
+/// Disables SQLite's own busy timeout. SQLite sleeps for up to 100 ms at a time: among many processes that
+/// write continuously, some would wait for seconds while the file is free.
 async fn look_once(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     sqlx::query("pragma busy_timeout = 0").execute(connection).await?;
     Ok(())
 }
 
-/// Connects as soon as nobody stands in the way. Of several that turn a new file into one with a log at once, SQLite lets
-/// all but one fail, whatever its patience.
+/// Connects as soon as no other connection is in the way. If several connections switch a new file to WAL
+/// mode concurrently, SQLite lets all but one fail, regardless of the busy timeout.
 async fn connect(
     pool: &SqlitePoolOptions,
     options: &SqliteConnectOptions,
@@ -150,7 +151,7 @@ async fn connect(
     }
 }
 
-/// Begins to write as soon as nobody else does.
+/// Begins a write transaction as soon as no other writer is active.
 async fn begin(writer: &SqlitePool, how: &'static str) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
     let until = clock::now() + BUSY_PATIENCE;
     loop {
@@ -169,7 +170,7 @@ async fn now(tx: &mut SqliteConnection, clock: &Clock) -> Result<i64, sqlx::Erro
         .fetch_one(tx)
         .await?;
     clock.observe(high);
-    // What was written, not what the clock says by now: the next writer knows only of the former.
+    // Returns the stored time, not the current time of the clock: the next writer knows only the stored time.
     Ok(high)
 }
 
@@ -200,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Each turns the new file into one with a log; SQLite lets all but one fail.
+    /// Each connection switches the new file to WAL mode; SQLite lets all but one fail.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn any_number_open_a_new_file_at_once() {
         for round in 0..20 {

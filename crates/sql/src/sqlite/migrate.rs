@@ -1,14 +1,14 @@
-//! Bringing the schema up to date. Migrations only add, as in Postgres.
+//! Schema migrations on SQLite. Migrations only add, as in Postgres.
 
 use sqlx::{AssertSqlSafe, Sqlite, Transaction};
 
 use crate::{Component, Error};
 
-/// What all components share: the largest time anybody has written.
+/// The table that all components share: the largest time that any component has written.
 const GROUND: &str = "create table if not exists holdoff_clock (high integer not null);
     insert into holdoff_clock select 0 where not exists (select 1 from holdoff_clock)";
 
-/// Brings a component's tables up to date in this transaction, which must be one that writes, and commits it.
+/// Migrates a component's tables in this write transaction, and commits it.
 pub async fn migrate(mut tx: Transaction<'static, Sqlite>, component: &Component) -> Result<(), Error> {
     let table = component.table;
     let versions = format!(

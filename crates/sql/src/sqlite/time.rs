@@ -1,7 +1,8 @@
-//! The store's clock: the host's, but never below the largest time seen.
+//! The store's clock: the host's clock, but never below the largest time seen.
 //!
-//! When the host's clock is set back, this one goes on from where it was, at the same pace; it does not stand still
-//! until the host's has caught up, or nothing would be due for an hour after a wrong hour was put right.
+//! If the host's clock is set back, this clock continues from its last time at the same pace. It does not
+//! stop until the host's clock has caught up; otherwise no step would become due for an hour after the host's
+//! clock was corrected by an hour.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -11,7 +12,7 @@ use crate::clock;
 /// The clock of one store, as this process knows it.
 #[derive(Debug)]
 pub struct Clock {
-    /// A time somebody has seen, and when this process learned of it.
+    /// The largest observed time, and the local time of its observation.
     seen: Mutex<(i64, Duration)>,
 }
 
@@ -22,12 +23,12 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that has seen nothing but the host's.
+    /// Creates a clock that has observed only the host's clock.
     pub fn new() -> Self {
         Self { seen: Mutex::new((wall_micros(), clock::now())) }
     }
 
-    /// Microseconds since 1970.
+    /// Returns the time in microseconds since 1970.
     pub fn now(&self) -> i64 {
         self.at(wall_micros(), clock::now())
     }
@@ -40,7 +41,7 @@ impl Clock {
         now
     }
 
-    /// Somebody has written this time.
+    /// Observes a time that the store contains; returns the current time.
     pub fn observe(&self, time: i64) -> i64 {
         let now = self.now();
         if time > now {
@@ -52,12 +53,12 @@ impl Clock {
     }
 }
 
-/// Microseconds since 1970 by the host's clock.
+/// Returns the host's clock in microseconds since 1970.
 fn wall_micros() -> i64 {
     micros(clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Whole microseconds.
+/// Converts a duration to whole microseconds.
 pub fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

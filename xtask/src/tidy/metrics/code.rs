@@ -1,4 +1,4 @@
-//! Metrics as the code has them: a constant for the name, a description, and the macros that record.
+//! Reads the metrics of the code: a constant for the name, a description, and the recording macros.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::{File, Metric, Metrics, is_name};
 
 const KINDS: [&str; 3] = ["counter", "gauge", "histogram"];
 
-/// What every crate's `metrics.rs` says.
+/// Reads the metrics in the source files of all crates.
 pub(super) fn read(files: &[File], findings: &mut Vec<String>) -> Metrics {
     let mut metrics = Metrics::new();
     let is_source = |file: &&File| {
@@ -52,7 +52,7 @@ fn recorded(code: &str, findings: &mut Vec<String>) -> Metrics {
     metrics
 }
 
-/// `const IDENT: &str = "name";`
+/// Returns the constants of the form `const IDENT: &str = "name";`.
 fn constants(code: &str) -> BTreeMap<&str, String> {
     let constant = |rest: &'_ str| -> Option<(usize, String)> {
         let (ident, value) = rest.split_once(": &str = \"")?;
@@ -69,7 +69,7 @@ fn name_of(names: &BTreeMap<&str, String>, arguments: &str) -> Option<String> {
     names.get(arguments.split([',', ')']).next().unwrap_or_default().trim()).cloned()
 }
 
-/// The arguments of every call that begins so, and is not the end of a longer word.
+/// Returns the arguments of every call with this opening that is not part of a longer word.
 fn calls<'a>(code: &'a str, opening: &'a str) -> impl Iterator<Item = &'a str> {
     code.match_indices(opening).filter_map(move |(at, _)| {
         let is_whole = !code[..at].ends_with(|c: char| c == '_' || c.is_alphanumeric());
@@ -92,7 +92,7 @@ fn to_closing(code: &str) -> &str {
     code
 }
 
-/// `"label" => value`, or the labels of a lane.
+/// Returns the labels of the form `"label" => value`, and the labels of a lane.
 fn labels(arguments: &str) -> Vec<String> {
     let parts: Vec<&str> = arguments.split('"').collect();
     let pairs = parts.iter().zip(parts.iter().skip(1));

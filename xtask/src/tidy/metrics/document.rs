@@ -1,11 +1,11 @@
-//! Metrics as the document has them: a table's rows.
+//! Reads the metrics of the document from the rows of its tables.
 
 use super::{Metric, Metrics, is_name};
 
-/// What the document calls "all three".
+/// The labels that the document calls "all three".
 pub(super) const OF_A_LANE: [&str; 3] = ["namespace", "queue", "operation"];
 
-/// The metrics, and what is wrong with them.
+/// Returns the metrics and the problems found.
 pub(super) fn read(document: &str) -> (Metrics, Vec<String>) {
     let (mut metrics, mut findings) = (Metrics::new(), Vec::new());
     for line in document.lines() {

@@ -1,16 +1,16 @@
-//! What the dashboard and the alerts ask for.
+//! Checks the queries of the dashboard and the alerts.
 
 use std::collections::BTreeSet;
 
 use super::{Metric, Metrics, is_name};
 
-/// Labels that Prometheus gives to everything it scrapes.
+/// The labels that Prometheus adds to all scraped metrics.
 const SCRAPED: [&str; 2] = ["instance", "job"];
 
-/// What is wrong with the queries of a file.
+/// Returns the problems in the queries of a file.
 pub(super) fn check(text: &str, known: &Metrics) -> Vec<String> {
     let text = text.replace("\\\"", "\"");
-    // One query at a time: an alert, or a target of a panel.
+    // Split into queries: an alert, or a target of a panel.
     let queries = text.split("- alert:").flat_map(|part| part.split("\"refId\"")).skip(1);
     queries.flat_map(|query| one(query, known)).collect()
 }
@@ -45,7 +45,7 @@ fn one(query: &str, known: &Metrics) -> Vec<String> {
     findings
 }
 
-/// A metric by its name, or by that of one of a histogram's series.
+/// Returns a metric by its name, or by the name of one of a histogram's series.
 fn find<'a>(name: &'a str, known: &'a Metrics) -> Option<(&'a str, &'a Metric)> {
     let series = ["_bucket", "_sum", "_count"].iter().filter_map(|end| name.strip_suffix(end));
     let of_histogram = series.filter_map(|plain| Some((plain, known.get(plain)?)));
@@ -58,10 +58,10 @@ fn word(text: &str) -> &str {
     &text[..end]
 }
 
-/// The labels in `{label="value", …}`, if that is what follows.
+/// Returns the labels in `{label="value", …}`, if `rest` begins with it.
 fn matchers(rest: &str) -> Vec<&str> {
     let Some(inside) = rest.strip_prefix('{') else { return Vec::new() };
-    // Every second part stands in quotes.
+    // Every second part is inside quotes.
     let outside = inside.split('"').step_by(2);
     let until_closed: Vec<&str> = outside
         .scan(false, |is_over, part| {
@@ -75,7 +75,7 @@ fn matchers(rest: &str) -> Vec<&str> {
     parts.map(|part| word(part.trim_start_matches([',', ' ']))).filter(|label| !label.is_empty()).collect()
 }
 
-/// The labels in `by (…)`, in `$labels.…` and in a legend's `{{…}}`.
+/// Returns the labels in `by (…)`, in `$labels.…` and in a legend's `{{…}}`.
 fn used(query: &str) -> Vec<&str> {
     let lists = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
     let grouped = lists.flat_map(|list| list.split(',')).map(str::trim);

@@ -1,66 +1,73 @@
-//! The section about ledgers: `[ledger]`.
+//! The `[ledger]` section: ledgers.
 
 use schemars::JsonSchema;
 
 use super::DurationText;
 
-/// Ledgers, in the daemon. They run if `data` is set, or if there are some in the folder `ledger` of the daemon's own
-/// data.
+/// Ledgers in the daemon. The daemon runs them if `data` is set, or if the folder `ledger` of its own data
+/// directory contains ledgers.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct LedgerTable {
-    /// Where other nodes reach this one. Default: 127.0.0.1:4848.
+    /// The address on which other nodes reach this node. Default: 127.0.0.1:4848.
     listen: Option<String>,
-    /// The directory of its key and its stores.
+    /// The directory of the node's key and stores.
     data: Option<String>,
-    /// The host and the port that others are told. Default: where it listens.
+    /// The host and port that the node advertises to other nodes. Default: the value of `listen`.
     advertise: Option<String>,
-    /// What people call this node. Default: the first digits of its key.
+    /// The display name of this node. Default: the first digits of its key.
     name: Option<String>,
-    /// How long whoever submits a transaction waits for its result. Default: 15s.
+    /// The time that a client waits for the result of a transaction. Default: 15s.
     result_timeout: Option<DurationText>,
-    /// How long a leader may read without asking others; not longer than `election`. Default: 1s, or `election` if that
-    /// is shorter.
+    /// The time that a leader may serve reads without contacting its followers; not longer than `election`.
+    /// Default: 1s, or `election` if that is shorter.
     lease: Option<DurationText>,
-    /// A leader unheard of for so long is taken for dead. Default: 1s.
+    /// The election timeout: a follower that has not heard from the leader for this time considers it dead.
+    /// Default: 1s.
     election: Option<DurationText>,
-    /// A leader is heard of so often; half of `election` at most. Default: 150ms.
+    /// The interval of the leader's heartbeats; at most half of `election`. Default: 150ms.
     heartbeat: Option<DurationText>,
-    /// How many entries are kept to be shown and sent to others: the same on all nodes. Default: 4096.
+    /// The number of log entries that a node keeps to display and to send to other nodes. It must be the same
+    /// on all nodes. Default: 4096.
     #[schemars(range(min = 16, max = 1_000_000))]
     kept: Option<u32>,
-    /// How many transactions and reads may be under way. Default: 1024.
+    /// The largest number of transactions and reads in flight. Default: 1024.
     #[schemars(range(min = 1, max = 100_000))]
     max_pending: Option<u32>,
-    /// Who should lead, by hearsay.
+    /// The gossip protocol that suggests a leader.
     gossip: Option<GossipTable>,
 }
 
-/// How long news takes, and how long to wait for it.
+/// The timing of the gossip protocol.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct GossipTable {
-    /// How often the leader raises its heartbeat, and everybody looks at what it knows. Default: 300ms.
+    /// The gossip interval: in each round the leader increments its heartbeat and every node evaluates its
+    /// own view. Default: 300ms.
     round: Option<DurationText>,
-    /// Over how many nodes news travels at most. Default: 6.
+    /// The largest number of hops that an update travels. Default: 6.
     #[schemars(range(min = 1, max = 64))]
     diameter: Option<u32>,
-    /// How long news takes from one node to the next. Default: 50ms.
+    /// The time that an update takes from one node to the next. Default: 50ms.
     dissemination: Option<DurationText>,
-    /// By how much clocks differ over a suspicion. Default: 50ms.
+    /// The largest difference of two clocks over one suspicion timeout. Default: 50ms.
     clock_tolerance: Option<DurationText>,
-    /// How many others each node tells what is new. Default: 3.
+    /// The number of peers to which each node sends updates. Default: 3.
     #[schemars(range(min = 1, max = 32))]
     fan_out: Option<u32>,
-    /// How long a claim must stand before it is a hint. Default: as long as news takes to all.
+    /// The time for which a claim must be stable before it becomes a hint. Default: the time that an update
+    /// takes to reach all nodes.
     election: Option<DurationText>,
-    /// How long a new node listens before it votes. Default: two rounds.
+    /// The time that a new node listens before it votes. Default: two rounds.
     listening: Option<DurationText>,
-    /// How long a heart may stand still. Default: four rounds, the time news takes to all, and the clocks' tolerance.
+    /// The suspicion timeout: the time for which a heartbeat counter may stand still. Default: four rounds,
+    /// the time that an update takes to reach all nodes, and the clock tolerance.
     suspicion: Option<DurationText>,
-    /// How long a claim stands before its leader must have a quorum. Default: twice the suspicion.
+    /// The time between a claim and the moment at which its leader must have a quorum. Default: twice the
+    /// suspicion timeout.
     minimum_tenure: Option<DurationText>,
-    /// After how many rounds some arcs are exchanged, where nodes do not know all others. Default: 20.
+    /// The number of rounds between two exchanges of arcs, where nodes do not know all other nodes. Default:
+    /// 20.
     #[schemars(range(min = 1, max = 100_000))]
     exchange_rounds: Option<u32>,
 }

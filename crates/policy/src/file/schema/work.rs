@@ -1,4 +1,4 @@
-//! The sections about durable work: `[work]`, `[http]`, `[credentials]` and `[signals]`.
+//! The sections of durable work: `[work]`, `[http]`, `[credentials]` and `[signals]`.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,45 @@ use schemars::JsonSchema;
 
 use super::DurationText;
 
-/// How durable work behaves.
+/// Settings of durable work.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct WorkTable {
-    /// How long a claimed step stays with a worker that says nothing. From 1s to 1d; default: 60s.
+    /// The lease of a claimed step. A worker that reports nothing for this time loses the step. From 1s to
+    /// 1d; default: 60s.
     lease: Option<DurationText>,
-    /// How often a worker looks for due steps when nobody tells it. From 10ms to 1h; default: 1s.
+    /// The interval at which a worker polls for due steps if it receives no notification. From 10ms to 1h;
+    /// default: 1s.
     poll: Option<DurationText>,
-    /// After this time a live step is reported as stale, and no policy may wait longer at once. Default: 24h.
+    /// A live step older than this is reported as stale, and no policy may wait longer at once. Default: 24h.
     stale_after: Option<DurationText>,
-    /// How often a step may lose its worker before it fails. Default: 5.
+    /// The number of rescues after lost workers before a step fails. Default: 5.
     #[schemars(range(max = 1000))]
     max_rescues: Option<u32>,
     /// The largest payload. At most 16MiB; default: 256KiB.
     max_payload: Option<SizeValue>,
     /// The largest output. At most 16MiB; default: 256KiB.
     max_output: Option<SizeValue>,
-    /// The most steps in one task. Default: 10000.
+    /// The largest number of steps in one task. Default: 10000.
     #[schemars(range(min = 1, max = 1_000_000))]
     max_steps: Option<u32>,
-    /// The most steps that may wait in one queue. Default: 10000000.
+    /// The largest number of steps that may wait in one queue. Default: 10000000.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     max_depth: Option<u64>,
-    /// The most lanes in the store; namespace, queue, operation, kind and priority together are one. Default: 10000.
+    /// The largest number of lanes in the store. A lane is a combination of namespace, queue, operation, kind
+    /// and priority. Default: 10000.
     #[schemars(range(min = 1, max = 1_000_000))]
     max_lanes: Option<u64>,
-    /// The most lanes in one namespace. Default: 1000.
+    /// The largest number of lanes in one namespace. Default: 1000.
     #[schemars(range(min = 1, max = 1_000_000))]
     max_namespace_lanes: Option<u64>,
-    /// How long a deduplication key is remembered, at least. Default: 24h.
+    /// The minimum time for which the store remembers a deduplication key. Default: 24h.
     dedup_retention: Option<DurationText>,
-    /// How long a step waits that comes back without having failed, by reason.
+    /// The delay of a step that returns to its queue without a failure, by reason.
     requeue: Option<RequeueTable>,
-    /// What is kept of finished work.
+    /// The retention of finished work.
     history: Option<HistoryTable>,
-    /// Who is told when a step fails or is in conflict.
+    /// The receivers of a notification when a step fails or is in conflict.
     notify: Option<Vec<NotifyTable>>,
 }
 
@@ -55,26 +58,26 @@ pub(super) enum SizeValue {
     Text(String),
 }
 
-/// How long a step waits that comes back without having failed. No longer than `stale_after`.
+/// The delay of a step that returns to its queue without a failure. No longer than `stale_after`.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct RequeueTable {
-    /// Its worker was shut down. Default: 0s.
+    /// The worker shut down. Default: 0s.
     shutdown: Option<DurationText>,
-    /// Its worker vanished. Default: 1s.
+    /// The worker vanished. Default: 1s.
     rescue: Option<DurationText>,
-    /// Its destination was at its limit. Default: 1s.
+    /// The destination was at its limit. Default: 1s.
     busy: Option<DurationText>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct HistoryTable {
-    /// How long a finished step is kept. Default: 7d.
+    /// The retention of a finished step. Default: 7d.
     keep: Option<DurationText>,
-    /// How long a failed step is kept that nobody retries or discards. Default: 90d.
+    /// The retention of a failed step that an operator neither retries nor discards. Default: 90d.
     keep_failed: Option<DurationText>,
-    /// The most finished steps that are kept. Default: 1000000.
+    /// The largest number of finished steps in the store. Default: 1000000.
     #[schemars(range(max = 1_000_000_000_000_u64))]
     max_rows: Option<u64>,
 }
@@ -82,59 +85,60 @@ struct HistoryTable {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct NotifyTable {
-    /// Only for operations like this; `*` stands for any run of characters.
+    /// Matches operations by this pattern; `*` stands for any run of characters.
     operation: Option<String>,
-    /// Only for this queue.
+    /// Matches this queue only.
     queue: Option<String>,
-    /// Only for this namespace.
+    /// Matches this namespace only.
     namespace: Option<String>,
-    /// Where the message is posted: http or https.
+    /// The http or https URL that receives the message.
     url: String,
-    /// The credential to use, by its name under `credentials`.
+    /// The name under `credentials` of the credential to use.
     credential: Option<String>,
 }
 
-/// Steps that are HTTP requests.
+/// HTTP steps: steps that send an HTTP request.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct HttpTable {
-    /// Whether loopback, private, link-local and other special addresses are refused. Default: false.
+    /// Whether requests to loopback, private, link-local and other special addresses are refused. Default:
+    /// false.
     deny_private: Option<bool>,
-    /// How long a request may take, unless the step says otherwise. From 1ms to 1d; default: 30s.
+    /// The timeout of a request, unless the step sets its own. From 1ms to 1d; default: 30s.
     timeout: Option<DurationText>,
-    /// The most of an answer that is read. At most 16MiB; default: 1MiB.
+    /// The largest part of a response that is read. At most 16MiB; default: 1MiB.
     max_response: Option<SizeValue>,
-    /// How many redirects are followed. Default: 5.
+    /// The largest number of redirects that a request follows. Default: 5.
     #[schemars(range(max = 20))]
     max_redirects: Option<u32>,
-    /// What holds for every destination, where it has no entry of its own that says otherwise.
+    /// The settings of every destination that has no entry of its own for the key.
     destination: Option<DestinationTable>,
-    /// What is different about single destinations: a host, or a host and a port.
+    /// The settings of single destinations: a host, or a host and a port.
     destinations: Option<BTreeMap<String, DestinationTable>>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct DestinationTable {
-    /// The most requests at once, from one process. Default: 64.
+    /// The largest number of concurrent requests from one process. Default: 64.
     #[schemars(range(min = 1, max = 100_000))]
     concurrency: Option<u32>,
-    /// The most requests a second, from one process. Without it: no limit.
+    /// The largest number of requests a second from one process. Without it: no limit.
     #[schemars(range(min = 0.001, max = 1_000_000))]
     rate: Option<f64>,
-    /// How many of the requests may be retries.
+    /// The share of the requests that may be retries.
     budget: Option<BudgetTable>,
-    /// When the destination is left alone.
+    /// The circuit breaker of the destination.
     breaker: Option<BreakerTable>,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct BudgetTable {
-    /// How many retries each success earns. Default: 0.2.
+    /// The number of retries that each success earns. Default: 0.2.
     #[schemars(range(min = 0, max = 1000))]
     ratio: Option<f64>,
-    /// How many retries can be saved up. Default: 100.
+    /// The largest number of retries in the bucket. Default: 100.
     #[schemars(range(max = 1_000_000))]
     burst: Option<u32>,
 }
@@ -142,77 +146,78 @@ struct BudgetTable {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct BreakerTable {
-    /// Opens when at least this share of the recent calls failed. Default: 0.5.
+    /// The breaker opens when at least this share of the recent calls failed. Default: 0.5.
     #[schemars(range(min = 0, max = 1))]
     failure_ratio: Option<f64>,
-    /// Never opens on fewer recent calls than this. Default: 20.
+    /// The breaker never opens on fewer recent calls than this. Default: 20.
     #[schemars(range(min = 1, max = 1_000_000))]
     min_calls: Option<u32>,
-    /// How far back "recent" reaches. From 1ms to 1d; default: 10s.
+    /// The window of the recent calls. From 1ms to 1d; default: 10s.
     window: Option<DurationText>,
-    /// How many probes in a row must succeed before it closes. Default: 1.
+    /// The number of consecutive successful probes that closes the breaker. Default: 1.
     #[schemars(range(min = 1, max = 1000))]
     probes: Option<u32>,
 }
 
-/// How to get a token.
+/// The source of an API token.
 #[derive(JsonSchema)]
 #[schemars(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum CredentialTable {
-    /// A token that stays as it is until its source changes.
+    /// An API token that is constant until its source changes.
     Token {
-        /// Where it stands.
+        /// The source of the token.
         token: SecretTable,
-        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
-        /// nowhere, but to those who are told by it.
+        /// The hosts that may receive the token, each with or without a port; `*.` stands for any names
+        /// before the rest. Without it: only the hosts of `notify` entries that use this credential.
         hosts: Option<Vec<String>>,
     },
-    /// OAuth 2, by the client's own id and secret.
+    /// OAuth 2 with the client's own id and secret.
     ClientCredentials {
-        /// Where tokens are given out.
+        /// The endpoint that issues tokens.
         token_url: String,
         /// The client's id.
         client_id: String,
-        /// Where the client's secret stands.
+        /// The source of the client's secret.
         client_secret: SecretTable,
-        /// What the token is to be good for.
+        /// The scope to request.
         scope: Option<String>,
-        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
-        /// nowhere, but to those who are told by it.
+        /// The hosts that may receive the token, each with or without a port; `*.` stands for any names
+        /// before the rest. Without it: only the hosts of `notify` entries that use this credential.
         hosts: Option<Vec<String>>,
     },
-    /// An endpoint that gives out a new token when asked with the secret.
+    /// An endpoint that issues a new token in exchange for the secret.
     Refresh {
         /// The endpoint.
         url: String,
-        /// Where the secret stands that is sent to it, as a bearer token.
+        /// The source of the secret, which the request carries as a bearer token.
         secret: SecretTable,
-        /// Where it may go: hosts, each with or without a port; `*.` stands for any names before the rest. Without it:
-        /// nowhere, but to those who are told by it.
+        /// The hosts that may receive the token, each with or without a port; `*.` stands for any names
+        /// before the rest. Without it: only the hosts of `notify` entries that use this credential.
         hosts: Option<Vec<String>>,
     },
 }
 
-/// Where a secret stands. The secret itself is never in this file.
+/// The source of a secret. The secret itself is never in this file.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum SecretTable {
-    /// In this environment variable.
+    /// This environment variable.
     Env(String),
-    /// In this file.
+    /// This file.
     File(String),
 }
 
-/// Signals, and the gateway they come in by.
+/// Signals (deduplicated alerts) and the gateway that accepts them.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct SignalsTable {
-    /// How long a task that failed keeps signals with its fingerprint from making another. Default: 1h.
+    /// The time for which a failed task suppresses new tasks from signals with its fingerprint. Default: 1h.
     suppress_failed: Option<DurationText>,
-    /// How long a signal waits for others with its fingerprint, at most; then it does without their lock. At most
-    /// 8s; default: 5s.
+    /// The longest time that a signal waits for the lock of its fingerprint; then it continues without the
+    /// lock. At most 8s; default: 5s.
     wait: Option<DurationText>,
-    /// How many signals may wait in one daemon; beyond it they are told to come back. Default: 1024.
+    /// The largest number of waiting signals in one daemon; the daemon asks the senders of further signals to
+    /// retry later. Default: 1024.
     #[schemars(range(min = 1, max = 100_000))]
     max_waiters: Option<u32>,
 }
