@@ -1,6 +1,6 @@
-//! The one door to the clocks and to chance.
+//! The only access to the clocks and to random numbers.
 //!
-//! The monotonic clock is tokio's, so that tests which pause time pause everything.
+//! The monotonic clock is tokio's, so that a test that pauses time pauses the whole crate.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,20 +8,21 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::Instant;
 
-/// The time since some fixed moment in this process's life. It only grows.
+/// Returns the time since a fixed moment in this process's lifetime. It never decreases.
 pub(crate) fn now() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
     Instant::now().saturating_duration_since(start)
 }
 
-/// The host's wall clock: for the store in a file, and for answers without a `Date`.
+/// Returns the host's wall clock. The SQLite store uses it, and so does the HTTP runner for responses without a
+/// `Date`.
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 pub(crate) fn wall() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// A number drawn at random.
+/// Draws a random number.
 pub(crate) fn roll() -> u32 {
     Rng::new().u32(..)
 }

@@ -1,4 +1,4 @@
-//! What a handler knows about the step it runs.
+//! The step's data that a handler receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use crate::worker::Hold;
 use crate::{Fault, Payload, StepId};
 use serde::de::DeserializeOwned;
 
-/// Most steps have no parents.
+/// The inputs of a step without parents, which most steps are.
 static NO_INPUTS: BTreeMap<String, Payload> = BTreeMap::new();
 
-/// What a handler knows about the step it runs.
+/// The handler's view of the step that it runs.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) step: StepId,
@@ -18,40 +18,40 @@ pub struct Context {
     pub(crate) attempt: u32,
     pub(crate) token: u64,
     pub(crate) has_children: bool,
-    /// When it was claimed, by this process's clock.
+    /// The time of the claim, by this process's clock.
     pub(crate) since: std::time::Duration,
     pub(crate) inputs: Option<Arc<BTreeMap<String, Payload>>>,
     pub(crate) trace: Option<Arc<str>>,
     pub(crate) hold: Arc<Hold>,
 }
 
-/// The way to a worker that a step takes: everything that decides who may claim it, and when.
+/// The properties of a step that decide which workers may claim it and in which order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Lane {
     /// The namespace.
     pub namespace: String,
     /// The queue.
     pub queue: String,
-    /// The operation: the handler's name, and the policy's.
+    /// The operation: the name of the handler, and of the policy.
     pub operation: String,
-    /// Who runs it.
+    /// The kind of worker that runs the step.
     pub kind: Kind,
-    /// From 0, which goes first, to 9.
+    /// The priority, from 0 (first) to 9 (last).
     pub priority: u8,
 }
 
-/// Who runs a step.
+/// The kind of worker that runs a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A handler of its operation's name, in a program or behind the API.
+    /// A handler with the name of the operation, in a program or behind the API.
     Handler,
-    /// Any worker that makes HTTP requests.
+    /// Any worker that sends HTTP requests.
     Http,
 }
 
 impl Kind {
-    /// The number the stores keep. A number is never given to another kind.
+    /// Returns the number that the stores keep. A number is never reused for another kind.
     pub(crate) const fn code(self) -> i16 {
         match self {
             Self::Handler => 0,
@@ -68,34 +68,33 @@ impl Kind {
 }
 
 impl Context {
-    /// The step.
+    /// Returns the step's id.
     pub const fn step(&self) -> StepId {
         self.step
     }
 
-    /// Its namespace, queue, operation and priority.
+    /// Returns the step's namespace, queue, operation and priority.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
 
-    /// Which attempt this is; the first is 1. Snoozes and lost workers do not count.
+    /// Returns the number of this attempt; the first is 1. Snoozes and lost workers do not count.
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The fencing token: it grows with every claim of the step. Whatever the handler changes should refuse a
-    /// token lower than the highest it has seen, and then no stale worker can do harm.
+    /// Returns the fencing token, which grows with every claim of the step. If the resource that the handler changes
+    /// rejects a token lower than the highest it has seen, a stale worker cannot change it.
     pub const fn token(&self) -> u64 {
         self.token
     }
 
-    /// The same for every attempt of this step, and for no other step: what other systems know as an
-    /// idempotency key.
+    /// Returns the idempotency key: the same for every attempt of this step, and different for every other step.
     pub fn idempotency_key(&self) -> String {
         self.step.to_string()
     }
 
-    /// The output of a parent, by the parent's name.
+    /// Returns the output of a parent, by the parent's name.
     pub fn input<T: DeserializeOwned>(&self, parent: &str) -> Result<T, Fault> {
         match self.inputs().get(parent) {
             Some(output) => output.read_or_fail(),
@@ -103,23 +102,25 @@ impl Context {
         }
     }
 
-    /// The outputs of all parents, by their names.
+    /// Returns the outputs of all parents, by their names.
     pub fn inputs(&self) -> &BTreeMap<String, Payload> {
         self.inputs.as_deref().unwrap_or(&NO_INPUTS)
     }
 
-    /// The trace this task belongs to, as it was submitted (a W3C `traceparent`).
+    /// Returns the trace of the task, as it was submitted (a W3C `traceparent`).
     pub fn trace(&self) -> Option<&str> {
         self.trace.as_deref()
     }
 
-    /// Waits until the step is to be stopped: its lease was lost, its task was cancelled, or the worker's
-    /// patience at shutdown is over. What is done after that is done by a stale worker.
+    /// Waits until the step must stop: its lease was lost, its task was cancelled, or the drain timeout of the
+    /// worker's shutdown has expired. A handler that continues after that acts as a stale worker.
+    ///
+    /// Cancel-safe.
     pub async fn cancelled(&self) {
         self.hold.lost.cancelled().await;
     }
 
-    /// Whether the step is to be stopped.
+    /// Returns whether the step must stop.
     pub fn is_cancelled(&self) -> bool {
         self.hold.lost.is_cancelled()
     }

@@ -1,4 +1,4 @@
-//! The stores that can keep steps: one folder each, behind one trait, under one conformance suite.
+//! The stores that keep steps: one module each, behind one trait, under one conformance suite.
 
 pub(crate) mod exits;
 #[cfg(test)]
@@ -20,10 +20,10 @@ use table::Table;
 use crate::store::Store;
 use crate::{Error, store};
 
-/// What a step's last message says when it lost its worker too often.
+/// The message of a step that failed because it lost its worker too often.
 pub(crate) const POISON: &str = "its worker vanished, too often in a row: it may be what kills them";
 
-/// Opens the store at this address.
+/// Opens the store at this URL.
 pub(crate) async fn open(url: &str) -> store::Result<Arc<dyn Store>> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
         #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! What can go wrong, what is true then, and what to do about it.
+//! Errors: what failed, the state after the failure, and the next action.
 
 use std::time::Duration;
 
@@ -7,82 +7,82 @@ use holdoff_retry::Classify;
 
 use crate::{InvalidTask, StepId};
 
-/// What went wrong with durable work.
+/// An error of durable work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not be reached, or refused. Whether the last change was made is unknown unless it
-    /// says otherwise; every call may be repeated.
+    /// The store could not be reached, or returned an error. It is unknown whether the last change was made, unless
+    /// the source says otherwise; every call may be repeated.
     #[error("the store failed ({}): {source}", if *.transient { "it may pass by itself" } else { "it will not pass by itself" })]
     Store {
-        /// Whether it may work next time.
+        /// Whether a repeated call may succeed.
         transient: bool,
-        /// What the store said.
+        /// The store's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The store's address cannot be used.
+    /// The store's URL is invalid.
     #[error(
         "`{url}` cannot be used as a store: {why}; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE"
     )]
     Address {
-        /// The address, without its password.
+        /// The URL, without its password.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The store was written by a newer version that this one cannot work beside. Nothing was changed.
+    /// The store was written by a newer version that is not compatible with this one. Nothing was changed.
     #[error(
         "the store has schema {found}, which this version (schema {known}) cannot work beside: upgrade this program"
     )]
     NewerSchema {
         /// The schema that was found.
         found: i32,
-        /// The newest schema this version knows.
+        /// The newest schema that this version knows.
         known: i32,
     },
-    /// The task cannot be taken in as it is. Nothing was stored.
+    /// The task is invalid. Nothing was stored.
     #[error(transparent)]
     Invalid(#[from] InvalidTask),
-    /// Too many steps wait in the queue. Nothing was stored; come back later.
+    /// The queue is full. Nothing was stored; submit again after `retry_after`.
     #[error(
         "queue `{queue}` is full: {depth} steps wait in it, and {limit} may; try again in {retry_after:?}"
     )]
     QueueFull {
         /// The queue.
         queue: String,
-        /// About how many wait.
+        /// The approximate number of waiting steps.
         depth: u64,
-        /// How many may.
+        /// The limit (`work.max_depth`).
         limit: u64,
-        /// When to come back.
+        /// The time to wait before the next submission.
         retry_after: Duration,
     },
-    /// A policy cannot be used with these settings.
+    /// A policy is not compatible with these settings.
     #[error("{0}")]
     Policies(String),
-    /// There is no such task or step, or it is not in a state in which this can be done. Nothing was changed.
+    /// The task or step does not exist, or its state does not permit the action. Nothing was changed.
     #[error("{0}")]
     NotPossible(String),
-    /// Somebody else has the step now, or it is over: the report changed nothing.
+    /// The lease has expired: another worker holds the step, or the step has ended. The report changed nothing.
     #[error("step {step} is no longer yours: lease {lease} is over, and the report changed nothing")]
     Fenced {
         /// The step.
         step: StepId,
-        /// The lease that is over.
+        /// The lease that has expired.
         lease: u64,
     },
-    /// An HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("HTTP steps cannot be run: {0}")]
     Http(String),
 }
 
 impl Error {
-    /// Whether it may work next time.
+    /// Returns whether a repeated call may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store { transient: true, .. } | Self::QueueFull { .. })
     }
 
-    /// What the store said, judged by the tables in force.
+    /// Wraps an error of the store, and classifies it as transient or not.
     pub(crate) fn store(error: sqlx::Error) -> Self {
         let transient = holdoff_sql::is_transient(&error);
         Self::Store { transient, source: Box::new(error) }

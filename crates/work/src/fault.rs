@@ -1,4 +1,4 @@
-//! Why a step did not succeed this time.
+//! Faults: the reasons why a run of a step did not succeed.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdoff_policy::{Class, ClassMap, Failure};
 use holdoff_retry::Classify;
 
-/// Why a step did not succeed this time: what a handler returns in `Err`.
+/// The reason why a run of a step did not succeed. A handler returns it in `Err`.
 ///
 /// ```
 /// use holdoff_work::Fault;
@@ -25,56 +25,57 @@ pub struct Fault {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum FaultKind {
-    /// The attempt failed: the policy decides.
+    /// The attempt failed; the policy decides what follows.
     Failed {
         failure: Failure,
-        /// Which credential was refused, by generation, so that it is refreshed once for all.
+        /// The generation of the credential that was rejected, so that it is refreshed once for all steps that used
+        /// it.
         credential: Option<u64>,
     },
-    /// It does not want to run yet. No attempt is burnt.
+    /// The handler asked to run later. This does not use an attempt.
     Snoozed { wait: Duration },
-    /// It could not be tried at all: the destination is busy or down. No attempt is burnt.
+    /// The handler did not run, because the destination is at a limit or down. This does not use an attempt.
     Busy { wait: Duration },
 }
 
 impl Fault {
-    /// A failure of this kind.
+    /// Creates a failure of this class.
     pub fn new(failure: impl Into<Failure>, message: impl Into<String>) -> Self {
         let kind = FaultKind::Failed { failure: failure.into(), credential: None };
         Self { kind, message: message.into() }
     }
 
-    /// It may work next time.
+    /// Creates a transient failure: the next attempt may succeed.
     pub fn transient(message: impl Into<String>) -> Self {
         Self::new(Class::Transient, message)
     }
 
-    /// It will fail again: the step fails at once.
+    /// Creates a permanent failure: the step fails without further attempts.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Class::Permanent, message)
     }
 
-    /// It contradicts what is there: somebody must decide.
+    /// Creates a conflict with the existing state: an operator must decide.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(Class::Conflict, message)
     }
 
-    /// It does not want to run before so much time has passed. It is no failure, and burns no attempt.
+    /// Asks to run the step again after this wait. It does not count as a failure and does not use an attempt.
     pub fn snooze(wait: Duration, reason: impl Into<String>) -> Self {
         Self { kind: FaultKind::Snoozed { wait }, message: reason.into() }
     }
 
-    /// An error that knows its class, by the built-in tables.
+    /// Creates a failure from an error that knows its class, by the built-in tables.
     pub fn of<E: Classify + fmt::Display>(error: &E) -> Self {
         Self::new(error.classify(&ClassMap::default()), error.to_string())
     }
 
-    /// The destination is busy or down, and nothing was tried: come back after so long.
+    /// Reports that the destination is at a limit or down and that nothing was sent; the step returns after `wait`.
     pub(crate) fn busy(wait: Duration, reason: impl Into<String>) -> Self {
         Self { kind: FaultKind::Busy { wait }, message: reason.into() }
     }
 
-    /// The other side asked to be left alone for so long.
+    /// Adds the wait that the other side asked for (`Retry-After`).
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         if let FaultKind::Failed { failure, .. } = &mut self.kind {
@@ -83,7 +84,7 @@ impl Fault {
         self
     }
 
-    /// The credential that was refused, by generation.
+    /// Adds the generation of the credential that was rejected.
     #[must_use]
     pub(crate) fn with_credential(mut self, generation: u64) -> Self {
         if let FaultKind::Failed { credential, .. } = &mut self.kind {
@@ -92,12 +93,12 @@ impl Fault {
         self
     }
 
-    /// What was said about it.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The failure, if it is one.
+    /// Returns the failure, or `None` for a snooze or a busy destination.
     pub fn failure(&self) -> Option<&Failure> {
         match &self.kind {
             FaultKind::Failed { failure, .. } => Some(failure),

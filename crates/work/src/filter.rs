@@ -1,14 +1,14 @@
-//! Which steps are meant, and what to do to them.
+//! Filters that select steps, pages of lists, and actions on the selected steps.
 
 use std::time::Duration;
 
 use crate::{Payload, StepId, StepState, TaskId};
 
-/// Which steps are meant: those to which everything said here applies.
+/// Selects the steps that meet every condition given here.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Filter {
-    /// In one of these states; none named means any.
+    /// In one of these states; if empty, in any state.
     pub states: Vec<StepState>,
     /// Steps of this task.
     pub task: Option<TaskId>,
@@ -18,40 +18,40 @@ pub struct Filter {
     pub namespace: Option<String>,
     /// In this queue.
     pub queue: Option<String>,
-    /// Of this operation; `*` stands for any run of characters.
+    /// Of this operation; `*` matches any sequence of characters.
     pub operation: Option<String>,
     /// Calling this host.
     pub destination: Option<String>,
-    /// Whose last failure was of this class.
+    /// With a last failure of this class.
     pub class: Option<String>,
-    /// That have failed at least so often.
+    /// With at least this number of failures.
     pub min_failures: Option<u32>,
-    /// That have failed at most so often.
+    /// With at most this number of failures.
     pub max_failures: Option<u32>,
-    /// Submitted at least so long ago.
+    /// Submitted at least this long ago.
     pub older_than: Option<Duration>,
-    /// Submitted at most so long ago.
+    /// Submitted at most this long ago.
     pub newer_than: Option<Duration>,
     /// Ready or running for longer than this.
     pub stale_after: Option<Duration>,
     /// With this text in the step's name or its last message.
     pub text: Option<String>,
-    /// That had this [token](crate::StepRecord::token) when somebody looked, and have not moved since.
+    /// With this [token](crate::StepRecord::token): the step has not changed since the caller read its record.
     pub token: Option<u64>,
 }
 
 impl Filter {
-    /// One task's steps.
+    /// Selects the steps of one task.
     pub fn task(task: TaskId) -> Self {
         Self { task: Some(task), ..Self::default() }
     }
 
-    /// One step.
+    /// Selects one step.
     pub fn step(step: StepId) -> Self {
         Self { step: Some(step), ..Self::default() }
     }
 
-    /// Steps in one of these states.
+    /// Selects the steps in one of these states.
     pub fn states(states: impl IntoIterator<Item = StepState>) -> Self {
         Self { states: states.into_iter().collect(), ..Self::default() }
     }
@@ -61,25 +61,25 @@ impl Filter {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Page {
-    /// The most steps on it.
+    /// The maximum number of steps on the page.
     pub limit: u32,
-    /// Only steps after this one; the last step of the page before.
+    /// Only steps after this one, which is the last step of the previous page.
     pub after: Option<StepId>,
-    /// Whether payloads and outputs are read.
+    /// Whether payloads and outputs are included.
     pub with_payloads: bool,
-    /// The most steps that [a look](crate::Work::look) goes through in search of those that match, of those that are over and
-    /// of those that are not.
+    /// The maximum number of steps that [a look](crate::Work::look) reads to find matches: this many finished steps,
+    /// and this many unfinished ones.
     pub looked_at: u32,
 }
 
 impl Page {
-    /// The most steps on one page.
+    /// The maximum number of steps on one page.
     pub const MOST: u32 = 1000;
 
-    /// The most steps that are gone through for it.
+    /// The maximum of `looked_at`.
     pub const MOST_LOOKED_AT: u32 = 10_000;
 
-    /// The first page of so many steps.
+    /// Returns the first page, with at most this number of steps.
     pub fn first(limit: u32) -> Self {
         Self {
             limit: limit.clamp(1, Self::MOST),
@@ -89,21 +89,21 @@ impl Page {
         }
     }
 
-    /// The page after this step.
+    /// Continues after this step.
     #[must_use]
     pub fn after(mut self, step: StepId) -> Self {
         self.after = Some(step);
         self
     }
 
-    /// The same, going through so many steps at most.
+    /// Limits the number of steps that are read.
     #[must_use]
     pub fn looking_at(mut self, steps: u32) -> Self {
         self.looked_at = steps.clamp(1, Self::MOST_LOOKED_AT);
         self
     }
 
-    /// The same, with payloads and outputs.
+    /// Includes payloads and outputs.
     #[must_use]
     pub fn with_payloads(mut self) -> Self {
         self.with_payloads = true;
@@ -117,22 +117,22 @@ impl Default for Page {
     }
 }
 
-/// What to do to steps.
+/// An action on the selected steps.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Action {
-    /// Failed and conflicted ones become ready, with all their tries before them.
+    /// Failed and conflicted steps become ready, and all their attempts are available again.
     Retry,
-    /// The tasks of the steps are cancelled: everything of them that is not finished.
+    /// The tasks of the selected steps are cancelled: all their unfinished steps.
     Cancel,
-    /// Failed and conflicted ones are given up; what depends on them stays blocked.
+    /// Failed and conflicted steps are discarded; the steps that depend on them stay blocked.
     Discard,
-    /// Conflicted ones become ready, with another payload if one is given.
+    /// Conflicted steps become ready, with a new payload if one is given.
     Resolve(Option<Payload>),
 }
 
 impl Action {
-    /// The word used in output, logs and metrics.
+    /// Returns the word used in output, logs and metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Retry => "retry",

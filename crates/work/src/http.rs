@@ -1,6 +1,6 @@
-//! Steps that are HTTP requests.
+//! HTTP steps.
 //!
-//! [`HttpStep`] is the request as it is stored, [`HttpRunner`] makes it. A request passes, in this order:
+//! [`HttpStep`] is the request as it is stored, and [`HttpRunner`] sends it. A request passes these stages, in order:
 //!
 //! ```text
 //! check        is it a request at all, and may its address be called?       else it fails for good
@@ -11,16 +11,16 @@
 //!
 //! # Invariants
 //!
-//! - A step at a limit never waits here: it goes back to its queue and burns no attempt.
-//! - A secret is read when it is needed, a token lives in memory only, and neither is part of any message,
-//!   output, log or `Debug` form; a token that an answer echoes is blotted out.
-//! - Whatever the other side sends, no more than `max_response` bytes of it are held.
-//! - A credential goes only to the hosts it is for, and to no other by a redirect.
-//! - With `deny_private`, every address is judged after its name was resolved and before it is connected to.
+//! - A step at a limit never waits here: it returns to its queue and does not use an attempt.
+//! - A secret is read when it is needed, and an access token is kept only in memory. Neither is part of any message,
+//!   output, log or `Debug` form; a token that a response echoes is redacted.
+//! - Of every response at most `max_response` bytes are held.
+//! - A credential is sent only to the hosts listed for it, and to no other host by a redirect.
+//! - With `deny_private`, every address is checked after its name was resolved and before the connection.
 //!
 //! # Deliberately absent
 //!
-//! Cookies, compression, and limits for the hosts a redirect leads to: the limits are the first host's.
+//! Cookies, compression, and limits for the hosts of redirects: the limits of the first host apply.
 
 mod address;
 mod answer;

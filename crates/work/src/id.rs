@@ -1,4 +1,4 @@
-//! Names of tasks and steps.
+//! Identifiers of tasks and steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,19 @@ use uuid::Uuid;
 
 use crate::Fingerprint;
 
-/// A task's name: a UUID of version 7, so that later tasks sort after earlier ones.
+/// The id of a task: a UUID of version 7, so that later tasks sort after earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(Uuid);
 
 impl TaskId {
-    /// A name nobody has used.
+    /// Creates a new, unique id.
     pub(crate) fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// A name nobody has used, whose end is taken from a fingerprint: of UUIDs of version 7 the last 62 bits are free.
+    /// Creates a new id that ends with 62 bits of a fingerprint. In a UUID of version 7 the last 62 bits are free to
+    /// choose.
     pub(crate) fn marked(mark: Fingerprint) -> Self {
         let mut bytes = *Uuid::now_v7().as_bytes();
         let (_, end) = bytes.split_at_mut(8);
@@ -32,7 +33,7 @@ impl TaskId {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Whether the task was [marked](crate::Task::mark) with this fingerprint.
+    /// Returns whether the task was [created](crate::Task::mark) with this fingerprint in its id.
     pub fn bears(&self, mark: Fingerprint) -> bool {
         let ends = self.0.as_bytes().iter().skip(8).zip(mark.as_bytes()).enumerate();
         ends.fold(true, |same, (place, (byte, mark))| {
@@ -41,17 +42,17 @@ impl TaskId {
         })
     }
 
-    /// The task with this UUID.
+    /// Returns the id with this UUID.
     pub const fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)
     }
 
-    /// The UUID.
+    /// Returns the UUID.
     pub const fn as_uuid(&self) -> Uuid {
         self.0
     }
 
-    /// One of the task's steps; the first is 0.
+    /// Returns the id of one of the task's steps; the first is 0.
     pub const fn step(self, number: i32) -> StepId {
         StepId { task: self, number }
     }
@@ -77,12 +78,12 @@ impl FromStr for TaskId {
     }
 }
 
-/// A step's name: its task and its number in it, written `TASK/NUMBER`.
+/// The id of a step: its task and its number in the task, written `TASK/NUMBER`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepId {
-    /// The task it belongs to.
+    /// The task of the step.
     pub task: TaskId,
-    /// Its number in the task; the first is 0.
+    /// The number in the task; the first is 0.
     pub number: i32,
 }
 
@@ -115,7 +116,7 @@ impl Serialize for StepId {
     }
 }
 
-/// The text names no task and no step.
+/// The text is neither the id of a task nor of a step.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` names no task or step: expected a UUID for a task, UUID/NUMBER for a step")]
 pub struct NotAnId {

@@ -1,4 +1,4 @@
-//! Durable work: tasks made of steps, retried by the policy over any crash, by any number of nodes.
+//! Durable work: tasks made of steps, which any number of nodes execute and retry by policy, across crashes.
 //!
 //! ```text
 //! work/      the door: submit, ask, act, pull         task.rs, filter.rs, record.rs   what goes in and out
@@ -9,14 +9,15 @@
 //!
 //! # Invariants
 //!
-//! - Every change is one transaction. Whatever leaves `running` names the lease it was claimed under.
-//! - A lease number only grows: with every claim, and with every exit.
-//! - The clock is the store's. Nothing here compares a node's wall clock with anything.
-//! - When to try again is decided in one place, [`holdoff_policy::Compiled::decide`], or by its twin in SQL.
+//! - Every change is one transaction. Every transition out of `running` names the lease of the claim.
+//! - The lease number of a step only grows: with every claim, and with every exit from `running`.
+//! - Only the store's clock counts. No node's wall clock is compared with another time.
+//! - The time of the next attempt is computed by one function, [`holdoff_policy::Compiled::decide`], or by its
+//!   equivalent in SQL.
 //!
 //! # Deliberately absent
 //!
-//! Cron-like schedules, results as a stream, and a row for a task: a task is what its steps say.
+//! Cron-like schedules, streamed results, and a row for a task: the state of a task is computed from its steps.
 
 mod clock;
 mod context;
@@ -79,7 +80,7 @@ pub use version::{Drift, Published, VersionRecord};
 pub use work::{Claim, Claimer, Prepared, Wakes, Work};
 pub use worker::{Broken, FromPayload, IntoOutput, Ran, Worker, WorkerBuilder, this_process};
 
-/// The page for people, compiled and run.
+/// The user documentation, compiled and run as tests.
 #[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../../../docs/work.md")]
 struct DocsWork;

@@ -1,34 +1,34 @@
-//! Looking at steps without reading more than one may: every look goes through so many of the newest rows at most, and
-//! says where to go on.
+//! Bounded queries of steps: every query reads a limited number of the newest rows, and returns the position to
+//! continue from.
 
 use crate::record::{StepRecord, TaskSummary};
 use crate::{Filter, StepId, TaskId};
 
-/// One look at the steps that match.
+/// One page of matching steps.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StepPage {
-    /// The steps, newest first. There may be fewer than wanted, and even none, before the end.
+    /// The steps, newest first. Before the end, a page may be short and even empty.
     pub steps: Vec<StepRecord>,
-    /// Where the next look begins; nothing at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<StepId>,
-    /// Whether this look ended because it may not read more, and not because the page was full: what matches may be
-    /// further down.
+    /// Whether the query stopped at its read limit and not because the page was full. More matches may follow.
     pub is_cut: bool,
 }
 
-/// How many steps match.
+/// The number of matching steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Count {
-    /// So many.
+    /// The exact number.
     Exactly(u64),
-    /// So many were found before the counting stopped, because it had counted or read as much as it may.
+    /// A lower bound: the query stopped because it reached its limit of counted or read rows.
     AtLeast(u64),
 }
 
 impl Count {
-    /// From what was counted, no further than one beyond `most`, and whether that was everything there is.
+    /// Creates a count from the number of counted rows, which is at most `most` + 1, and from whether the query read
+    /// all rows.
     pub(crate) const fn new(counted: u64, is_all: bool, most: u64) -> Self {
         match counted {
             counted if counted > most => Self::AtLeast(most),
@@ -37,7 +37,7 @@ impl Count {
         }
     }
 
-    /// What was counted.
+    /// Returns the number of counted steps.
     pub const fn counted(self) -> u64 {
         match self {
             Self::Exactly(count) | Self::AtLeast(count) => count,
@@ -45,33 +45,34 @@ impl Count {
     }
 }
 
-/// Tasks of which a step matches, and whether there may be more.
+/// Tasks with a matching step, and the position of the next page if there may be more.
 #[derive(Debug, Default)]
 pub(crate) struct TasksSeen {
     pub(crate) tasks: Vec<TaskSummary>,
     pub(crate) next: Option<TaskId>,
 }
 
-/// What one table answered: what matches, newest first, and how far down the table was read.
+/// The result of one table: the matching rows, newest first, and the position down to which the table was read.
 #[derive(Debug)]
 pub(crate) struct Part<T, K> {
     found: Vec<T>,
-    /// Everything that matches down to this key is there; nothing means down to the end.
+    /// `found` is complete down to this key; `None` means down to the end of the table.
     floor: Option<K>,
 }
 
-/// What several tables answered together.
+/// The merged result of several tables.
 #[derive(Debug)]
 pub(crate) struct Seen<T, K> {
     pub(crate) found: Vec<T>,
-    /// Where to go on; nothing at the end.
+    /// The position to continue from; `None` at the end.
     pub(crate) next: Option<K>,
-    /// Whether there is room for more, and more may be further down.
+    /// Whether the page has room left and more matches may follow.
     pub(crate) is_cut: bool,
 }
 
 impl<T, K: Ord + Copy> Part<T, K> {
-    /// At most `wanted` that match, from down to a floor.
+    /// Creates the result of a query for at most `wanted` rows that read the table down to `floor`. If the result is
+    /// full, it is complete only down to its last row.
     pub(crate) fn new(found: Vec<T>, wanted: u32, floor: Option<K>, key: fn(&T) -> K) -> Self {
         let is_full = found.len() >= wanted as usize;
         let floor = if is_full { found.last().map(key) } else { floor };
@@ -80,10 +81,10 @@ impl<T, K: Ord + Copy> Part<T, K> {
 }
 
 impl<T, K: Ord + Copy> Seen<T, K> {
-    /// At most `limit` of what the tables answered, of which each was asked for one more.
+    /// Merges the results of several tables into at most `limit` rows. Each table was queried for one row more.
     ///
-    /// A table that was not read to its end says nothing about what is below its floor, so that only what is above
-    /// everybody's floor is to be seen.
+    /// The result of a table that was not read to its end is incomplete below its floor. The merged result therefore
+    /// contains only rows at or above the highest floor.
     pub(crate) fn of(parts: impl IntoIterator<Item = Part<T, K>>, limit: u32, key: fn(&T) -> K) -> Self {
         let (mut found, mut floor) = (Vec::new(), None);
         for part in parts {
@@ -107,7 +108,7 @@ impl From<Seen<StepRecord, StepId>> for StepPage {
 }
 
 impl Filter {
-    /// Whether steps are passed over in a search by this, other than by their key.
+    /// Returns whether a query with this filter skips rows by anything other than their key.
     pub(crate) fn passes_over(&self) -> bool {
         let Self { states, task, step, namespace, queue, operation, destination, class, .. } = self;
         let is_of_one_task = task.is_some() || step.is_some();

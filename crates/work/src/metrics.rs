@@ -1,7 +1,7 @@
-//! Every metric of this crate: names, help, and where they are counted.
+//! All metrics of this crate: names, help texts, and the functions that record them.
 //!
-//! Labels are namespaces, queues and operations, as many as there may be lanes, and words of ours. What is beyond that
-//! is counted together, as `other`.
+//! Label values are the names of namespaces, queues and operations, and fixed words. The limits on lanes bound the
+//! number of names; names beyond them are counted together, as `other`.
 
 use metrics::{
     Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
@@ -29,10 +29,10 @@ const POLICY_DRIFT: &str = "holdoff_work_policy_drift";
 const HTTP_SECONDS: &str = "holdoff_work_http_seconds";
 const BREAKERS_OPEN: &str = "holdoff_work_breakers_open";
 
-/// The name of everything that is too much to have a name each.
+/// The label value for all names beyond the limits.
 pub(crate) const OTHER: &str = "other";
 
-/// Gives every metric its help text. Call it once, after the recorder is installed.
+/// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
     describe_counter!(SUBMITTED, "steps taken in");
     describe_counter!(DUPLICATES, "tasks that were already there under the same key");
@@ -67,7 +67,7 @@ pub fn describe() {
     );
 }
 
-/// What is counted about one lane, looked up once.
+/// The metrics of one lane, looked up once.
 #[derive(Debug)]
 pub(crate) struct LaneMetrics {
     submitted: Counter,
@@ -83,7 +83,7 @@ impl LaneMetrics {
         Self::named(&lane.namespace, &lane.queue, &lane.operation)
     }
 
-    /// What is counted about all lanes that are too many to have a name each.
+    /// Returns the shared metrics of all lanes beyond the limits.
     pub(crate) fn other() -> Self {
         Self::named(OTHER, OTHER, OTHER)
     }
@@ -157,7 +157,7 @@ pub(crate) fn oldest_snapshot(age: std::time::Duration) {
     gauge!(SNAPSHOT).set(age.as_secs_f64());
 }
 
-/// How long a request took, by what came of it: `ok`, or the failure's class.
+/// Records the duration of a request by its outcome: `ok`, the class of the failure, or `busy`.
 #[cfg(feature = "http")]
 pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::Payload, crate::Fault>) {
     let outcome = match answer {
@@ -167,7 +167,7 @@ pub(crate) fn http_took(took: std::time::Duration, answer: &Result<crate::Payloa
     histogram!(HTTP_SECONDS, "outcome" => outcome).record(took.as_secs_f64());
 }
 
-/// How many destinations are left alone.
+/// Records the number of destinations with a breaker that is not closed.
 #[cfg(feature = "http")]
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 pub(crate) fn broken(destinations: usize) {

@@ -1,4 +1,4 @@
-//! Names and their numbers, remembered: lanes and compiled policies never change once they have a number.
+//! A cache of names and their numbers. A lane or compiled policy never changes once it has a number.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,14 +24,14 @@ struct Lanes {
     counted: Labels,
 }
 
-/// What is counted under its own name: queues and operations, by namespace.
+/// The label values that metrics count separately: queues and operations, by namespace.
 #[derive(Debug, Default)]
 struct Labels {
     in_all: usize,
     namespaces: HashMap<String, HashSet<(String, String)>>,
 }
 
-/// A lane, and what is counted about it.
+/// A lane, and its metrics.
 #[derive(Debug)]
 pub(crate) struct KnownLane {
     pub(crate) lane: Arc<Lane>,
@@ -43,7 +43,7 @@ impl Names {
         Self { limits, lanes: RwLock::default(), compiled: RwLock::default() }
     }
 
-    /// The compiled policy of this number, whoever published it.
+    /// Returns the compiled policy of this number, whichever process stored it.
     pub(crate) async fn compiled(&self, store: &dyn Store, number: PolicyNumber) -> Result<Arc<Compiled>> {
         if let Some(compiled) = read(&self.compiled).get(&number) {
             return Ok(Arc::clone(compiled));
@@ -58,12 +58,12 @@ impl Names {
         Ok(compiled)
     }
 
-    /// The numbers of these lanes; those that are new are made as long as there may be more.
+    /// Returns the numbers of these lanes. New lanes are created while the limits permit.
     pub(crate) async fn lane_ids(&self, store: &dyn Store, lanes: &[Lane]) -> Result<Vec<LaneId>> {
         self.lane_ids_within(store, lanes, self.limits).await
     }
 
-    /// The number of a lane that we need ourselves, however many there are.
+    /// Returns the number of a lane for internal use, without regard to the limits.
     pub(crate) async fn own_lane(&self, store: &dyn Store, lane: Lane) -> Result<LaneId> {
         let numbers = self.lane_ids_within(store, &[lane], LaneLimits::NONE).await?;
         Ok(numbers.first().copied().unwrap_or_default())
@@ -94,12 +94,12 @@ impl Names {
         Ok(lanes.iter().filter_map(|lane| cache.ids.get(lane).copied()).collect())
     }
 
-    /// The lane of this number, if it was ever seen here.
+    /// Returns the lane of this number, if it is in the cache.
     pub(crate) fn seen_lane(&self, id: LaneId) -> Option<Arc<KnownLane>> {
         read(&self.lanes).known.get(&id).cloned()
     }
 
-    /// The lane of this number.
+    /// Returns the lane of this number, and reads all lanes from the store if it is not in the cache.
     pub(crate) async fn lane(&self, store: &dyn Store, id: LaneId) -> Result<Arc<KnownLane>> {
         if let Some(lane) = self.seen_lane(id) {
             return Ok(lane);
@@ -108,13 +108,13 @@ impl Names {
         self.seen_lane(id).ok_or_else(|| Error::NotPossible(format!("the store has no lane {id}")))
     }
 
-    /// Whether this is counted under its own name.
+    /// Whether metrics count this queue and operation under their own names.
     pub(crate) fn is_counted(&self, stats: &QueueStats) -> bool {
         let QueueStats { namespace, queue, operation, .. } = stats;
         write(&self.lanes).counted.takes(namespace, queue, operation, self.limits)
     }
 
-    /// Learns of every lane there is.
+    /// Reads every lane of the store into the cache.
     pub(crate) async fn learn_lanes(&self, store: &dyn Store) -> Result<()> {
         let all = store.all_lanes().await?;
         let mut cache = write(&self.lanes);
@@ -126,7 +126,7 @@ impl Names {
 }
 
 impl Lanes {
-    /// Lanes beyond the limits, which somebody else has made, share one name among the metrics.
+    /// Adds a lane to the cache. Lanes beyond the limits, created by other processes, share one label in the metrics.
     fn learn(&mut self, id: LaneId, lane: Lane, limits: LaneLimits) {
         let Self { known, counted, .. } = self;
         known.entry(id).or_insert_with(|| {
@@ -139,7 +139,7 @@ impl Lanes {
 }
 
 impl Labels {
-    /// Whether there is room for this name, or it is there already.
+    /// Whether this name is counted separately. A new name is added if the limits permit.
     fn takes(&mut self, namespace: &str, queue: &str, operation: &str, limits: LaneLimits) -> bool {
         let is_full = |count: usize, limit| u64::try_from(count).unwrap_or(u64::MAX) >= limit;
         let name = (queue.to_owned(), operation.to_owned());

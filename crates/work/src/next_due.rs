@@ -1,26 +1,26 @@
-//! The one decision, made by the database itself.
+//! The retry decision, computed by the database itself.
 //!
-//! A rescue of expired leases touches thousands of steps in one statement, so the store works out their next
-//! tries from the compiled policies it holds. Both engines give the microsecond that
-//! [`Compiled::decide`](holdoff_policy::Compiled::decide) gives; the tests beside this file ask all three.
+//! A rescue of expired leases changes thousands of steps in one statement, so the store computes their next attempts
+//! from the compiled policies it holds. Both engines return the same microsecond as
+//! [`Compiled::decide`](holdoff_policy::Compiled::decide); the tests beside this file compare all three.
 
 #[cfg(test)]
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod tests;
 
-/// Defines `holdoff.delay_us` and `holdoff.next_due`; may be run again. The schema `holdoff` must be there, and
-/// by the time of the first call a table `holdoff.policies` with an `id` and a `compiled` policy as `jsonb`.
+/// Defines `holdoff.delay_us` and `holdoff.next_due`. The statements may be run repeatedly. The schema `holdoff` must
+/// exist, and before the first call a table `holdoff.policies` with an `id` and a `compiled` policy as `jsonb`.
 #[cfg(feature = "postgres")]
 pub(crate) const POSTGRES: &str = include_str!("next_due/postgres.sql");
 
-/// The expression that works out a delay in microseconds; null if there is no further try.
+/// Returns the SQL expression that computes a delay in microseconds, or null if there is no further attempt.
 ///
-/// The arguments are expressions in their turn: columns, parameters, subqueries. Each is worked out once.
-/// `compiled` is the canonical text, `last_delay` and `retry_after` are microseconds or null, `roll` is a number
-/// drawn from all of `u32`. A policy that is null or of another version is an error (`malformed JSON`).
+/// The arguments are SQL expressions too: columns, parameters, subqueries. Each is evaluated once. `compiled` is the
+/// canonical text, `last_delay` and `retry_after` are microseconds or null, and `roll` is a number drawn from the whole
+/// range of `u32`. A policy that is null or of another version is an error (`malformed JSON`).
 ///
-/// `random() & 4294967295` is a roll, drawn for each row as long as another argument is a column of that row;
-/// without any, SQLite would work the whole expression out once and give all rows the same delay.
+/// `random() & 4294967295` is a valid roll. It is drawn for each row if another argument is a column of that row.
+/// Otherwise SQLite evaluates the whole expression once and gives all rows the same delay.
 #[cfg(feature = "sqlite")]
 pub(crate) fn sqlite(
     compiled: &str,

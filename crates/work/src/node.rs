@@ -1,34 +1,34 @@
-//! The processes that work on a store.
+//! The processes that run on a store.
 
 use crate::Moment;
 
-/// A process that runs workers, or a daemon, on a store.
+/// A process that runs workers on a store, or joined it as a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NodeRecord {
-    /// Its host and process.
+    /// The host and the process id.
     pub name: String,
-    /// Its release.
+    /// The release of holdoff.
     pub version: String,
-    /// When it began.
+    /// The time at which the process started.
     pub started_at: Moment,
-    /// When it was heard of last.
+    /// The time of the last report.
     pub seen_at: Moment,
-    /// The version of the policies in force there.
+    /// The version of the policies that are active on the node.
     pub policies: String,
-    /// How it differs from the others, if it does.
+    /// The difference between the node and the store's active policies, if there is one.
     pub drift: Option<String>,
-    /// Steps that its workers run now.
+    /// The number of steps that its workers run now.
     pub running: u64,
-    /// How many they could run at once.
+    /// The number of steps that its workers can run at once.
     pub places: u64,
-    /// Runs that ended there within the last minute.
+    /// The number of runs that ended on the node within the last minute.
     pub finished_last_minute: u64,
-    /// Whether it was heard of not long ago.
+    /// Whether the last report is recent enough.
     pub is_alive: bool,
 }
 
-/// What a node says of itself.
+/// The report of a node about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRow {
     pub(crate) id: uuid::Uuid,
@@ -42,8 +42,8 @@ pub(crate) struct NodeRow {
 }
 
 impl NodeRecord {
-    /// Whoever says nothing for so long is not alive. Nodes with nothing to tell say so every ten seconds.
+    /// A node without a report for this long is not alive. An idle node reports every ten seconds.
     pub(crate) const ALIVE: std::time::Duration = std::time::Duration::from_secs(30);
-    /// Whoever says nothing for so long is forgotten.
+    /// A node without a report for this long is removed from the list.
     pub(crate) const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 }

@@ -1,4 +1,4 @@
-//! Telling somebody: a task of its own for every step that ended in failed or conflicted, in the same transaction.
+//! Notifications: a task for every step that ended as failed or conflicted, created in the same transaction.
 
 use serde_json::json;
 
@@ -7,27 +7,29 @@ use crate::store::{Ended, LaneId, NewStep, NewTask, PolicyNumber, Result};
 use crate::work::Work;
 use crate::{Kind, Lane, Notify, Payload, Step, TaskId, metrics};
 
-/// The operation of notifications. Nobody is told about these.
+/// The operation of notifications. A notification that fails causes no further notification.
 pub(crate) const OPERATION: &str = "holdoff.notification";
 
-/// Their namespace. It is theirs alone: they tell of every other, so that whoever sees them sees of all.
+/// The namespace of notifications. It is reserved for them: notifications describe the steps of all other namespaces,
+/// so a caller that can read this namespace learns about all of them.
 pub(crate) const NAMESPACE: &str = "holdoff.notifications";
 
-/// The policy they are retried by.
+/// The policy of notifications.
 const POLICY: &str = "notification";
 
-/// Who is told, with the numbers that are needed to make a task without asking anybody.
+/// Creates notification tasks. It holds the rules, and the numbers with which a task is made without a call to the
+/// store.
 #[derive(Debug, Default)]
 pub(crate) struct Herald {
     rules: Vec<Notify>,
     lane: LaneId,
-    /// Until another version says otherwise.
+    /// The policy's number, unless the active version has another.
     policy: PolicyNumber,
     work: Option<Work>,
 }
 
 impl Herald {
-    /// Looks up what will be needed.
+    /// Looks up the lane and the policy of notifications.
     pub(crate) async fn new(work: &Work) -> Result<Self> {
         let shared = &*work.shared;
         if shared.settings.notify.is_empty() {
@@ -46,12 +48,12 @@ impl Herald {
         Ok(Self { rules, lane, policy, work: Some(work.clone()) })
     }
 
-    /// Whether anybody wants to be told at all.
+    /// Whether there are any notification rules.
     pub(crate) fn is_needed(&self) -> bool {
         !self.rules.is_empty()
     }
 
-    /// The task that tells about a step: one step for everybody who wants to know.
+    /// Returns the task that notifies about a step, with one step for each matching rule, or `None` if no rule matches.
     pub(crate) fn tell(&self, names: &Names, ended: &Ended) -> Option<NewTask> {
         let known = names.seen_lane(ended.lane)?;
         let lane = &*known.lane;
@@ -72,7 +74,7 @@ impl Herald {
         Some(NewTask { id: TaskId::fresh(), namespace, dedup: None, trace: None, steps, edges: Vec::new() })
     }
 
-    /// The policy of the version in force.
+    /// Returns the number of the policy in the active version.
     fn policy(&self) -> PolicyNumber {
         let known = self.work.as_ref().and_then(|work| work.shared.policies.current().known(POLICY));
         known.unwrap_or(self.policy)

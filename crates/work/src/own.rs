@@ -1,4 +1,5 @@
-//! Work inside the caller's own transaction: submitted, or completed, if and only if that commits.
+//! Work inside the caller's own transaction: a submission or completion takes effect if and only if that transaction
+//! commits.
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -11,7 +12,7 @@ use crate::store::{Exit, Report, Result};
 use crate::work::Claim;
 use crate::{Context, Error, IntoOutput, Payload, Ran, StepId, clock};
 
-/// A step that somebody has: a handler's [`Context`], or a [`Claim`].
+/// A held step, from a handler's [`Context`] or a [`Claim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Holding {
     pub(crate) step: StepId,
@@ -61,7 +62,7 @@ impl From<&Claim> for Holding {
     }
 }
 
-/// The output to be written down.
+/// Returns the output to store.
 pub(crate) fn output_of(output: impl IntoOutput) -> Result<Payload> {
     match output.into_output() {
         Ok(Ran::Output(output)) => Ok(output),

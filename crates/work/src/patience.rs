@@ -1,4 +1,4 @@
-//! Calls to the store are retried by our own means: a dropped connection, a deadlock, a restart pass by themselves.
+//! Retries calls to the store, because a dropped connection, a deadlock and a restart are transient.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use holdoff_retry::Retry;
 
 use crate::{Error, metrics};
 
-/// How a caller's request waits for the store: long enough for a failover's hiccup, not longer.
+/// Returns the policy for calls on behalf of a caller: 12 attempts within 15 s, enough for a short failover.
 pub(crate) fn for_callers() -> Policy {
     policy(12, Some(Duration::from_secs(15)))
 }
 
-/// How a worker's report waits for the store: as long as it takes.
+/// Returns the policy for a worker's reports: attempts and time are unlimited.
 pub(crate) fn for_reports() -> Policy {
     policy(Policy::UNLIMITED, None)
 }
@@ -26,11 +26,11 @@ fn policy(attempts: u32, deadline: Option<Duration>) -> Policy {
         Some(deadline) => builder.deadline(deadline),
         None => builder,
     };
-    // These numbers are valid, which a test sees to.
+    // These numbers are valid; a test checks that.
     builder.build().unwrap_or_else(|_| Policy::standard())
 }
 
-/// Calls the store until it answers, by this policy. The call is told whether it is a repeated one.
+/// Calls the store, and retries by this policy. The argument of `call` says whether the call is a repetition.
 pub(crate) async fn patiently<T, F>(policy: &Policy, mut call: impl FnMut(bool) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

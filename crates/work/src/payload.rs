@@ -1,4 +1,4 @@
-//! What goes into a step, and what comes out of it.
+//! Payloads: the input and the output of a step.
 
 use std::fmt;
 
@@ -8,30 +8,30 @@ use serde::de::DeserializeOwned;
 
 use crate::Fault;
 
-/// What goes into a step, and what comes out of it: JSON, or bytes.
+/// The input or the output of a step: JSON, or bytes.
 ///
-/// It is never logged, and its `Debug` shows its size only.
+/// A payload is never logged, and its `Debug` form shows only its size.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Payload {
     pub(crate) format: Format,
     pub(crate) bytes: Bytes,
 }
 
-/// How a payload is written.
+/// The format of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Format {
-    /// Nothing at all.
+    /// No content.
     #[default]
     Empty,
     /// JSON.
     Json,
-    /// Anything.
+    /// Arbitrary bytes.
     Bytes,
 }
 
 impl Format {
-    /// The number the stores keep. A number is never given to another format.
+    /// Returns the number that the stores keep. A number is never reused for another format.
     pub(crate) const fn code(self) -> i16 {
         match self {
             Self::Empty => 0,
@@ -50,32 +50,32 @@ impl Format {
 }
 
 impl Payload {
-    /// Anything that serialises, as JSON.
+    /// Serialises a value as JSON.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Ok(Self { format: Format::Json, bytes: serde_json::to_vec(value)?.into() })
     }
 
-    /// Bytes, as they are.
+    /// Wraps bytes without changing them.
     pub fn bytes(bytes: impl Into<Bytes>) -> Self {
         Self { format: Format::Bytes, bytes: bytes.into() }
     }
 
-    /// Nothing.
+    /// Returns a payload without content.
     pub const fn empty() -> Self {
         Self { format: Format::Empty, bytes: Bytes::new() }
     }
 
-    /// How it is written.
+    /// Returns the format.
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// The bytes themselves.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Reads it as JSON; nothing reads as `null`.
+    /// Reads the payload as JSON; an empty payload reads as `null`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match self.format {
             Format::Empty => serde_json::from_slice(b"null"),
@@ -83,7 +83,8 @@ impl Payload {
         }
     }
 
-    /// Reads it as JSON, for a handler: what cannot be read will not be readable next time either.
+    /// Reads the payload as JSON for a handler. A payload that cannot be read is a permanent failure, because the
+    /// next attempt cannot read it either.
     pub(crate) fn read_or_fail<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         self.read()
             .map_err(|error| Fault::permanent(format!("the payload does not fit the handler: {error}")))

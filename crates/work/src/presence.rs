@@ -1,5 +1,5 @@
-//! A worker under its name. It says now and then that it is still there: of whom nothing is heard for an hour, and who
-//! is mentioned nowhere, the store keeps no name.
+//! The registration of a worker under its name. The worker reports from time to time that it is running. The store
+//! removes a name that has not been reported for an hour and that no step or attempt mentions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use crate::clock;
 use crate::patience::patiently;
 use crate::store::{Result, Store, WorkerId};
 
-/// How often it says so, about.
+/// The approximate interval between reports.
 pub(crate) const SAY_EVERY: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Debug)]
 pub(crate) struct Presence {
     pub(crate) id: WorkerId,
     name: String,
-    /// When it said so last, in seconds of this process's clock.
+    /// The time of the last report, in seconds of this process's clock.
     said: AtomicU64,
 }
 
 impl Presence {
-    /// Takes the name down.
+    /// Registers the name.
     pub(crate) async fn new(store: &dyn Store, patience: &Policy, name: &str) -> Result<Self> {
         let id = patiently(patience, |_| store.register(name)).await?;
         Ok(Self { id, name: name.to_owned(), said: AtomicU64::new(clock::now().as_secs()) })
     }
 
-    /// Says that it is there, if it is time to. Nothing depends on a single one of these.
+    /// Reports that the worker is running, if a report is due. A single report may fail without consequences.
     pub(crate) async fn say(&self, store: &dyn Store) {
         let (now, said) = (clock::now().as_secs(), self.said.load(Ordering::Relaxed));
         if now.saturating_sub(said) < SAY_EVERY.as_secs() {
             return;
         }
-        // Whoever comes at the same time leaves it to this one.
+        // Of concurrent callers, one sends the report.
         if self.said.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
             && let Err(error) = store.seen(self.id, &self.name).await
         {
@@ -71,7 +71,8 @@ mod tests {
 
         presence.say(&*store).await;
         assert_eq!(names(&url).await.len(), 1, "it has said so only just now");
-        // Not for longer than needed: who waits for the store would find its time up.
+        // The clock is paused no longer than needed: while it is paused, a call that waits for the store would time
+        // out.
         tokio::time::pause();
         tokio::time::advance(super::SAY_EVERY).await;
         tokio::time::resume();

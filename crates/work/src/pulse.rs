@@ -1,8 +1,8 @@
-//! What happened lately, over all nodes: for people to look at.
+//! Recent activity, over all nodes, for dashboards.
 //!
-//! Every node counts in memory where steps are taken in and where they leave `running`, and adds what it has counted to
-//! small rows in the store every two seconds. Rows are for a namespace and one more thing at a time, so that there are few of
-//! them however many ways to combine these there are.
+//! Every node counts in memory the steps that are accepted and those that leave `running`, and adds its counts to small
+//! rows in the store every two seconds. A row is keyed by the namespace and one further property, so that the number of
+//! rows stays small, however many combinations of properties occur.
 
 mod heart;
 mod known;
@@ -15,55 +15,55 @@ pub(crate) use heart::{Busy, Heart};
 
 use crate::Moment;
 
-/// What happened lately on a store, over all its nodes.
+/// The recent activity of a store, over all its nodes.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Pulse {
-    /// The store's clock when this was read.
+    /// The store's clock at the time of the read.
     pub now: Moment,
-    /// How much time each beat stands for.
+    /// The duration that each bucket covers.
     pub width: Duration,
-    /// What happened when, the oldest first, without a gap.
+    /// The buckets, the oldest first, without gaps.
     pub buckets: Vec<Beat>,
     /// Failures by class, the most frequent first.
     pub classes: Vec<(String, u64)>,
-    /// Failures that were granted another try, by which attempt had failed; 10 stands for all later ones.
+    /// Failures that were granted another attempt, by the number of the failed attempt; 10 stands for all later ones.
     pub attempts: Vec<(u32, u64)>,
-    /// Operations, those that fail most first.
+    /// Operations, those with the most failures first.
     pub operations: Vec<Failing>,
-    /// Hosts that HTTP steps call, those that fail most first.
+    /// Hosts that HTTP steps call, those with the most failures first.
     pub destinations: Vec<Failing>,
 }
 
-/// What happened within a few moments.
+/// The activity within one bucket of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Beat {
-    /// When they began.
+    /// The start of the bucket.
     pub at: Moment,
-    /// Steps that were taken in.
+    /// Steps that were accepted.
     pub submitted: u64,
     /// Steps that succeeded.
     pub succeeded: u64,
-    /// Runs that failed, and were granted another try.
+    /// Runs that failed, and were granted another attempt.
     pub retried: u64,
-    /// Steps that were given up.
+    /// Steps that failed finally.
     pub failed: u64,
-    /// Steps about which somebody must decide.
+    /// Steps that became `conflicted` and wait for an operator's decision.
     pub conflicted: u64,
-    /// Runs that ended without having failed: snoozed, shut down, turned away, rescued.
+    /// Runs that ended without a failure: snoozed, shut down, at a limit, rescued.
     pub other: u64,
 }
 
-/// How something that can fail does.
+/// The successes and failures of an operation or a destination.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Failing {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
     /// The operation, or the host.
     pub name: String,
-    /// Runs that failed, for another try or for good.
+    /// Runs that failed, whether or not they were granted another attempt.
     pub failures: u64,
     /// Runs that succeeded.
     pub successes: u64,
@@ -71,7 +71,7 @@ pub struct Failing {
     pub last_class: Option<String>,
 }
 
-/// What is counted. The numbers are the stores', and never change.
+/// The kind of a count. The numbers are stored, and never change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum What {
     Steps = 0,
@@ -81,7 +81,7 @@ pub(crate) enum What {
     Destination = 4,
 }
 
-/// How often something happened, to be added to what is there.
+/// A count to add to the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PulseRow {
     pub(crate) what: What,
@@ -90,18 +90,18 @@ pub(crate) struct PulseRow {
     pub(crate) name: String,
     pub(crate) outcome: i16,
     pub(crate) count: u64,
-    /// Of the last failure.
+    /// The class of the last failure.
     pub(crate) class: Option<String>,
 }
 
 impl PulseRow {
-    /// The outcome of a step that was taken in. The others are those of [`Outcome`](crate::store::Outcome).
+    /// The outcome of a step that was accepted. The others are those of [`Outcome`](crate::store::Outcome).
     pub(crate) const SUBMITTED: i16 = 100;
-    /// What became of an operation or a destination.
+    /// The outcomes of an operation or a destination.
     pub(crate) const SUCCESS: i16 = 0;
     pub(crate) const FAILURE: i16 = 1;
 
-    /// Each key once, in everybody's order.
+    /// Returns the rows with each key once, in an order that is the same on all nodes.
     fn merged(rows: Vec<Self>) -> Vec<Self> {
         let mut merged: BTreeMap<_, Self> = BTreeMap::new();
         for row in rows {
@@ -118,13 +118,13 @@ impl PulseRow {
     }
 }
 
-/// How finely time is divided, and for how long that is kept.
+/// A resolution of time, and how long counts are kept at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Level {
     pub(crate) number: i16,
-    /// The width of beats.
+    /// The bucket width of steps by outcome.
     pub(crate) beat: Duration,
-    /// The width of everything else, of which there are more rows.
+    /// The bucket width of all other counts, which have more rows.
     pub(crate) rest: Duration,
     pub(crate) kept: Duration,
 }
@@ -138,7 +138,7 @@ impl Level {
         Self { number, beat, rest, kept }
     }
 
-    /// The finest that reaches back so far.
+    /// Returns the finest level that covers the window.
     pub(crate) fn reaching(window: Duration) -> Self {
         let [fine, coarse] = Self::ALL;
         if window <= fine.kept { fine } else { coarse }
@@ -152,13 +152,13 @@ impl Level {
     }
 }
 
-/// When a bucket begins, in microseconds.
+/// Returns the start of the bucket, in microseconds.
 pub(crate) fn bucket(at: i64, width: Duration) -> i64 {
     let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX).max(1);
     at - at.rem_euclid(width)
 }
 
-/// What is asked of a store.
+/// A query of recent activity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) namespace: Option<&'a str>,
@@ -167,7 +167,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// When the first beat that is wanted begins.
+    /// Returns the start of the first requested bucket of steps by outcome.
     pub(crate) fn first_beat(&self, now: i64) -> i64 {
         let width = self.level.beat.as_micros().max(1);
         let beats = self.window.as_micros().div_ceil(width).max(1);
@@ -175,14 +175,14 @@ impl Asked<'_> {
         bucket(now, self.level.beat).saturating_sub(back)
     }
 
-    /// When everything else that is wanted begins.
+    /// Returns the start of the first requested bucket of all other counts.
     pub(crate) fn first_rest(&self, now: i64) -> i64 {
         let window = i64::try_from(self.window.as_micros()).unwrap_or(i64::MAX);
         bucket(now.saturating_sub(window), self.level.rest)
     }
 }
 
-/// What a store has kept.
+/// The counts that a store returns.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) now: i64,
@@ -190,17 +190,17 @@ pub(crate) struct Kept {
     pub(crate) rest: Vec<RestRow>,
 }
 
-/// When; and how many were submitted, succeeded, retried, failed, conflicted, and anything else.
+/// Start of the bucket, then the numbers of submitted, succeeded, retried, failed, conflicted and other.
 pub(crate) type BeatRow = (i64, i64, i64, i64, i64, i64, i64);
 
-/// What, namespace, name, outcome, how many, and the class of the last failure.
+/// Kind, namespace, name, outcome, count, and the class of the last failure.
 pub(crate) type RestRow = (i16, String, String, i16, i64, Option<String>);
 
 impl Pulse {
-    /// The most operations, and the most destinations.
+    /// The largest number of operations, and of destinations, in a result.
     const MOST_NAMES: usize = 100;
 
-    /// The most rows that are read: those that fail most come first.
+    /// The largest number of rows that are read; those with the most failures come first.
     pub(crate) const MOST_ROWS: i64 = 2000;
 
     pub(crate) fn of(asked: &Asked<'_>, kept: Kept) -> Self {
@@ -213,7 +213,7 @@ impl Pulse {
             at = at.saturating_add(step);
         }
         for (at, submitted, succeeded, retried, failed, conflicted, other) in kept.beats {
-            // One may begin while this is read; it is not asked for.
+            // A bucket that begins during the read was not requested.
             if let Some(beat) = beats.get_mut(&at) {
                 let [submitted, succeeded, retried, failed, conflicted, other] =
                     [submitted, succeeded, retried, failed, conflicted, other]

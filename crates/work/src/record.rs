@@ -1,4 +1,4 @@
-//! What is known about tasks and steps, for people and programs to look at.
+//! Records of tasks and steps, for operators and programs.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,22 +7,22 @@ use serde::Serialize;
 use crate::store::Outcome;
 use crate::{Payload, StepId, StepState, TaskId, TaskState};
 
-/// A moment by the store's clock, in microseconds since 1970.
+/// A time by the store's clock, in microseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Moment(pub(crate) i64);
 
 impl Moment {
-    /// So many microseconds after 1970.
+    /// Creates a moment from microseconds since 1970.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since 1970.
+    /// Returns the microseconds since 1970.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// The time from an earlier moment to this one; zero if it is not earlier.
+    /// Returns the time from an earlier moment to this one, or zero if that moment is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -32,7 +32,7 @@ impl Moment {
     }
 }
 
-/// As in `2026-11-15T08:30:00.250000Z`.
+/// Formats the moment like `2026-11-15T08:30:00.250Z`.
 impl std::fmt::Display for Moment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(&humantime::format_rfc3339_millis(self.to_system_time()), f)
@@ -51,15 +51,15 @@ impl Serialize for Moment {
 pub struct TaskRecord {
     /// The task.
     pub id: TaskId,
-    /// What its steps say.
+    /// The state, computed from its steps.
     pub state: TaskState,
-    /// The store's clock when this was read.
+    /// The store's clock at the time of the read.
     pub now: Moment,
-    /// Its steps by number.
+    /// The steps, by number.
     pub steps: Vec<StepRecord>,
     /// Attempts that did not succeed, of all steps, the oldest first.
     pub attempts: Vec<AttemptRecord>,
-    /// Which step waits for which: from parent to child, by number.
+    /// The dependencies between steps: from parent to child, by number.
     #[serde(skip)]
     pub edges: Vec<(i32, i32)>,
 }
@@ -72,32 +72,32 @@ pub struct StepRecord {
     pub id: StepId,
     /// Its name in the task's graph.
     pub name: Option<String>,
-    /// What it is doing.
+    /// The state.
     pub state: StepState,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its queue.
+    /// The queue.
     pub queue: String,
-    /// Its operation.
+    /// The operation.
     pub operation: String,
-    /// Its policy's name when it was submitted.
+    /// The name of the policy it was submitted with.
     pub policy: String,
-    /// From 0, which goes first, to 9.
+    /// The priority, from 0, which is claimed first, to 9.
     pub priority: u8,
     /// The host it calls, if it is an HTTP step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
-    /// How often it has failed since it was submitted or retried by hand.
+    /// The number of failures since it was submitted or retried by an operator.
     pub failures: u32,
-    /// How often it lost its worker.
+    /// The number of times that its worker vanished.
     pub rescues: u32,
-    /// How often it was put back without having failed.
+    /// The number of times that it was requeued without a failure.
     pub snoozes: u32,
-    /// How many parents have not succeeded yet.
+    /// The number of parents that have not succeeded yet.
     pub waiting_for: u32,
     /// When it was submitted.
     pub created_at: Moment,
-    /// When it may run, or until when its worker has it.
+    /// When it becomes due; while it is running, when its lease ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Moment>,
     /// When the last attempt began.
@@ -109,17 +109,17 @@ pub struct StepRecord {
     /// The class of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// What was said about the last failure.
+    /// The message of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The fencing token: it grows with every claim, and with every change that an operator makes. Not shown, because
-    /// it is of use only to those who change the step.
+    /// The fencing token. It grows with every claim, and with every change that an operator makes. It is not
+    /// serialized, because only callers that change the step need it.
     #[serde(skip)]
     pub token: u64,
-    /// What goes into it. Absent when it was not asked for, or is not kept any more.
+    /// The payload. `None` if it was not requested, or is no longer kept.
     #[serde(skip)]
     pub payload: Option<Payload>,
-    /// What came out of it.
+    /// The output.
     #[serde(skip)]
     pub output: Option<Payload>,
 }
@@ -128,11 +128,11 @@ pub struct StepRecord {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AttemptRecord {
-    /// The step.
+    /// The step it belongs to.
     pub step: StepId,
-    /// The failures so far, this one included.
+    /// The number of failures so far, this one included.
     pub attempt: u32,
-    /// The fencing token it had.
+    /// The fencing token of the attempt.
     pub token: u64,
     /// How it ended.
     pub outcome: Outcome,
@@ -141,12 +141,12 @@ pub struct AttemptRecord {
     /// How long it took.
     #[serde(rename = "took_us", serialize_with = "micros")]
     pub took: Duration,
-    /// Who made it.
+    /// The name of the worker that made it.
     pub worker: String,
     /// The class of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// What was said about it, cut and scrubbed.
+    /// The message, truncated and scrubbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The wait before the next attempt, if there was to be one.
@@ -160,17 +160,17 @@ pub struct AttemptRecord {
 pub struct TaskSummary {
     /// The task.
     pub id: TaskId,
-    /// What its steps say.
+    /// The state, computed from its steps.
     pub state: TaskState,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
     /// The operation of its first step.
     pub operation: String,
     /// When it was submitted.
     pub created_at: Moment,
-    /// When its last step ended, unless it still runs.
+    /// When its last step ended; `None` while the task is running.
     pub ended_at: Option<Moment>,
-    /// How many of its steps are in which state; only states that occur.
+    /// The number of its steps by state; only states that occur.
     pub steps: Vec<(StepState, u64)>,
 }
 
@@ -178,13 +178,13 @@ pub struct TaskSummary {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TaskPage {
-    /// The tasks, newest first. There may be fewer than wanted, and even none, before the end.
+    /// The tasks, newest first. There may be fewer than requested, and even none, before the end.
     pub tasks: Vec<TaskSummary>,
-    /// Where the next page begins; nothing at the end.
+    /// The position at which the next page begins; `None` at the end.
     pub next: Option<TaskId>,
 }
 
-/// How many steps of a queue and operation are in which state.
+/// The numbers of steps of a queue and operation, by state.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct QueueStats {
@@ -194,31 +194,31 @@ pub struct QueueStats {
     pub queue: String,
     /// The operation.
     pub operation: String,
-    /// Whether it is paused.
+    /// Whether the queue or the operation is paused.
     pub paused: bool,
-    /// Waiting for a parent.
+    /// Steps that wait for a parent.
     pub blocked: u64,
-    /// Due now.
+    /// Ready steps that are due.
     pub due: u64,
-    /// Due later.
+    /// Ready steps that are due later.
     pub waiting: u64,
-    /// With a worker.
+    /// Steps that a worker holds.
     pub running: u64,
-    /// Given up.
+    /// Steps that failed finally.
     pub failed: u64,
-    /// Waiting for somebody to decide.
+    /// Steps that wait for an operator's decision.
     pub conflicted: u64,
-    /// Finished, and still in the history.
+    /// Steps that succeeded and are still in the history.
     pub succeeded: u64,
-    /// Ready or running for longer than the staleness limit.
+    /// Ready and running steps that were submitted longer ago than the staleness limit.
     pub stale: u64,
-    /// How long the longest overdue step has been due.
+    /// How long the oldest due step has been due.
     #[serde(rename = "oldest_due_us", serialize_with = "micros")]
     pub oldest_due: Duration,
 }
 
 impl QueueStats {
-    /// Counts another one with this one; the names stay.
+    /// Adds the counts of another record; the names stay.
     pub(crate) fn add(&mut self, other: &Self) {
         self.blocked += other.blocked;
         self.due += other.due;
@@ -260,7 +260,7 @@ pub(crate) fn count(stats: &mut QueueStats, state: i16, counts: [i64; 3], oldest
     }
 }
 
-/// Puts lanes together that differ in priority or kind only.
+/// Merges lanes that differ only in priority or kind.
 pub(crate) fn merge(lanes: impl Iterator<Item = QueueStats>) -> Vec<QueueStats> {
     let mut merged: std::collections::BTreeMap<_, QueueStats> = std::collections::BTreeMap::new();
     for lane in lanes {

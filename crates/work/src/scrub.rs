@@ -1,9 +1,9 @@
-//! Messages as they may be kept: short, on one line, and without what looks like a secret.
+//! Cleans messages before they are stored: short, on one line, and without text that looks like a secret.
 
-/// The most characters that are kept.
+/// The maximum number of characters of a stored message.
 const LONGEST: usize = 500;
 
-/// What stands before a secret, in lower case.
+/// The words that precede a secret, in lower case.
 const MARKS: [&str; 10] = [
     "bearer ",
     "basic ",
@@ -17,7 +17,7 @@ const MARKS: [&str; 10] = [
     "password:",
 ];
 
-/// Cuts a message, and hides what looks like a secret.
+/// Truncates a message, and hides text that looks like a secret.
 pub(crate) fn scrub(message: &str) -> String {
     let line: String =
         message.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).take(LONGEST).collect();
@@ -28,7 +28,7 @@ pub(crate) fn scrub(message: &str) -> String {
     text
 }
 
-/// Hides the word after every mark.
+/// Hides the word after every occurrence of `mark`.
 fn hide_after(text: &str, mark: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());
@@ -48,7 +48,7 @@ fn hide_after(text: &str, mark: &str) -> String {
     out
 }
 
-/// Hides `user:password` in addresses.
+/// Hides `user:password` in URLs.
 fn hide_passwords(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! What can be set: the file's `[work]`, `[http]`, `[credentials]` and `[signals]`.
+//! Settings: the sections `[work]`, `[http]`, `[credentials]` and `[signals]` of the file.
 
 mod address;
 mod credentials;
@@ -27,96 +27,98 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The most that any size can be set to.
+/// The upper limit of every size setting.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What can be set about durable work: the file's `[work]`.
+/// The settings of durable work: the file's `[work]`.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long a claimed step stays with a worker that says nothing.
+    /// The time that a claimed step stays with a worker that does not renew its lease.
     pub lease: Duration,
-    /// How often a worker looks for due steps when nobody tells it.
+    /// The interval at which a worker looks for due steps when it receives no notification.
     pub poll: Duration,
-    /// After this time a live step is reported as stale. No policy may wait longer than this at once.
+    /// The time after which a live step is reported as stale. No policy may wait longer than this at once.
     pub stale_after: Duration,
-    /// How often a step may lose its worker before it fails.
+    /// The number of times a step may lose its worker before it fails.
     pub max_rescues: u32,
-    /// The largest payload, in bytes.
+    /// The maximum size of a payload, in bytes.
     pub max_payload: usize,
-    /// The largest output, in bytes.
+    /// The maximum size of an output, in bytes.
     pub max_output: usize,
-    /// The most steps in one task.
+    /// The maximum number of steps in one task.
     pub max_steps: usize,
-    /// The most steps that may wait in one queue; beyond it nothing is taken in.
+    /// The maximum number of steps that wait in one queue; beyond it, submissions are refused.
     pub max_depth: u64,
-    /// The most lanes that are made in the store: namespace, queue, operation, kind and priority together are one. A
-    /// task that would need another is refused.
+    /// The maximum number of lanes in the store. A lane is a combination of namespace, queue, operation, kind and
+    /// priority. A task that needs another lane is refused.
     pub max_lanes: u64,
-    /// The same, in one namespace.
+    /// The maximum number of lanes in one namespace.
     pub max_namespace_lanes: u64,
-    /// How long a deduplication key is remembered, at least; a live task's key is never forgotten.
+    /// The minimum time that a deduplication key is remembered. A live task's key is never forgotten.
     pub dedup_retention: Duration,
-    /// How long a step waits that comes back without having failed.
+    /// The waits of steps that return to the queue without having failed.
     pub requeue: Requeue,
-    /// What is kept of finished work.
+    /// The retention of finished work.
     pub history: History,
-    /// Who is told when a step fails or is in conflict.
+    /// The notifications about failed and conflicted steps.
     pub notify: Vec<Notify>,
     /// Steps that are HTTP requests.
     pub http: HttpSettings,
-    /// Signals, and the gateway they come in by.
+    /// Signals, and the gateway that receives them.
     pub signals: Signals,
 }
 
-/// Signals, and the gateway they come in by: `[signals]`.
+/// Signals, and the gateway that receives them: `[signals]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Signals {
-    /// How long a task that failed keeps signals with its fingerprint from making another.
+    /// The time for which a failed task suppresses signals with its fingerprint.
     pub suppress_failed: Duration,
-    /// How long a signal waits for others with its fingerprint, at most; then it does without their lock.
+    /// The maximum time that a signal waits for other signals with its fingerprint; then it proceeds without their
+    /// lock.
     pub wait: Duration,
-    /// How many signals may wait in one daemon; beyond it they are told to come back.
+    /// The maximum number of signals that wait in one daemon; further signals are rejected and must be sent again
+    /// later.
     pub max_waiters: usize,
 }
 
-/// How long a step waits that comes back without having failed, by reason: `[work.requeue]`.
+/// The waits of steps that return to the queue without having failed, by reason: `[work.requeue]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Requeue {
-    /// Its worker was shut down.
+    /// The worker was shut down.
     pub shutdown: Duration,
-    /// Its worker vanished: the least, beside the step's own policy.
+    /// The worker vanished. This is the minimum; the wait follows the step's own policy.
     pub rescue: Duration,
-    /// Its destination was at its limit.
+    /// The destination was at a limit.
     pub busy: Duration,
 }
 
-/// What is kept of finished work: `[work.history]`.
+/// The retention of finished work: `[work.history]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct History {
-    /// How long a finished step is kept.
+    /// The time that a finished step is kept.
     pub keep: Duration,
-    /// How long a failed step is kept that nobody retries or discards.
+    /// The time that a failed step is kept if no operator retries or discards it.
     pub keep_failed: Duration,
-    /// The most finished steps that are kept.
+    /// The maximum number of finished steps that are kept.
     pub max_rows: u64,
 }
 
-/// Who is told when a step fails or is in conflict: one of `[[work.notify]]`.
+/// A notification about failed and conflicted steps: one of `[[work.notify]]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Notify {
-    /// Only for operations like this; `*` stands for any run of characters.
+    /// Only for operations that match; `*` matches any sequence of characters.
     pub operation: Option<String>,
     /// Only for this queue.
     pub queue: Option<String>,
     /// Only for this namespace.
     pub namespace: Option<String>,
-    /// Where the message is posted.
+    /// The URL that receives the message as a `POST`.
     pub url: String,
-    /// The credential to use, by name.
+    /// The name of the credential to send.
     pub credential: Option<String>,
 }
 
@@ -126,20 +128,21 @@ pub struct Notify {
 pub struct HttpSettings {
     /// Whether loopback, private, link-local and other special addresses are refused.
     pub deny_private: bool,
-    /// How long a request may take, unless the step says otherwise.
+    /// The maximum duration of a request, unless the step sets its own.
     pub timeout: Duration,
-    /// The most of an answer that is read, in bytes.
+    /// The maximum number of bytes that are read from a response.
     pub max_response: usize,
-    /// How many redirects are followed.
+    /// The maximum number of redirects that are followed.
     pub max_redirects: usize,
-    /// What is different about single destinations: a host, or a host and a port.
+    /// The limits of single destinations, by host or by host and port.
     pub destinations: BTreeMap<String, Destination>,
-    /// What holds for every other destination.
+    /// The limits of all other destinations.
     pub destination: Destination,
-    /// Credentials by name: `[credentials.NAME]`.
+    /// The credentials by name: `[credentials.NAME]`.
     pub credentials: BTreeMap<String, Credential>,
-    /// Where each credential may go, by its name: hosts, each with or without a port, `*.` for any names before the
-    /// rest. A credential that has none goes nowhere but to those who are told by it (`[[work.notify]]`).
+    /// The hosts that each credential may be sent to, by the credential's name. A host may have a port, and may begin
+    /// with `*.` for all names below it. A credential without hosts is sent only to the hosts of the notifications
+    /// that name it (`[[work.notify]]`).
     pub credential_hosts: BTreeMap<String, Vec<String>>,
 }
 
@@ -147,51 +150,51 @@ pub struct HttpSettings {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Destination {
-    /// The most requests at once, from this process.
+    /// The maximum number of concurrent requests from this process.
     pub concurrency: u32,
-    /// The most requests a second, from this process; no limit if absent.
+    /// The maximum number of requests per second from this process; no limit if absent.
     pub rate: Option<f64>,
-    /// How many of the requests may be retries.
+    /// The share of requests that may be retries.
     pub budget: BudgetOptions,
-    /// When the destination is left alone.
+    /// The circuit breaker: when requests to the destination stop.
     pub breaker: BreakerOptions,
 }
 
-/// How to get a token: `[credentials.NAME]`.
+/// The source of an access token: `[credentials.NAME]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Credential {
-    /// A token that stays as it is until its source changes.
+    /// A token that does not change until its source changes.
     Token {
-        /// Where it stands.
+        /// The location of the token.
         token: Secret,
     },
-    /// OAuth 2, by the client's own id and secret.
+    /// OAuth 2 client credentials.
     ClientCredentials {
-        /// Where tokens are given out.
+        /// The URL of the token endpoint.
         token_url: String,
         /// The client's id.
         client_id: String,
         /// The client's secret.
         client_secret: Secret,
-        /// What the token is to be good for.
+        /// The requested scope of the token.
         scope: Option<String>,
     },
-    /// An endpoint that gives out a new token when asked with the secret.
+    /// An endpoint that returns a new token for a request with the secret.
     Refresh {
         /// The endpoint.
         url: String,
-        /// What is sent to it, as a bearer token.
+        /// The secret, sent as a bearer token.
         secret: Secret,
     },
 }
 
-/// Where a secret stands. The secret itself is read when it is needed, and kept nowhere.
+/// The location of a secret. The secret itself is read when it is needed, and never stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Secret {
     /// An environment variable.
     Env(String),
-    /// A file; white space around its content does not count.
+    /// A file; white space around its content is ignored.
     File(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! Signals: something happened, perhaps for the hundredth time, and one task is to deal with it.
+//! Signals: deduplicated alerts. All signals with the same fingerprint create one task.
 //!
 //! ```text
 //!          no task, or it is over            its task lives: ready, running, in conflict, or failed not long ago
@@ -12,13 +12,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{Moment, TaskId, TaskState};
 
-/// What makes two signals the same: 32 bytes, within a namespace.
+/// The identity of a signal: two signals with the same 32 bytes in one namespace are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of these parts, in this order. Each is taken with its length, so that no two lists run
-    /// together alike.
+    /// Computes the fingerprint of these parts, in this order. The hash includes the length of each part, so that
+    /// different lists cannot have the same concatenation.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -29,19 +29,19 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
-    /// The fingerprint of these bytes.
+    /// Returns the fingerprint with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
 impl Fingerprint {
-    /// As a store keeps it, for people.
+    /// Formats the bytes of a stored fingerprint as text.
     pub(crate) fn shown(bytes: &[u8]) -> String {
         <[u8; 32]>::try_from(bytes).map_or_else(|_| String::new(), |bytes| Self(bytes).to_string())
     }
@@ -59,52 +59,52 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A signal, and the task that deals with it.
+/// A signal and its task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SignalRecord {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its fingerprint, as 64 hexadecimal digits.
+    /// The fingerprint, as 64 hexadecimal digits.
     pub fingerprint: String,
     /// The task.
     pub task: TaskId,
-    /// What the task is doing; it has succeeded if it is forgotten by now.
+    /// The state of the task; `succeeded` if the task was already pruned.
     pub state: TaskState,
-    /// The operation of the task's first step; empty if it is forgotten by now.
+    /// The operation of the task's first step; empty if the task was already pruned.
     pub operation: String,
-    /// How many signals the task stands for.
+    /// The number of signals that the task represents.
     pub occurrences: u64,
-    /// When the first of them came.
+    /// The time of the first of these signals.
     pub first_at: Moment,
-    /// When the last of them came.
+    /// The time of the last of these signals.
     pub last_at: Moment,
 }
 
-/// What became of a signal.
+/// The result of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Signalled {
-    /// A task was made for it.
+    /// The signal created a task.
     Created(TaskId),
-    /// A task already deals with it.
+    /// A live task with this fingerprint exists.
     Duplicate {
         /// The task.
         task: TaskId,
-        /// How many signals it stands for, this one and the first included.
+        /// The number of signals that the task represents, including this one and the first.
         occurrences: u64,
     },
 }
 
 impl Signalled {
-    /// The task that deals with it.
+    /// Returns the task of the signal.
     pub const fn task(&self) -> TaskId {
         match self {
             Self::Created(task) | Self::Duplicate { task, .. } => *task,
         }
     }
 
-    /// How many signals the task stands for.
+    /// Returns the number of signals that the task represents.
     pub const fn occurrences(&self) -> u64 {
         match self {
             Self::Created(_) => 1,
@@ -112,7 +112,8 @@ impl Signalled {
         }
     }
 
-    /// From what a store keeps, for one who would have made this task.
+    /// Converts the store's record: `Created` if the recorded task is `mine`, the task that the caller submitted, and
+    /// `Duplicate` otherwise.
     pub(crate) fn kept(holder: TaskId, occurrences: i64, mine: Option<TaskId>) -> Self {
         if mine == Some(holder) {
             return Self::Created(holder);

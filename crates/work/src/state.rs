@@ -1,4 +1,4 @@
-//! What a step or a task is doing.
+//! The states of steps and tasks.
 //!
 //! ```text
 //! blocked → ready → running → succeeded
@@ -13,31 +13,31 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a step is doing.
+/// The state of a step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum StepState {
     /// A parent has not succeeded yet.
     Blocked,
-    /// It runs as soon as it is due and a worker is free.
+    /// The step runs as soon as it is due and a worker is free.
     Ready,
-    /// A worker has it under a lease.
+    /// A worker holds the step under a lease.
     Running,
-    /// It is done.
+    /// The step has succeeded.
     Succeeded,
-    /// The policy gave up; it is kept until somebody retries or discards it.
+    /// The policy permits no further attempt. The step is kept until an operator retries or discards it.
     Failed,
-    /// The other side said that it contradicts what is there; somebody must decide.
+    /// The other side reported a conflict with its state; an operator must decide.
     Conflicted,
-    /// Somebody gave it up.
+    /// An operator discarded the step.
     Discarded,
-    /// Its task was cancelled.
+    /// The task was cancelled.
     Cancelled,
 }
 
 impl StepState {
-    /// Every state, in the order of a step's life.
+    /// Every state, in the order of a step's lifecycle.
     pub const ALL: [Self; 8] = [
         Self::Blocked,
         Self::Ready,
@@ -49,10 +49,10 @@ impl StepState {
         Self::Cancelled,
     ];
 
-    /// Those from which there is no way back.
+    /// The final states.
     pub const OVER: [Self; 3] = [Self::Succeeded, Self::Discarded, Self::Cancelled];
 
-    /// The word used in output, logs and metrics.
+    /// Returns the word used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
@@ -66,12 +66,12 @@ impl StepState {
         }
     }
 
-    /// Whether it is still going to do something by itself.
+    /// Returns whether the step can still run without an operator's action.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Blocked | Self::Ready | Self::Running)
     }
 
-    /// The number the stores keep. A number is never given to another state.
+    /// Returns the number that the stores keep. A number is never reused for another state.
     pub(crate) const fn code(self) -> i16 {
         match self {
             Self::Blocked => 0,
@@ -85,7 +85,7 @@ impl StepState {
         }
     }
 
-    /// The state of this number.
+    /// Returns the state with this number.
     pub(crate) fn of_code(code: i16) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
@@ -105,25 +105,25 @@ impl FromStr for StepState {
     }
 }
 
-/// The word names no state.
+/// The word is not the name of a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "not a state; the states are blocked, ready, running, succeeded, failed, conflicted, discarded and cancelled"
 )]
 pub struct UnknownState;
 
-/// What a task is doing: what its steps say.
+/// The state of a task, computed from the states of its steps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TaskState {
-    /// A step is live.
+    /// A step is ready or running.
     Running,
     /// Every step has succeeded.
     Succeeded,
-    /// A step has failed, is in conflict or was discarded; what depends on it stays blocked.
+    /// A step has failed, is conflicted or was discarded; the steps that depend on it stay blocked.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
 }
 
@@ -131,10 +131,10 @@ impl TaskState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
 
-    /// The state of a task with steps in these states.
+    /// Computes the state of a task from the states of its steps.
     ///
-    /// A step that is ready or running keeps the task running. Otherwise a blocked step waits for one that has
-    /// failed, so the task has failed.
+    /// A step that is ready or running keeps the task running. Otherwise a blocked step depends on a failed step, so
+    /// the task has failed.
     pub fn of(steps: impl IntoIterator<Item = StepState>) -> Self {
         let mut state = Self::Succeeded;
         for step in steps {
@@ -149,7 +149,7 @@ impl TaskState {
         state
     }
 
-    /// The word used in output, logs and metrics.
+    /// Returns the word used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",

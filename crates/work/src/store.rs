@@ -1,8 +1,8 @@
-//! What a store must do.
+//! The interface of a store.
 //!
-//! An engine keeps steps and changes them; it decides nothing about when to try again. Every change is one
-//! transaction. Every exit from `running` names the lease it was claimed under, and changes nothing if that lease
-//! is over. The clock is the store's own. One suite, `tests/it/conformance`, runs against every engine.
+//! An engine stores steps and changes them; it does not decide when to retry. Every change is one transaction. Every
+//! exit from `running` names the lease of its claim, and changes nothing if that lease is no longer valid. The clock is
+//! the store's own. One suite, `tests/it/conformance`, runs against every engine.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::{
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// A lane's number in the store.
+/// The number of a lane in the store.
 pub(crate) type LaneId = i32;
-/// A compiled policy's number in the store.
+/// The number of a compiled policy in the store.
 pub(crate) type PolicyNumber = i32;
-/// A worker's number in the store.
+/// The number of a worker in the store.
 pub(crate) type WorkerId = i32;
 
-/// A step as it is submitted.
+/// A step to submit.
 #[derive(Clone, Debug)]
 pub(crate) struct NewStep {
     pub(crate) name: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct NewStep {
     pub(crate) payload: Payload,
 }
 
-/// A task as it is submitted; its steps are numbered in order.
+/// A task to submit; its steps are numbered in order.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTask {
     pub(crate) id: TaskId,
@@ -50,18 +50,18 @@ pub(crate) struct NewTask {
     pub(crate) dedup: Option<Dedup>,
     pub(crate) trace: Option<String>,
     pub(crate) steps: Vec<NewStep>,
-    /// From parent to child.
+    /// Pairs of parent and child.
     pub(crate) edges: Vec<(i32, i32)>,
 }
 
-/// A key under which a task is taken in once.
+/// A deduplication key, under which only one task is accepted during the retention.
 #[derive(Clone, Debug)]
 pub(crate) struct Dedup {
     pub(crate) key: String,
     pub(crate) retention: Duration,
 }
 
-/// What a signal is known by, and for how long a failed task keeps another away.
+/// The key of a signal, and how long a failed task suppresses further signals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignalKey<'a> {
     pub(crate) namespace: &'a str,
@@ -69,18 +69,18 @@ pub(crate) struct SignalKey<'a> {
     pub(crate) failed_for: Duration,
 }
 
-/// What became of a submitted task.
+/// The result of a submission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Submitted {
-    /// It was taken in.
+    /// The task was accepted.
     Created(TaskId),
-    /// A task with the same deduplication key was taken in before; this is it.
+    /// A task with the same deduplication key was accepted before; this is its id.
     Duplicate(TaskId),
 }
 
 impl Submitted {
-    /// The task that stands for the one submitted.
+    /// Returns the task that was accepted, now or before.
     pub const fn task(&self) -> TaskId {
         match self {
             Self::Created(task) | Self::Duplicate(task) => *task,
@@ -88,18 +88,18 @@ impl Submitted {
     }
 }
 
-/// Which steps a worker can run.
+/// The steps that a worker can run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
-    /// No namespace named means all.
+    /// An empty list means all namespaces.
     pub(crate) namespaces: Vec<String>,
-    /// No queue named means all.
+    /// An empty list means all queues.
     pub(crate) queues: Vec<String>,
     pub(crate) operations: Vec<String>,
     pub(crate) http: bool,
 }
 
-/// A step that a worker now has.
+/// A claimed step.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) step: StepId,
@@ -108,29 +108,29 @@ pub(crate) struct Claimed {
     pub(crate) lease: i64,
     pub(crate) failures: i32,
     pub(crate) last_delay: Duration,
-    /// Since the first attempt began, by the store's clock.
+    /// The time since the first attempt began, by the store's clock.
     pub(crate) elapsed: Duration,
     pub(crate) refreshed: bool,
     pub(crate) has_parents: bool,
     pub(crate) has_children: bool,
     pub(crate) trace: Option<String>,
     pub(crate) payload: Payload,
-    /// Where the store keeps it, if that helps to find it again; it may have moved since.
+    /// The position of the row in the store, if that helps to find it again; the row may have moved since.
     pub(crate) whereabouts: Option<Box<str>>,
-    /// The host it calls.
+    /// The host that the step calls.
     pub(crate) destination: Option<Box<str>>,
 }
 
-/// How a step leaves `running`.
+/// The report of a step's exit from `running`.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) step: StepId,
     pub(crate) lease: i64,
     pub(crate) has_children: bool,
     pub(crate) took: Duration,
-    /// As it was when the step was claimed.
+    /// The position of the row at the time of the claim.
     pub(crate) whereabouts: Option<Box<str>>,
-    /// Which attempt it was; the first is 1.
+    /// The number of the attempt; the first is 1.
     pub(crate) attempt: i32,
     pub(crate) destination: Option<Box<str>>,
     pub(crate) exit: Exit,
@@ -139,13 +139,13 @@ pub(crate) struct Report {
 #[derive(Clone, Debug)]
 pub(crate) enum Exit {
     Succeeded(Payload),
-    /// The policy granted another try, or the credentials were refreshed.
+    /// The policy granted another attempt, or the credentials were refreshed.
     Retry {
         delay: Duration,
         refreshed: bool,
         why: Why,
     },
-    /// It goes back without having failed.
+    /// The step is requeued without a failure.
     Requeued {
         delay: Duration,
         reason: Reason,
@@ -156,7 +156,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// How the attempt is recorded.
+    /// Returns the outcome under which the attempt is recorded.
     pub(crate) const fn outcome(&self) -> Outcome {
         match self {
             Self::Succeeded(_) => Outcome::Succeeded,
@@ -168,14 +168,14 @@ impl Exit {
     }
 }
 
-/// What is kept of a failed attempt.
+/// The recorded class and message of a failed attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Why {
     pub(crate) class: &'static str,
     pub(crate) message: String,
 }
 
-/// Why a step came back without having failed.
+/// The reason for a requeue without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
     Snoozed,
@@ -183,26 +183,26 @@ pub(crate) enum Reason {
     Busy,
 }
 
-/// How an attempt ended, as it is kept.
+/// The recorded outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It succeeded.
+    /// The attempt succeeded.
     Succeeded,
-    /// It failed, and the policy granted another try.
+    /// The attempt failed, and the policy granted another.
     Retried,
-    /// It failed, and the policy gave up.
+    /// The attempt failed, and the policy granted no other.
     Failed,
-    /// Somebody must decide.
+    /// The attempt ended in a conflict; an operator must decide.
     Conflicted,
-    /// It did not want to run yet.
+    /// The handler asked to run later.
     Snoozed,
-    /// Its worker was shut down.
+    /// The worker was shut down.
     Shutdown,
-    /// Its destination was at its limit, or down.
+    /// The destination was at a limit, or its breaker was open.
     Busy,
-    /// Its worker vanished.
+    /// The worker vanished.
     Rescued,
 }
 
@@ -219,7 +219,7 @@ impl Outcome {
         Self::Rescued,
     ];
 
-    /// The word used in output, logs and metrics.
+    /// Returns the name used in output, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -233,7 +233,7 @@ impl Outcome {
         }
     }
 
-    /// The number the stores keep. A number is never given to another outcome.
+    /// Returns the number that the stores keep. A number is never reused for another outcome.
     pub(crate) fn code(self) -> i16 {
         let place = Self::ALL.iter().position(|outcome| *outcome == self);
         place.and_then(|place| i16::try_from(place).ok()).unwrap_or(-1)
@@ -244,19 +244,19 @@ impl Outcome {
     }
 }
 
-/// What became of a report.
+/// The store's answer to a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Receipt {
-    /// It changed the step.
+    /// The report changed the step.
     Accepted,
-    /// The same lease was reported before, with this outcome; nothing changed.
+    /// The same lease was reported before, with this outcome. Nothing changed.
     Recorded(Outcome),
-    /// The lease is over; nothing changed.
+    /// The lease is no longer valid. Nothing changed.
     Fenced,
 }
 
-/// A step that ended in `failed` or `conflicted`, for those who want to be told.
+/// A step that ended as `failed` or `conflicted`, for notifications.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
     pub(crate) step: StepId,
@@ -267,19 +267,19 @@ pub(crate) struct Ended {
     pub(crate) message: String,
 }
 
-/// Makes the tasks that tell somebody about steps that ended, in the same transaction.
+/// Creates the notification task for a step that ended, to be stored in the same transaction.
 pub(crate) type Tell<'a> = &'a (dyn Fn(&Ended) -> Option<NewTask> + Send + Sync);
 
-/// What a rescue did.
+/// The result of a rescue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rescued {
     pub(crate) requeued: u64,
     pub(crate) failed: u64,
-    /// The lane of each step, and whether it was given up.
+    /// The lane of each step, and whether the step failed finally.
     pub(crate) lanes: Vec<(LaneId, bool)>,
 }
 
-/// How a rescue treats what it finds.
+/// The limits of a rescue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RescueRule {
     pub(crate) max_rescues: u32,
@@ -287,7 +287,7 @@ pub(crate) struct RescueRule {
     pub(crate) limit: i64,
 }
 
-/// What is kept.
+/// The retention rules of pruning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PruneRule {
     pub(crate) keep: Duration,
@@ -296,10 +296,10 @@ pub(crate) struct PruneRule {
     pub(crate) limit: i64,
 }
 
-/// The most workers forgotten at once.
+/// The largest number of workers removed at once.
 pub(crate) const WORKERS_FORGOTTEN: i64 = 10_000;
 
-/// How many lanes there may be.
+/// The limits on the number of lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneLimits {
     pub(crate) in_all: u64,
@@ -307,14 +307,14 @@ pub(crate) struct LaneLimits {
 }
 
 impl LaneLimits {
-    /// For what the store itself needs.
+    /// No limits, for lanes that holdoff itself needs.
     pub(crate) const NONE: Self = Self { in_all: u64::MAX, in_namespace: u64::MAX };
 
     pub(crate) const fn of(settings: &Settings) -> Self {
         Self { in_all: settings.max_lanes, in_namespace: settings.max_namespace_lanes }
     }
 
-    /// Whether a lane may be made where there are so many.
+    /// Returns an error if these numbers of lanes leave no room for another.
     pub(crate) fn check(self, lane: &Lane, in_all: i64, in_namespace: i64) -> Result<()> {
         let is_full = |count: i64, limit| u64::try_from(count).unwrap_or(0) >= limit;
         let (limit, setting) = if is_full(in_namespace, self.in_namespace) {
@@ -330,7 +330,7 @@ impl LaneLimits {
     }
 }
 
-/// What can be paused.
+/// The kinds of things that can be paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Pausable {
@@ -340,7 +340,7 @@ pub enum Pausable {
     Operation,
 }
 
-/// A compiled policy on its way into the store.
+/// A compiled policy to store.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyRow {
     pub(crate) name: String,
@@ -348,7 +348,7 @@ pub(crate) struct PolicyRow {
     pub(crate) compiled: String,
 }
 
-/// A version of the policies on its way into the store.
+/// A version of the policies to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewVersion<'a> {
     pub(crate) hash: &'a [u8],
@@ -356,75 +356,74 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) by: &'a str,
 }
 
-/// When a version becomes the active one.
+/// The condition under which a version becomes active.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Activate {
     Always,
-    /// If nobody has published it before.
+    /// If the store has never had it.
     IfUnseen,
     /// If none is active.
     IfNone,
 }
 
-/// Keeps steps and changes them.
+/// Stores steps and changes them.
 #[async_trait]
 pub(crate) trait Store: Send + Sync + std::fmt::Debug {
-    /// Brings the schema up to date; safe when many start at once, and when it was done before.
+    /// Migrates the schema. Safe to call repeatedly, and from many nodes at once.
     async fn migrate(&self) -> Result<()>;
 
-    /// The numbers of these policies, taking in those that are new.
+    /// Returns the numbers of these policies, and stores new ones.
     async fn publish(&self, policies: &[PolicyRow]) -> Result<Vec<PolicyNumber>>;
 
-    /// The canonical text of a policy that somebody published.
+    /// Returns the canonical text of a stored policy.
     async fn policy(&self, number: PolicyNumber) -> Result<Option<String>>;
 
-    /// Keeps a version of the policies, and makes it the active one if it should be; answers whether that replaced
-    /// another.
+    /// Stores a version of the policies, and activates it if the condition holds. Returns whether it replaced another
+    /// active version.
     async fn activate(&self, version: &NewVersion<'_>, when: Activate) -> Result<bool>;
 
-    /// Which version is active.
+    /// Returns the hash of the active version.
     async fn active(&self) -> Result<Option<Vec<u8>>>;
 
-    /// A version as a policy file.
+    /// Returns a version as a policy file.
     async fn version_file(&self, hash: &[u8]) -> Result<Option<String>>;
 
-    /// Versions, the one that was published last first.
+    /// Returns versions, the last deployed first.
     async fn versions(&self, limit: i64) -> Result<Vec<VersionRecord>>;
 
-    /// Changes whenever another version may have become active. It may miss some: look again now and then.
+    /// Signals that another version may have become active. Signals may be missed, so the receiver also polls.
     fn policies_told(&self) -> watch::Receiver<()>;
 
-    /// The numbers of these lanes, making those that are new, within limits.
+    /// Returns the numbers of these lanes, and creates new ones within the limits.
     async fn lanes(&self, lanes: &[Lane], limits: LaneLimits) -> Result<Vec<LaneId>>;
 
-    /// Every lane there is.
+    /// Returns all lanes.
     async fn all_lanes(&self) -> Result<Vec<(LaneId, Lane)>>;
 
-    /// The number of the worker of this name; one for all who call themselves so.
+    /// Returns the number of the worker of this name. All workers of the same name share it.
     async fn register(&self, name: &str) -> Result<WorkerId>;
 
-    /// A worker is still there. If it was forgotten meanwhile, it is known again by the same number.
+    /// Records that a worker is running. If the worker was removed meanwhile, it is stored again under the same number.
     async fn seen(&self, worker: WorkerId, name: &str) -> Result<()>;
 
-    /// Forgets workers that have not been seen for an hour and that nothing mentions; answers how many. What mentions
-    /// them is looked through about once an hour, however often this is called.
+    /// Removes workers that have not reported for an hour and that no step or attempt mentions. Returns their number.
+    /// However often this is called, the steps and attempts are searched about once an hour.
     async fn forget_workers(&self) -> Result<u64>;
 
-    /// Takes tasks in, all or none. `again` says that they may have been taken in by an earlier call whose
-    /// answer was lost.
+    /// Submits tasks, all or none. `again` says that an earlier call, whose response was lost, may have submitted them.
     async fn submit(&self, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>>;
 
-    /// Takes a task in unless one that lives has its fingerprint; then counts that one up. A task that was taken in by
-    /// an earlier call, whose answer was lost, is found again.
+    /// Submits a task, unless a live task has its fingerprint; then counts an occurrence of that one. A task that an
+    /// earlier call submitted, whose response was lost, is found again.
     async fn signal(&self, key: &SignalKey<'_>, task: &NewTask) -> Result<Signalled>;
 
-    /// Counts up the living task with this fingerprint, if there is one.
+    /// Counts an occurrence of the live task with this fingerprint, if there is one.
     async fn signal_again(&self, key: &SignalKey<'_>) -> Result<Option<Signalled>>;
 
-    /// The living task with this fingerprint, if there is one. Nothing is counted.
+    /// Returns the live task with this fingerprint, if there is one. Counts nothing.
     async fn signal_task(&self, key: &SignalKey<'_>) -> Result<Option<TaskId>>;
 
-    /// Gives at most `limit` due steps of one lane to a worker, most urgent first.
+    /// Claims at most `limit` due steps of one lane for a worker, most urgent first.
     async fn claim(
         &self,
         wants: &Wants,
@@ -433,73 +432,75 @@ pub(crate) trait Store: Send + Sync + std::fmt::Debug {
         lease: Duration,
     ) -> Result<Vec<Claimed>>;
 
-    /// The outputs of these steps' parents: for each step, names and outputs.
+    /// Returns the outputs of the parents of these steps: step, name of the parent, output.
     async fn inputs(&self, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>>;
 
-    /// Makes the leases last for so long from now; answers which still hold.
+    /// Extends the leases to `lease` from now. Returns for each whether it is still valid.
     async fn renew(&self, held: &[(StepId, i64)], lease: Duration) -> Result<Vec<bool>>;
 
-    /// Takes reports in, each for itself; a receipt for each.
+    /// Processes reports, each independently. Returns a receipt for each.
     async fn finish(&self, reports: &[Report], tell: Tell<'_>) -> Result<Vec<Receipt>>;
 
-    /// Takes steps back from workers that said nothing for a lease.
+    /// Rescues steps whose leases have expired.
     async fn rescue(&self, rule: RescueRule, tell: Tell<'_>) -> Result<Rescued>;
 
-    /// Forgets what need not be kept; answers how much. To be called until it is nothing.
+    /// Deletes history beyond the retention, and returns the number of deleted steps. Callers repeat it until it
+    /// returns zero.
     async fn prune(&self, rule: PruneRule) -> Result<u64>;
 
-    /// Gives room back that pruning has freed, a little at a time.
+    /// Returns space that pruning has freed, in small portions.
     async fn compact(&self) -> Result<()>;
 
-    /// A task with its steps, if it is known; payloads and outputs only if they are asked for.
+    /// Returns a task with its steps, if it exists; payloads and outputs only if requested.
     async fn task(&self, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>>;
 
-    /// Steps that match, newest first, among so many of the newest after the page before.
+    /// Returns matching steps, newest first, among a bounded number of the newest steps after the previous page.
     async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage>;
 
-    /// How many steps match, counted no further than this, among so many of the newest.
+    /// Returns the number of matching steps, up to `most`, among a bounded number of the newest steps.
     async fn count(&self, filter: &Filter, most: u64) -> Result<Count>;
 
-    /// At most so many tasks of which a step matches, newest first, before this one, among so many of the newest.
+    /// Returns at most `limit` tasks with a matching step, newest first, before this one, among a bounded number of the
+    /// newest steps.
     async fn tasks(&self, filter: &Filter, before: Option<TaskId>, limit: u32) -> Result<TasksSeen>;
 
-    /// Signals, those first that came last.
+    /// Returns signals, the most recent first.
     async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>>;
 
-    /// A step that is held under this lease, and for how long it has been; nothing if the lease is over. Payload and
-    /// whereabouts are not read.
+    /// Returns a step that is held under this lease, and the time since its claim; `None` if the lease is no longer
+    /// valid. Payload and whereabouts are not read.
     async fn held(&self, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>>;
 
-    /// To how many steps something would be done.
+    /// Returns the number of steps that the action would change.
     async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64>;
 
-    /// Does something to every step that matches, in one transaction; answers to how many.
+    /// Applies the action to every matching step in one transaction. Returns their number.
     async fn act(&self, filter: &Filter, action: &Action) -> Result<u64>;
 
-    /// Stops or resumes giving out the steps of a queue or an operation.
+    /// Pauses or resumes claims of the steps of a queue or an operation.
     async fn pause(&self, namespace: &str, what: Pausable, name: &str, paused: bool) -> Result<()>;
 
-    /// How many steps are in which state, by queue and operation.
+    /// Returns the numbers of steps by state, for each queue and operation.
     async fn stats(&self, stale_after: Duration) -> Result<Vec<QueueStats>>;
 
-    /// How old the oldest snapshot is that keeps dead rows from being removed.
+    /// Returns the age of the oldest snapshot, which prevents the removal of dead rows.
     async fn oldest_snapshot(&self) -> Result<Duration>;
 
-    /// Adds what a node has counted, and keeps what it says of itself.
+    /// Adds the counts of a node, and stores its report about itself.
     async fn beat(&self, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()>;
 
-    /// Takes a node off the list.
+    /// Removes a node from the list.
     async fn leave(&self, node: uuid::Uuid) -> Result<()>;
 
-    /// Forgets counts and nodes that are too old.
+    /// Deletes counts and nodes that are too old.
     async fn forget(&self) -> Result<()>;
 
-    /// What nodes have counted.
+    /// Returns the counts of recent activity.
     async fn pulse(&self, asked: &Asked<'_>) -> Result<Kept>;
 
-    /// The nodes there are, those that live first.
+    /// Returns the nodes, live ones first.
     async fn nodes(&self) -> Result<Vec<NodeRecord>>;
 
-    /// Changes whenever steps may have become due. It may miss some: look again now and then.
+    /// Signals that steps may have become due. Signals may be missed, so the receiver also polls.
     fn wakes(&self) -> watch::Receiver<()>;
 }

@@ -1,4 +1,4 @@
-//! What is submitted: a task, made of steps.
+//! Tasks and their steps, as they are submitted.
 
 mod graph;
 mod invalid;
@@ -36,7 +36,7 @@ pub struct Task {
     pub(crate) steps: Vec<Step>,
 }
 
-/// A step: what is to be done, and when at the earliest.
+/// A step: an operation, its payload, and the earliest time at which it may run.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub(crate) name: Option<String>,
@@ -49,116 +49,116 @@ pub struct Step {
     pub(crate) destination: Option<String>,
     pub(crate) payload: Payload,
     pub(crate) after: Vec<String>,
-    /// What went wrong while it was put together; said when it is submitted.
+    /// The first problem found by the builder; the submission reports it.
     pub(crate) problem: Option<InvalidTask>,
 }
 
 impl Task {
-    /// The queue of whoever names none.
+    /// The queue of a step that names none.
     pub const DEFAULT_QUEUE: &'static str = "default";
 
-    /// A task of one step that runs this operation.
+    /// Creates a task with one step that runs this operation.
     pub fn new(operation: impl Into<String>) -> Self {
         Self::of(Step::new(operation))
     }
 
-    /// A task of this one step.
+    /// Creates a task with this one step.
     pub fn of(step: Step) -> Self {
         Self { steps: vec![step], ..Self::default() }
     }
 
-    /// A task of one step that makes this request; the operation names it in policies, metrics and lists.
+    /// Creates a task with one step that sends this request. The operation names it in policies, metrics and lists.
     #[cfg(feature = "http")]
     pub fn http(operation: impl Into<String>, request: &crate::HttpStep) -> Self {
         Self::of(Step::http(operation, request))
     }
 
-    /// A task without steps yet; add them with [`Task::step`].
+    /// Creates a task without steps; add them with [`Task::step`].
     pub fn graph() -> Self {
         Self::default()
     }
 
-    /// Adds a step by this name. Others come [after](Step::after) it, and find its output under the name.
+    /// Adds a step with this name. Other steps can run [after](Step::after) it, and read its output by the name.
     #[must_use]
     pub fn step(mut self, name: impl Into<String>, step: Step) -> Self {
         self.steps.push(Step { name: Some(name.into()), ..step });
         self
     }
 
-    /// In this namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Taken in once: a later task with the same key in the same namespace is the same task, as long as this
-    /// one lives and for the retention after it was submitted.
+    /// Deduplicates the task: a later task with the same key in the same namespace is the same task, as long as this
+    /// task is live, and for the retention after its submission.
     #[must_use]
     pub fn dedup(mut self, key: impl Into<String>) -> Self {
         self.dedup = Some(key.into());
         self
     }
 
-    /// Whether it has a key.
+    /// Returns whether the task has a deduplication key.
     pub const fn has_dedup(&self) -> bool {
         self.dedup.is_some()
     }
 
-    /// How long the key is remembered, instead of the file's `dedup_retention`.
+    /// Sets the time that the key is remembered, instead of the file's `dedup_retention`.
     #[must_use]
     pub fn dedup_retention(mut self, retention: Duration) -> Self {
         self.dedup_retention = Some(retention);
         self
     }
 
-    /// Marks the task's id with what was asked for, so that whoever asks again under the same key can tell whether it
-    /// was the same, by [`TaskId::bears`](crate::TaskId::bears), for as long as the key is remembered. The mark must be
-    /// another for another key.
+    /// Stores a fingerprint of the request in the task's id. If a caller repeats a request under the same key, it can
+    /// check with [`TaskId::bears`](crate::TaskId::bears) whether the request was the same, as long as the key is
+    /// remembered. Different keys need different fingerprints.
     #[must_use]
     pub fn mark(mut self, mark: Fingerprint) -> Self {
         self.mark = Some(mark);
         self
     }
 
-    /// The trace it belongs to: a W3C `traceparent`, handed on to every step.
+    /// Sets the trace of the task: a W3C `traceparent`, which every step receives.
     #[must_use]
     pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(traceparent.into());
         self
     }
 
-    /// The payload of its last step, as JSON.
+    /// Sets the payload of the last step, as JSON.
     #[must_use]
     pub fn json<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.change_last(|step| step.json(value))
     }
 
-    /// The payload of its last step, as bytes.
+    /// Sets the payload of the last step, as bytes.
     #[must_use]
     pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
         self.change_last(|step| step.bytes(bytes))
     }
 
-    /// The queue of its last step.
+    /// Sets the queue of the last step.
     #[must_use]
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.change_last(|step| step.queue(queue))
     }
 
-    /// The priority of its last step.
+    /// Sets the priority of the last step.
     #[must_use]
     pub fn priority(self, priority: u8) -> Self {
         self.change_last(|step| step.priority(priority))
     }
 
-    /// The delay of its last step.
+    /// Sets the delay of the last step.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         self.change_last(|step| step.delay(delay))
     }
 
-    /// The policy of its last step.
+    /// Sets the policy of the last step.
     #[must_use]
     pub fn policy(self, policy: impl Into<String>) -> Self {
         self.change_last(|step| step.policy(policy))
@@ -173,7 +173,7 @@ impl Task {
 }
 
 impl Step {
-    /// A step that runs this operation.
+    /// Creates a step that runs this operation.
     pub fn new(operation: impl Into<String>) -> Self {
         Self {
             name: None,
@@ -190,7 +190,7 @@ impl Step {
         }
     }
 
-    /// A step that makes this request; the operation names it in policies, metrics and lists.
+    /// Creates a step that sends this request. The operation names it in policies, metrics and lists.
     #[cfg(feature = "http")]
     pub fn http(operation: impl Into<String>, request: &crate::HttpStep) -> Self {
         let mut step = Self { kind: Kind::Http, ..Self::new(operation) };
@@ -207,13 +207,13 @@ impl Step {
         step
     }
 
-    /// The priority of whoever names none.
+    /// The priority of a step that names none.
     pub const NORMAL: u8 = 5;
 
-    /// The priority that comes last.
+    /// The lowest priority.
     pub const LOWEST: u8 = 9;
 
-    /// Its payload, as JSON.
+    /// Sets the payload, as JSON.
     #[must_use]
     pub fn json<T: Serialize + ?Sized>(mut self, value: &T) -> Self {
         match Payload::json(value) {
@@ -226,56 +226,56 @@ impl Step {
         self
     }
 
-    /// Its payload, as bytes.
+    /// Sets the payload, as bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: impl Into<Bytes>) -> Self {
         self.payload = Payload::bytes(bytes);
         self
     }
 
-    /// Its payload.
+    /// Sets the payload.
     #[must_use]
     pub fn payload(mut self, payload: Payload) -> Self {
         self.payload = payload;
         self
     }
 
-    /// In this queue.
+    /// Sets the queue.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// From 0, which goes first, to 9.
+    /// Sets the priority, from 0 (first) to 9 (last).
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not before so much time has passed since it was submitted, or since its last parent succeeded.
+    /// Sets the delay after the submission, or after the success of the last parent.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Under this policy, instead of its operation's.
+    /// Sets the policy, instead of the operation's.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<String>) -> Self {
         self.policy = Some(policy.into());
         self
     }
 
-    /// Not before the step of this name has succeeded.
+    /// Makes the step run after the step with this name has succeeded.
     #[must_use]
     pub fn after(mut self, parent: impl Into<String>) -> Self {
         self.after.push(parent.into());
         self
     }
 
-    /// The name to call it by in messages.
+    /// Returns the name of the step in messages.
     pub(crate) fn shown(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.operation)
     }

@@ -1,4 +1,4 @@
-//! What becomes of a step that did not succeed: the policy's decision, as an exit from `running`.
+//! The policy's decision about a step that did not succeed, as an exit from `running`.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use crate::fault::{Fault, FaultKind};
 use crate::settings::Requeue;
 use crate::store::{Claimed, Exit, Reason, Why};
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// Report this.
+    /// Report this exit.
     Report(Exit),
-    /// Refresh the credential of this generation, then report that it may be tried at once.
+    /// Refresh the credential of this generation, then report that the step may be retried immediately.
     Refresh { credential: u64, why: Why },
 }
 
-/// Judges a fault. `ran` is the time since the step was claimed; the rest of the past is the store's.
+/// Returns the verdict on a fault. `ran` is the time since the claim. The earlier attempts are in `claimed`, as the
+/// store recorded them.
 pub(crate) fn verdict(
     policy: &Compiled,
     claimed: &Claimed,
@@ -35,7 +36,7 @@ pub(crate) fn verdict(
         FaultKind::Failed { failure, credential } => (failure, credential),
     };
     let why = Why { class: failure.class().name(), message };
-    // Without a credential there is nothing to refresh, so that the wait comes at once.
+    // Without a credential nothing can be refreshed, so the policy's wait applies immediately.
     let refreshed = claimed.refreshed || credential.is_none();
     let so_far = so_far(claimed, ran, refreshed);
     match (policy.decide(&so_far, &failure, roll), credential) {
@@ -59,7 +60,7 @@ fn so_far(claimed: &Claimed, ran: Duration, refreshed: bool) -> SoFar {
     }
 }
 
-/// A handler that panicked: it may have been bad luck, and the policy bounds how often that is believed.
+/// Returns the fault of a handler that panicked. A panic counts as transient; the policy limits the attempts.
 pub(crate) fn panicked() -> Fault {
     Fault::new(Failure::new(Class::Transient), "the handler panicked")
 }

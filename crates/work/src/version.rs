@@ -1,4 +1,4 @@
-//! Policies as versions: which one is in force here, and whether it is that of this node's own file.
+//! Versions of the policies: the version this node uses, and whether it equals that of the node's own file.
 
 mod drift;
 mod record;
@@ -16,11 +16,11 @@ pub use record::{Published, VersionRecord};
 use crate::store::{PolicyNumber, PolicyRow, Result, Store};
 use crate::{Error, metrics};
 
-/// A set of policies, and the numbers that the store knows them by. It never changes.
+/// A set of policies, and their numbers in the store. It is immutable.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// What the store calls it: the id of its content as whoever published it computed it. Another release may have
-    /// other presets, and then another id for the same file.
+    /// The id under which the store keeps this version: the hash of its content, computed by the node that deployed it.
+    /// Another release may have other presets, and therefore compute another id for the same file.
     pub(crate) id: PolicyId,
     pub(crate) set: Arc<PolicySet>,
     numbers: RwLock<HashMap<String, PolicyNumber>>,
@@ -35,7 +35,7 @@ impl Version {
         Self { id, set: Arc::new(set), numbers: RwLock::default() }
     }
 
-    /// Takes its policies into the store.
+    /// Stores its policies.
     pub(crate) async fn publish(&self, store: &dyn Store) -> Result<()> {
         let rows: Vec<PolicyRow> =
             self.set.policies().iter().map(|(name, policy)| row(name, policy)).collect();
@@ -45,12 +45,12 @@ impl Version {
         Ok(())
     }
 
-    /// The number of one of its policies, if that was asked for before.
+    /// Returns the number of one of its policies, if it is known already.
     pub(crate) fn known(&self, name: &str) -> Option<PolicyNumber> {
         self.numbers.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
-    /// The number of one of its policies.
+    /// Returns the number of one of its policies, and stores the policy if its number is not known.
     pub(crate) async fn number(&self, store: &dyn Store, name: &str) -> Result<PolicyNumber> {
         if let Some(number) = self.known(name) {
             return Ok(number);
@@ -65,7 +65,7 @@ impl Version {
     }
 }
 
-/// The version in force on this node, and what its own file says.
+/// The version that this node uses, and the version of its own file.
 #[derive(Debug)]
 pub(crate) struct Policies {
     current: RwLock<Arc<Version>>,
@@ -74,11 +74,12 @@ pub(crate) struct Policies {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The node's own file. Nothing if it says nothing about policies: then it has no opinion.
+    /// The version of the node's own file; `None` if the file contains only the presets. Then there is no drift from
+    /// it.
     own: Option<PolicyId>,
-    /// The active version that cannot be used here, and why.
+    /// The active version that this node cannot use, and the reason.
     refused: Option<(PolicyId, String)>,
-    /// What was said last, so that it is said once.
+    /// The drift that was logged last, so that each is logged once.
     said: Option<Drift>,
 }
 
@@ -91,23 +92,23 @@ impl Policies {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The active version is the one in force here.
+    /// Records that this node uses the active version.
     pub(crate) fn accept(&self) {
         self.state().refused = None;
     }
 
-    /// Puts a version in force here.
+    /// Makes this node use a version.
     pub(crate) fn adopt(&self, version: Version) {
         self.accept();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(version);
     }
 
-    /// What this node's own file says from now on.
+    /// Sets the policies of this node's own file.
     pub(crate) fn own(&self, set: &PolicySet) {
         self.state().own = has_opinion(set).then(|| set.id());
     }
 
-    /// The active version cannot be used here; the one before stays in force.
+    /// Records that this node cannot use the active version; the node keeps the previous one.
     pub(crate) fn refuse(&self, id: PolicyId, why: String) {
         self.state().refused = Some((id, why));
     }
@@ -116,9 +117,9 @@ impl Policies {
         self.state().refused.as_ref().is_some_and(|(refused, _)| *refused == id)
     }
 
-    /// How this node differs from the others, if it does.
+    /// Returns how this node's policies differ from those of the other nodes, if they do.
     pub(crate) fn drift(&self) -> Option<Drift> {
-        // Both as this release computes them: the same file is no drift, whoever published it.
+        // Both ids are computed by this release, so the same file is no drift, whichever release deployed it.
         let current = self.current().set.id();
         let state = self.state();
         if let Some((active, why)) = &state.refused {
@@ -128,7 +129,7 @@ impl Policies {
         Some(Drift::OwnFile { own, active: current })
     }
 
-    /// Says whether it differs: in the metric always, in the log when that has changed.
+    /// Reports drift: always in the metric, and in the log if it has changed.
     pub(crate) fn report(&self) {
         let drift = self.drift();
         metrics::policy_drift(drift.is_some());
@@ -145,12 +146,12 @@ impl Policies {
     }
 }
 
-/// The id that these bytes are.
+/// Returns the id with these bytes.
 pub(crate) fn id_of(hash: &[u8]) -> Option<PolicyId> {
     <[u8; 32]>::try_from(hash).ok().map(PolicyId::from)
 }
 
-/// Whether a set says anything that the presets do not.
+/// Whether a set differs from the presets.
 pub(crate) fn has_opinion(set: &PolicySet) -> bool {
     *set != PolicySet::default()
 }

@@ -1,4 +1,4 @@
-//! The door to durable work.
+//! The entry point to durable work.
 
 mod beat;
 mod depth;
@@ -69,14 +69,17 @@ pub(crate) struct Shared {
 }
 
 impl Work {
-    /// Opens the store at `sqlite:FILE`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and
-    /// publishes these policies. Any number of nodes may do so at once. This one goes by its own policies, whatever
-    /// others publish; [`join`](Self::join) is for those who share them.
+    /// Opens the store at `sqlite:FILE`, `sqlite::memory:` or `postgres://…`, migrates its schema, and deploys these
+    /// policies: they become the active version under the same conditions as with [`join`](Self::join). Any number of
+    /// nodes may do so at once.
+    ///
+    /// This node uses its own policies, whichever version is active on the store. Nodes that share their policies use
+    /// `join` instead.
     pub async fn open(url: &str, policies: PolicySet) -> Result<Self> {
         Self::open_with(url, policies, Settings::default()).await
     }
 
-    /// The same, with settings.
+    /// Opens the store like [`open`](Self::open), with settings.
     pub async fn open_with(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         settings.check_policies(&policies).map_err(|waits| Error::Policies(waits.to_string()))?;
         let work = Self::attach(url, policies, settings).await?;
@@ -84,8 +87,8 @@ impl Work {
         Ok(work)
     }
 
-    /// Opens the store without publishing anything, as one who looks and acts, but does not take work in by
-    /// policies of its own.
+    /// Opens the store without deploying policies, for programs that read and operate, but do not submit steps under
+    /// policies of their own.
     pub async fn attach(url: &str, policies: PolicySet, settings: Settings) -> Result<Self> {
         let callers = patience::for_callers();
         let store = patiently(&callers, |_| Box::pin(engine::open(url))).await?;
@@ -105,24 +108,29 @@ impl Work {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// What was set.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// Takes a task in. When this returns, it is durable. Tasks that come at once share a transaction.
+    /// Submits a task. When this returns, the task is durable. Tasks that are submitted concurrently share a
+    /// transaction.
+    ///
+    /// If the future is dropped, the task may or may not be stored.
     pub async fn submit(&self, task: Task) -> Result<Submitted> {
         let submitted = self.submit_all(vec![task]).await?;
         submitted.into_iter().next().ok_or_else(|| Error::NotPossible("nothing was submitted".to_owned()))
     }
 
-    /// Takes tasks in, all or none. Thousands at once are the fastest way.
+    /// Submits tasks, all or none. The highest rate is reached with thousands of tasks in one call.
+    ///
+    /// If the future is dropped, the tasks may or may not be stored.
     pub async fn submit_all(&self, tasks: Vec<Task>) -> Result<Vec<Submitted>> {
         let prepared = self.number(tasks).await?;
         self.take_in(prepared).await
     }
 
-    /// A worker, to be told what it can handle.
+    /// Returns a builder for a worker.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(self.clone())
     }

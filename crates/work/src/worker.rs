@@ -1,4 +1,4 @@
-//! A worker: claims steps it can handle, runs them, and reports what became of them.
+//! A worker: claims steps that it can handle, runs them, and reports the results.
 //!
 //! ```text
 //!   fetch ──claims──▶ run ──reports──▶ finish ──▶ the store
@@ -6,8 +6,8 @@
 //!     └────────── a place is free ────────┘     only when the report is durable
 //! ```
 //!
-//! Whoever fetches asks for as many steps as there are free places; whoever finishes writes all reports that came
-//! while the last batch was written. Batches grow with the load by themselves, and nobody waits for a full one.
+//! `fetch` claims as many steps as there are free slots. `finish` writes all reports that arrived while it wrote the
+//! previous batch. Batches therefore grow with the load, and no step waits for a batch to fill.
 
 mod fetch;
 mod finish;
@@ -36,13 +36,13 @@ use crate::store::{Exit, Report, Result, Wants};
 use crate::work::Work;
 use crate::{Context, Fault};
 
-/// The places of a worker that names none.
+/// The number of slots of a worker that sets none.
 const CONCURRENCY: usize = 16;
 
-/// How long a shutdown waits for steps that run, unless told otherwise.
+/// The default drain timeout: how long a shutdown waits for running steps.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A worker that is being put together.
+/// The builder of a worker.
 #[must_use = "it does nothing until it is started"]
 #[derive(Debug)]
 pub struct WorkerBuilder {
@@ -56,14 +56,14 @@ pub struct WorkerBuilder {
     maintains: bool,
 }
 
-/// A running worker. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
+/// A running worker. Dropping it stops it without waiting: its steps are rescued when their leases expire.
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What the parts of a worker share.
+/// The state that the parts of a worker share.
 #[derive(Debug)]
 struct Shared {
     work: Work,
@@ -75,9 +75,9 @@ struct Shared {
     herald: Herald,
     concurrency: usize,
     held: hold::Held,
-    /// No more steps are fetched.
+    /// Cancelled when the worker claims no more steps.
     stopping: CancellationToken,
-    /// What still runs is stopped.
+    /// Cancelled when the worker stops the steps that still run.
     stopped: CancellationToken,
     running: TaskTracker,
 }
@@ -106,7 +106,8 @@ impl WorkerBuilder {
         }
     }
 
-    /// Runs steps of this operation. What goes in is read from the payload, what comes out is the step's output.
+    /// Runs steps of this operation. The handler's argument is read from the payload, and its result is the step's
+    /// output.
     pub fn handle<P, O, F, Fut>(mut self, operation: impl Into<String>, handler: F) -> Self
     where
         P: FromPayload,
@@ -118,32 +119,33 @@ impl WorkerBuilder {
         self
     }
 
-    /// Makes the requests of HTTP steps.
+    /// Runs HTTP steps.
     #[cfg(feature = "http")]
     pub fn http(mut self) -> Self {
         self.http = true;
         self
     }
 
-    /// Only steps of this queue, and of others named so; otherwise all.
+    /// Claims only steps of this queue, and of the other queues added this way; without any, of all queues.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queues.push(queue.into());
         self
     }
 
-    /// Only steps of this namespace, and of others named so; otherwise all.
+    /// Claims only steps of this namespace, and of the other namespaces added this way; without any, of all
+    /// namespaces.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespaces.push(namespace.into());
         self
     }
 
-    /// How many steps run at once.
+    /// Sets the number of steps that run at once.
     pub fn concurrency(mut self, places: usize) -> Self {
         self.concurrency = places.clamp(1, 100_000);
         self
     }
 
-    /// What it is called in the record of attempts.
+    /// Sets the name of the worker in the records of attempts.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -155,7 +157,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Starts it.
+    /// Starts the worker.
+    ///
+    /// Cancel-safe: if the future is dropped, no worker runs.
     pub async fn start(self) -> Result<Worker> {
         let Self { work, name, handlers, namespaces, queues, concurrency, http, maintains } = self;
         let name = name.unwrap_or_else(this_process);
@@ -190,7 +194,7 @@ impl WorkerBuilder {
     }
 }
 
-/// The host and the process, for people: nothing is decided by it.
+/// Returns the host name and the process id, for display. No decision depends on it.
 pub fn this_process() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
@@ -204,12 +208,12 @@ fn http_runner(work: &Work) -> Result<crate::HttpRunner> {
     crate::HttpRunner::of(work).map_err(|error| crate::Error::Http(error.to_string()))
 }
 
-/// Tells which destinations a worker leaves alone because requests to them fail. Cheap to clone.
+/// A handle that lists the destinations of a worker whose breakers are not closed. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Broken(Weak<Shared>);
 
 impl Broken {
-    /// Those that were called lately, by name.
+    /// Returns the names of these destinations, as far as they were called recently.
     pub fn names(&self) -> Vec<String> {
         #[cfg(feature = "http")]
         return (self.0.upgrade().iter())
@@ -222,18 +226,22 @@ impl Broken {
 }
 
 impl Worker {
-    /// Which destinations it leaves alone.
+    /// Returns a handle that lists the destinations whose breakers are not closed.
     pub fn broken(&self) -> Broken {
         Broken(Arc::downgrade(&self.shared))
     }
 
-    /// Stops gracefully: fetches no more, waits a while for what runs, puts back what does not end, and returns when
-    /// every report is durable. No attempt is burnt.
+    /// Shuts down gracefully: claims no more steps, waits up to 20 s for running steps, returns the remaining steps
+    /// to their queues, and returns when every report is durable. This does not use an attempt of any step.
+    ///
+    /// Not cancel-safe: if the future is dropped, the worker stops without waiting.
     pub async fn shutdown(self) {
         self.shutdown_within(PATIENCE).await;
     }
 
-    /// The same, waiting so long for what runs.
+    /// Shuts down gracefully with this drain timeout.
+    ///
+    /// Not cancel-safe: if the future is dropped, the worker stops without waiting.
     pub async fn shutdown_within(mut self, patience: Duration) {
         self.shared.stopping.cancel();
         self.shared.running.close();
@@ -250,7 +258,7 @@ impl Worker {
         work.rest().await;
     }
 
-    /// How many steps it has at the moment.
+    /// Returns the number of steps that the worker holds.
     pub fn held(&self) -> usize {
         self.shared.held.len()
     }
@@ -259,7 +267,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.stopping.cancel();
-        // What runs would go on under leases that nobody renews.
+        // Otherwise running steps would continue under leases that are no longer renewed.
         self.shared.stopped.cancel();
         for task in &self.tasks {
             task.abort();

@@ -1,4 +1,4 @@
-//! What a report changes, as the columns every engine writes.
+//! The changes a report makes, as the columns that every engine writes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use crate::engine::POISON;
 use crate::store::{Ended, Exit, LaneId, NewTask, Outcome, Reason, Receipt, Report, Rescued, Tell};
 use crate::{Payload, StepId, StepState};
 
-/// How many reports of one step are kept; each run raises the lease by two.
+/// The number of leases for which reports of one step are kept: 500 runs, each of which raises the lease by two.
 pub(crate) const KEPT_LEASES: i64 = 2 * 500;
 
-/// A report that is no success, taken apart.
+/// A report of an outcome other than success, split into columns.
 pub(crate) struct Change<'r> {
     pub(crate) report: &'r Report,
     pub(crate) state: StepState,
     pub(crate) outcome: Outcome,
-    /// The wait before the next run; nothing if there is none.
+    /// The wait before the next run; `None` if there is no next run.
     pub(crate) delay: Option<Duration>,
     pub(crate) is_failure: bool,
     pub(crate) refreshed: bool,
@@ -25,11 +25,11 @@ pub(crate) struct Change<'r> {
     pub(crate) message: &'r str,
 }
 
-/// Successes with their outputs, and changes; each in the order of their steps, so that two batches that touch the
-/// same rows lock them in the same order.
+/// Splits reports into successes, with their outputs, and changes. Both are in the order of their steps, so that two
+/// batches that touch the same rows lock them in the same order.
 ///
-/// Each step is there once. A worker that was stopped may report a step under an old lease and under its own in one
-/// batch; only the highest can be in force, and children must not count their parent twice.
+/// Each step occurs once. A worker that was paused may report a step under an old lease and under the current one in
+/// one batch. Only the highest lease can be valid, and a child must not count its parent twice.
 pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<'_>>) {
     let mut once: Vec<&Report> = reports.iter().collect();
     once.sort_by_key(|report| (report.step, std::cmp::Reverse(report.lease)));
@@ -44,8 +44,8 @@ pub(crate) fn sort(reports: &[Report]) -> (Vec<(&Report, &Payload)>, Vec<Change<
     (successes, changes)
 }
 
-/// The answer to a report under a lease whose end is on record. A rescue was nobody's report: whoever had the step
-/// then is told that it is lost.
+/// Returns the receipt for a report under a lease whose end is on record. If a rescue ended the lease, no report did,
+/// so the worker that held the step receives `Fenced`.
 pub(crate) fn receipt(recorded: i16) -> Receipt {
     match Outcome::of_code(recorded) {
         None | Some(Outcome::Rescued) => Receipt::Fenced,
@@ -53,7 +53,7 @@ pub(crate) fn receipt(recorded: i16) -> Receipt {
     }
 }
 
-/// Which reports were accepted, given the steps that were changed by what [`sort`] let through.
+/// Returns the accepted reports, given the steps that the reports kept by [`sort`] have changed.
 pub(crate) fn accepted(reports: &[Report], changed: &HashSet<StepId>) -> HashSet<(StepId, i64)> {
     let mut accepted = HashMap::with_capacity(changed.len());
     for report in reports.iter().filter(|report| changed.contains(&report.step)) {
@@ -63,10 +63,10 @@ pub(crate) fn accepted(reports: &[Report], changed: &HashSet<StepId>) -> HashSet
     accepted.into_iter().collect()
 }
 
-/// A step that was changed: itself, its lane, and its failures so far.
+/// A changed step: its id, its lane, and its failures so far.
 pub(crate) type Changed = (StepId, LaneId, i32);
 
-/// The tasks that tell about those steps that ended, of all that were changed.
+/// Returns the notification tasks for those of the changed steps that ended.
 pub(crate) fn tell_of_changes(changes: &[Change<'_>], changed: &[Changed], tell: Tell<'_>) -> Vec<NewTask> {
     let by_step: HashMap<StepId, &Change<'_>> =
         changes.iter().map(|change| (change.report.step, change)).collect();
@@ -78,10 +78,11 @@ pub(crate) fn tell_of_changes(changes: &[Change<'_>], changed: &[Changed], tell:
     changed.iter().filter_map(ended).collect()
 }
 
-/// A step that was taken back: itself, its lane, its state now, and its failures so far.
+/// A rescued step: its id, its lane, its new state, and its failures so far.
 pub(crate) type Back = (StepId, LaneId, i16, i32);
 
-/// The tasks that tell about those that lost their workers too often, and how many went which way.
+/// Returns the notification tasks for the steps that lost their workers too often, and the numbers of rescued steps by
+/// result.
 pub(crate) fn tell_of_rescue(back: &[Back], tell: Tell<'_>) -> (Vec<NewTask>, Rescued) {
     let state = StepState::Failed;
     let poisonous: Vec<&Back> = back.iter().filter(|(.., code, _)| *code == state.code()).collect();

@@ -1,4 +1,4 @@
-//! What nodes have counted is forgotten when it is too old, on every engine.
+//! Tests that every engine removes activity counts and nodes when they are too old.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 
 const AGES_S: [u32; 3] = [20 * 60, 23 * 3600, 25 * 3600];
 
-/// A success, and a node; and the same again, some time ago.
+/// Migrates the store, and writes one success and one node.
 async fn begin(store: &dyn Store) {
     store.migrate().await.unwrap();
     let (namespace, name) = ("eu".to_owned(), String::new());
@@ -29,7 +29,7 @@ async fn begin(store: &dyn Store) {
     store.beat(&[row], Some(&node)).await.unwrap();
 }
 
-/// What is to be seen in the last minutes, in the last day, and who is there.
+/// Returns the successes of the last minutes, those of the last day, and the nodes.
 async fn seen(store: &dyn Store) -> (i64, i64, Vec<(bool, u64)>) {
     let within = async |seconds: u64| {
         let window = Duration::from_secs(seconds);

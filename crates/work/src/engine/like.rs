@@ -1,11 +1,11 @@
 //! Patterns for SQL's LIKE, with `\` as the escape.
 
-/// A pattern in which `*` stands for any run of characters.
+/// Returns a pattern in which `*` matches any sequence of characters.
 pub(crate) fn glob(pattern: &str) -> String {
     escaped(pattern).replace('*', "%")
 }
 
-/// Anything that contains this text.
+/// Returns a pattern that matches every string containing this text.
 pub(crate) fn containing(text: &str) -> String {
     format!("%{}%", escaped(text))
 }

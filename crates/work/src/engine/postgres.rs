@@ -1,7 +1,7 @@
 //! Steps in Postgres.
 //!
-//! Hot paths are single statements over batches. A claim locks inside the table's own subquery; a completion is
-//! fenced on `(task, step, lease)` alone, because a further condition can turn its plan quadratic.
+//! Hot paths are single statements over batches. A claim locks inside the table's own subquery. A completion is fenced
+//! on `(task, step, lease)` alone, because a further condition can make its plan quadratic.
 
 mod claim;
 mod finish;
@@ -43,8 +43,9 @@ use crate::store::{
 use crate::version::VersionRecord;
 use crate::{Lane, Payload, SignalRecord, Signalled, StepId, TaskId};
 
-/// What every connection is told. The plans are for tables that go from empty to millions of rows and back within
-/// minutes, so that statistics are always wrong: rows are found through their index, whatever the planner thinks.
+/// The settings of every connection. The tables go from empty to millions of rows and back within minutes, so
+/// statistics are always wrong. The settings make the planner find rows through their index, whatever the statistics
+/// say.
 const SESSION: &str = "set time zone 'UTC';
     set lock_timeout = '5s';
     set statement_timeout = '60s';
@@ -54,7 +55,7 @@ const SESSION: &str = "set time zone 'UTC';
     set enable_mergejoin = off;
     set jit = off";
 
-/// Two are kept ready: one to claim on, one to report on.
+/// Two connections are kept open: one for claims and one for reports.
 const CONNECTIONS: Connections = Connections { session: SESSION, min: 2, max: 10 };
 
 #[derive(Debug)]
@@ -170,7 +171,7 @@ impl Store for Postgres {
         history::prune(&self.pool, rule).await
     }
 
-    /// Autovacuum does it.
+    /// Does nothing: autovacuum reclaims the space.
     async fn compact(&self) -> Result<()> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Rows into records, for every engine alike. Macros, because the engines' row types share no trait that is
-//! pleasant to name.
+//! Turns rows into records, for every engine alike. These are macros, because the engines' row types share no
+//! convenient trait.
 
-/// A [`Claimed`](crate::store::Claimed) from the columns a claim returns. Every step that runs comes through here, so
-/// the types, which the statement fixes, are not compared again for each value.
+/// Reads a [`Claimed`](crate::store::Claimed) from the columns of a claim. Every run passes through here. The statement
+/// fixes the column types, so they are not checked again for each value.
 macro_rules! read_claim {
     ($row:expr) => {{
         let row = $row;
@@ -27,7 +27,7 @@ macro_rules! read_claim {
     }};
 }
 
-/// A step that somebody has, and since when: a claim's columns, and one more.
+/// Reads a held step and the time since its claim: the columns of a claim, and one more.
 macro_rules! read_held {
     ($row:expr) => {{
         let row = $row;
@@ -36,7 +36,7 @@ macro_rules! read_held {
     }};
 }
 
-/// A [`StepRecord`](crate::StepRecord) from [`STEP`]'s columns, of a step that is over or not.
+/// Reads a [`StepRecord`](crate::StepRecord) of a finished or an unfinished step from [`STEP`]'s columns.
 macro_rules! read_step {
     ($row:expr, is_over: $is_over:expr, with_payload: $with_payload:expr) => {{
         let row = $row;
@@ -79,7 +79,7 @@ macro_rules! read_step {
     }};
 }
 
-/// An [`AttemptRecord`](crate::AttemptRecord) of this task.
+/// Reads an [`AttemptRecord`](crate::AttemptRecord) of this task.
 macro_rules! read_attempt {
     ($task:expr, $row:expr) => {{
         let row = $row;
@@ -113,16 +113,16 @@ pub(crate) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
 }
 
-/// A lane: number, namespace, queue, operation, whether it is paused.
+/// A lane: number, namespace, queue, operation, and whether it is paused.
 pub(crate) type LaneRow = (i32, String, String, String, bool);
-/// What one group of steps counts: lane, state, all, due, stale, and how long the oldest has been due.
+/// The counts of a group of steps: lane, state, all, due, stale, and how long the oldest has been due.
 pub(crate) type Group = (i32, i16, i64, i64, i64, Option<i64>);
 
-/// Steps of a task that are in one state: task, state, how many, the first submitted, the last ended, the namespace, and
+/// The steps of a task in one state: task, state, their number, the first submission, the last end, the namespace, and
 /// the operation of the task's first step if it is among them.
 pub(crate) type TaskRow = (Uuid, i16, i64, i64, Option<i64>, String, Option<String>);
 
-/// Tasks from what is known of their steps, newest first.
+/// Returns task summaries computed from groups of steps, newest first.
 pub(crate) fn tasks(rows: Vec<TaskRow>) -> Vec<TaskSummary> {
     let mut tasks: BTreeMap<TaskId, TaskSummary> = BTreeMap::new();
     for (id, state, count, created_at, ended_at, namespace, operation) in rows {
@@ -150,10 +150,10 @@ pub(crate) fn tasks(rows: Vec<TaskRow>) -> Vec<TaskSummary> {
     tasks.into_values().rev().collect()
 }
 
-/// A signal: namespace, fingerprint, task, occurrences, the first and the last.
+/// A signal: namespace, fingerprint, task, occurrences, first and last occurrence.
 pub(crate) type SignalRow = (String, Vec<u8>, Uuid, i64, i64, i64);
 
-/// Signals, with what is known of their tasks.
+/// Returns signals with the states of their tasks.
 pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<SignalRecord> {
     let tasks: BTreeMap<TaskId, TaskSummary> = tasks.into_iter().map(|task| (task.id, task)).collect();
     let record = |(namespace, fingerprint, task, occurrences, first_at, last_at): SignalRow| {
@@ -173,13 +173,13 @@ pub(crate) fn signals(rows: Vec<SignalRow>, tasks: Vec<TaskSummary>) -> Vec<Sign
     rows.into_iter().map(record).collect()
 }
 
-/// A node: name, version, begun, seen, policies, drift, running, places, finished, and whether it lives.
+/// A node: name, version, start, last report, policies, drift, running, slots, finished, and whether it is alive.
 pub(crate) type NodeRecordRow = (String, String, i64, i64, String, Option<String>, i64, i64, i64, bool);
 
 pub(crate) fn node(row: NodeRecordRow) -> NodeRecord {
     let (name, version, started_at, seen_at, policies, drift, running, places, finished, is_alive) = row;
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
-    // Whoever says nothing any more does nothing either.
+    // A dead node runs nothing.
     let now = |value: i64| if is_alive { count(value) } else { 0 };
     NodeRecord {
         name,
@@ -195,7 +195,7 @@ pub(crate) fn node(row: NodeRecordRow) -> NodeRecord {
     }
 }
 
-/// What is known of every lane in which there is something.
+/// Returns the statistics of every lane that has steps or is paused.
 pub(crate) fn stats(lanes: Vec<LaneRow>, groups: Vec<Group>, done: Vec<(i32, i64)>) -> Vec<QueueStats> {
     let mut by_lane: BTreeMap<i32, (QueueStats, bool)> = BTreeMap::new();
     for (id, namespace, queue, operation, paused) in lanes {

@@ -1,7 +1,7 @@
 //! Steps in a SQLite file, shared by any number of processes on one machine.
 //!
-//! Writers begin with `begin immediate`: a transaction that reads first and writes later would find the database
-//! locked, however long it waits. Arrays travel as JSON.
+//! Writers begin with `begin immediate`: a transaction that first reads and then writes would fail because the database
+//! is locked, however long it waits. Arrays are passed as JSON.
 
 mod claim;
 mod finish;
@@ -150,7 +150,7 @@ impl Store for Sqlite {
         limit: i64,
         lease: Duration,
     ) -> Result<Vec<Claimed>> {
-        // Looking is free; only who finds something waits for the writer.
+        // Reading does not block. The call waits for the write lock only if a step is due.
         if !claim::is_due(self.file.readers(), wants, self.file.now()).await? {
             return Ok(Vec::new());
         }
@@ -232,7 +232,7 @@ impl Store for Sqlite {
         read::stats(self.file.readers(), self.file.now(), stale_after).await
     }
 
-    /// A reader keeps the log from being folded back, but only as long as it reads.
+    /// A reader delays the checkpoint of the log only while it reads.
     async fn oldest_snapshot(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }

@@ -1,20 +1,20 @@
-//! Where steps are looked for.
+//! The tables in which a query looks for steps.
 
 use crate::{Filter, StepState};
 
-/// Which steps are gone through.
+/// A set of steps that a query scans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Table {
-    /// Steps that are not over.
+    /// Unfinished steps.
     Steps,
-    /// Those of them that are failed or in conflict, by an index of their own.
+    /// Failed and conflicted steps, through an index of their own.
     Aside,
-    /// Steps that are over.
+    /// Finished steps.
     Done,
 }
 
 impl Table {
-    /// Those in which something can be that is meant.
+    /// Returns the tables that can contain matching steps.
     pub(crate) fn of(filter: &Filter) -> Vec<Self> {
         let is_aside = |state: &StepState| matches!(state, StepState::Failed | StepState::Conflicted);
         let is_over = |state: &StepState| StepState::OVER.contains(state);

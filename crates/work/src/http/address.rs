@@ -1,4 +1,4 @@
-//! Which addresses may be called.
+//! The addresses that a request may be sent to.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,26 +7,26 @@ use std::pin::Pin;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Says whether an address must not be called.
+/// Returns whether requests to an address are forbidden.
 pub(super) type Forbidden = fn(IpAddr) -> bool;
 
-/// Asks for the addresses of a name.
+/// Resolves a name to its addresses.
 pub(super) type Names = fn(String) -> Asking;
 type Asking = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Asks the system.
+/// Resolves a name with the system's resolver.
 pub(super) fn ask_system(name: String) -> Asking {
     Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
 }
 
-/// The address must not be called.
+/// The address is forbidden.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{host} is a private address, and http.deny_private is set")]
 pub(super) struct PrivateAddress {
     host: String,
 }
 
-/// Judges a host that is an address itself; a name is judged when it is resolved.
+/// Checks a host that is an IP address. A name is checked when it is resolved.
 pub(super) fn judge(url: &Url, forbidden: Forbidden) -> Result<(), PrivateAddress> {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -36,8 +36,8 @@ pub(super) fn judge(url: &Url, forbidden: Forbidden) -> Result<(), PrivateAddres
     if forbidden(address) { Err(PrivateAddress { host: address.to_string() }) } else { Ok(()) }
 }
 
-/// Resolves names, and keeps forbidden addresses to itself: what was judged is what is
-/// connected to, so a name cannot change its mind in between.
+/// Resolves names and removes forbidden addresses. The connection uses exactly the checked addresses, so that a
+/// second resolution of the name cannot change them.
 pub(super) struct GuardedResolver {
     pub(super) forbidden: Forbidden,
     pub(super) names: Names,
@@ -59,9 +59,9 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Whether an address is anything but a public host's: loopback, private, link-local (where clouds keep
-/// their metadata), shared, multicast, reserved, made for documents or measurements, or another way to
-/// write one of those.
+/// Returns whether an address is not a public host's: loopback, private, link-local (where cloud providers serve
+/// their metadata), shared, multicast, reserved, for documentation or benchmarks, or another notation of one of
+/// these.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
@@ -70,7 +70,7 @@ pub(super) fn is_private(address: IpAddr) -> bool {
 }
 
 fn is_private_v4(address: Ipv4Addr) -> bool {
-    // The special-purpose registry of IANA; what it calls globally reachable is left out.
+    // IANA's registry of special-purpose addresses, without the blocks that it calls globally reachable.
     const SPECIAL: [([u8; 4], u32); 15] = [
         ([0, 0, 0, 0], 8),
         ([10, 0, 0, 0], 8),
@@ -95,16 +95,17 @@ fn is_private_v4(address: Ipv4Addr) -> bool {
     })
 }
 
-/// Only global unicast (`2000::/3`) is public, and not all of it; what embeds an IPv4 address is judged by that.
+/// Returns whether an IPv6 address is private. Only global unicast (`2000::/3`) is public, and not all of it. An
+/// address that embeds an IPv4 address is checked by that.
 fn is_private_v6(address: Ipv6Addr) -> bool {
     let embedded =
         |high: u16, low: u16| is_private_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     match address.segments() {
-        // Mapped, the well-known prefix of NAT64, 6to4.
+        // IPv4-mapped addresses, the well-known prefix of NAT64, 6to4.
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => embedded(high, low),
-        // Protocol assignments, Teredo and measurements among them; documents.
+        // Protocol assignments, among them Teredo and benchmarks; documentation.
         [0x2001, second, ..] => second < 0x200 || second == 0xdb8,
         [0x3fff, second, ..] => second < 0x1000,
         [first, ..] => first & 0xe000 != 0x2000,

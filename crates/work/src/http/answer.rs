@@ -1,4 +1,4 @@
-//! What the other side answered: a bounded part of it, and never the token it was sent.
+//! The response: a bounded part of it, and never the access token that was sent.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::gate::Health;
 use super::trouble::Missed;
 use crate::{Fault, Payload, clock};
 
-/// How much of a refusal's body is looked at for its message.
+/// The number of bytes of an error response that are read for its message.
 const EXCERPT_BYTES: usize = 16 * 1024;
 const EXCERPT_CHARS: usize = 200;
-/// The status says what happened; its text is worth no more time than this.
+/// The status has the essential information, so its text is read for at most this long.
 const EXCERPT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why a body was not read to its end.
+/// The reason why a body was not read to its end.
 pub(super) enum Unread {
-    /// It is longer than the limit.
+    /// The body is longer than the limit.
     TooLong,
-    /// It did not arrive in one piece.
+    /// The connection failed before the end of the body.
     Broken(reqwest::Error),
 }
 
-/// Whether the body is known to be longer than this before it is read.
+/// Returns whether the `Content-Length` exceeds the limit.
 pub(super) fn announces_more(response: &Response, limit: usize) -> bool {
     let announced = response.content_length().unwrap_or_default();
     usize::try_from(announced).map_or(true, |announced| announced > limit)
 }
 
-/// Reads the body up to `limit` bytes. What came before something went wrong stays in `body`.
+/// Reads the body up to `limit` bytes. After an error, the part that arrived before stays in `body`.
 pub(super) async fn read(response: &mut Response, limit: usize, body: &mut Vec<u8>) -> Result<(), Unread> {
     while let Some(chunk) = response.chunk().await.map_err(Unread::Broken)? {
         let room = limit.saturating_sub(body.len());
@@ -45,12 +45,12 @@ pub(super) async fn read(response: &mut Response, limit: usize, body: &mut Vec<u
     Ok(())
 }
 
-/// What a step gives to those that depend on it.
+/// The output of an HTTP step, which its children receive.
 #[derive(Serialize)]
 struct Output {
     status: u16,
     body: Body,
-    /// The length of a body that is not text, and therefore not here.
+    /// The length of a body that is not text and is therefore not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
 }
@@ -63,8 +63,8 @@ enum Body {
     Nothing,
 }
 
-/// The step's output: `{"status":200,"body":…}`. JSON stays JSON if it says that it is, other text becomes a
-/// string, and of anything else only the length is told.
+/// Creates the step's output: `{"status":200,"body":…}`. A body with a JSON content type stays JSON, other text
+/// becomes a string, and of any other body only the length is included.
 pub(super) fn output(
     status: u16,
     headers: &HeaderMap,
@@ -94,18 +94,18 @@ fn says_json(headers: &HeaderMap) -> bool {
     kind == "application/json" || kind.ends_with("+json")
 }
 
-/// A server may say back what it was told, and the token must not be stored with that.
+/// Redacts the access token. A server may echo it, and it must not be stored.
 fn blot_out(text: String, token: Option<&str>) -> String {
     const BLOT: &str = "[credential]";
     let Some(token) = token.filter(|token| !token.is_empty()) else { return text };
-    // Some write `/` as `\/` in JSON.
+    // Some JSON encoders write `/` as `\/`.
     text.replace(token, BLOT).replace(&token.replace('/', "\\/"), BLOT)
 }
 
-/// An answer with another status than the expected ones.
+/// Converts a response with an unexpected status into a fault.
 pub(super) async fn refused(mut response: Response, classes: &ClassMap, token: Option<&str>) -> Missed {
     let status = response.status().as_u16();
-    // A status that is no failure, but was not expected either, will be the same next time.
+    // A status that is neither a failure nor expected would be the same at the next attempt.
     let class = classes.http(status, Replay::Safe).unwrap_or(Class::Permanent);
     let failure = Failure::new(class);
     let asked = retry_after(response.headers());
@@ -114,7 +114,7 @@ pub(super) async fn refused(mut response: Response, classes: &ClassMap, token: O
     let health = if is_down { Health::Failing } else { Health::Alive };
     let from = destination(response.url());
     let mut body = Vec::new();
-    // Whatever came until then is good enough.
+    // The part that arrived in time is sufficient.
     let _ = tokio::time::timeout(EXCERPT_PATIENCE, read(&mut response, EXCERPT_BYTES, &mut body)).await;
     let message = match excerpt(&body, token) {
         said if said.is_empty() => format!("HTTP {status} from {from}"),
@@ -128,11 +128,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     retry_after_from_headers(text(RETRY_AFTER)?, text(DATE), clock::wall())
 }
 
-/// The beginning of a text, on one line and without anything that plays tricks with a terminal.
+/// Returns the beginning of a text, on one line and without characters that manipulate a terminal.
 fn excerpt(body: &[u8], token: Option<&str>) -> String {
     let text = match str::from_utf8(body) {
         Ok(text) => text,
-        // Cut in the middle of its last character.
+        // The limit cut the last character.
         Err(error) if error.error_len().is_none() => {
             body.get(..error.valid_up_to()).and_then(|body| str::from_utf8(body).ok()).unwrap_or_default()
         }
@@ -152,7 +152,7 @@ fn excerpt(body: &[u8], token: Option<&str>) -> String {
     said.chars().take(EXCERPT_CHARS).collect()
 }
 
-/// Control characters, and those that turn or hide what stands beside them.
+/// Returns whether a character is a control character, or changes or hides the characters next to it.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -1,4 +1,4 @@
-//! What a valid request is.
+//! Validates requests.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const MAX_HEADERS: usize = 64;
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Headers that carry a secret, which has no place in a stored step.
+/// Headers with secrets, which must not be stored in a step.
 const SECRET: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// Headers that belong to the transport, or that say what only the worker knows.
+/// Headers of the transport, and headers that only the worker can set.
 const OURS: [&str; 12] = [
     "connection",
     "content-length",
@@ -32,57 +32,57 @@ const OURS: [&str; 12] = [
     "upgrade",
 ];
 
-/// Why a step is no request that can be made. Nothing was sent.
+/// The reason why a request is invalid. Nothing was sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRequest {
-    /// The method is no method, or one that is not for steps.
+    /// The method is invalid, or not permitted for steps.
     #[error("`{0}` is not a method a step can use; write one such as GET or POST, in capitals")]
     Method(String),
-    /// The URL cannot be read.
+    /// The URL cannot be parsed.
     #[error("the URL cannot be read: {0}")]
     Url(String),
-    /// The URL is for something else than HTTP.
+    /// The scheme of the URL is not HTTP.
     #[error("the URL begins with `{0}:`; a step can call http: and https: only")]
     Scheme(String),
-    /// The URL holds a user or a password.
+    /// The URL contains a user name or a password.
     #[error(
         "the URL holds a user or a password, and secrets are never stored in a step; name a credential instead"
     )]
     UrlSecret,
-    /// Too many headers.
+    /// There are too many headers.
     #[error("there are {0} headers; at most 64 are sent")]
     TooManyHeaders(usize),
-    /// A header's name is not one.
+    /// The name of a header is invalid.
     #[error("`{0}` is not a header's name")]
     HeaderName(String),
-    /// A header's value cannot be sent.
+    /// The value of a header contains invalid characters.
     #[error("the value of the header `{0}` holds characters that cannot be sent")]
     HeaderValue(String),
-    /// The header would hold a secret.
+    /// The header would store a secret.
     #[error("the header `{0}` would store a secret in the step; name a credential instead")]
     HeaderSecret(String),
-    /// The header is set by holdoff itself.
+    /// The header is reserved for holdoff.
     #[error("the header `{0}` is set by holdoff itself")]
     HeaderReserved(String),
-    /// Two headers differ only in capitals.
+    /// Two headers differ only in upper and lower case.
     #[error("the header `{0}` is there twice")]
     HeaderTwice(String),
-    /// The body cannot be written as JSON.
+    /// The body cannot be serialised as JSON.
     #[error("the body cannot be written as JSON: {0}")]
     Body(String),
     /// There are two bodies.
     #[error("there are a `body` and a `body_text`; keep one of them")]
     TwoBodies,
-    /// The timeout is too short or too long.
+    /// The timeout is out of range.
     #[error("the timeout must be from 1ms to 1h")]
     Timeout,
-    /// An expected status is none.
+    /// An expected status is out of range.
     #[error("`{0}` cannot be expected; statuses go from 200 to 599")]
     Status(String),
 }
 
-/// A request that can be made.
+/// A valid request.
 pub(super) struct Prepared {
     pub(super) method: Method,
     pub(super) url: Url,
@@ -136,7 +136,8 @@ fn url(text: &str) -> Result<Url, InvalidRequest> {
     Ok(url)
 }
 
-/// The host, with the port unless that is the scheme's own. The last dot of an absolute name adds nothing.
+/// Returns the host, with the port unless it is the scheme's default. The trailing dot of an absolute name is
+/// removed.
 pub(super) fn destination(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default().trim_end_matches('.');
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

@@ -1,4 +1,4 @@
-//! The clients that make the requests.
+//! The clients that send the requests.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,50 +11,50 @@ use url::Url;
 use super::address::{self, Forbidden, GuardedResolver, Names};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections kept for the next request, for each host.
+/// The maximum number of idle connections per host.
 const MAX_IDLE: usize = 64;
 
-/// Why no HTTP request can be made with these settings.
+/// The reason why no HTTP request can be sent with these settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidHttpSettings {
-    /// A credential's endpoint cannot be called.
+    /// The token endpoint of a credential is invalid.
     #[error("the URL of the credential `{credential}` is not one that can be called: {reason}")]
     TokenUrl {
         /// The credential.
         credential: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The TLS roots of this machine cannot be used.
+    /// The TLS root certificates of this machine cannot be used.
     #[error("no HTTPS client can be made: {reason}; are the system's root certificates installed?")]
     Client {
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
 }
 
-/// How far requests may reach.
+/// The destinations that requests may reach, and the way to them.
 #[derive(Clone, Copy)]
 pub(super) struct Reach {
-    /// Which addresses steps must not call.
+    /// The addresses that steps must not call.
     pub(super) forbidden: Option<Forbidden>,
     pub(super) max_redirects: usize,
-    /// Whether the environment's proxies are used. A proxy resolves names itself, so it is never used where
-    /// addresses are judged.
+    /// Whether the proxies of the environment are used. A proxy resolves names itself, so none is used if addresses
+    /// are checked.
     pub(super) proxies: bool,
-    /// Who is asked for a name's addresses, where they are judged.
+    /// The resolver, used if addresses are checked.
     pub(super) names: Names,
 }
 
-/// The clients that make the requests; all of them without cookies, referers and compression.
+/// The clients that send the requests, all without cookies, referers and compression.
 pub(super) struct Clients {
     /// For steps.
     pub(super) following: Client,
     /// For steps that expect a redirect themselves.
     pub(super) still: Client,
-    /// For the token endpoints of the settings: whoever set them may reach private addresses, but a secret
-    /// follows no redirect.
+    /// For the token endpoints in the settings. The operator configured them, so they may have private addresses, but
+    /// a secret follows no redirect.
     pub(super) trusted: Client,
 }
 
@@ -96,7 +96,7 @@ fn build(builder: ClientBuilder) -> Result<Client, InvalidHttpSettings> {
     })
 }
 
-/// Why a redirect was not followed.
+/// The reason why a redirect was not followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum RefusedRedirect {
     #[error("more than {0} times")]
@@ -114,7 +114,7 @@ fn follow(attempt: Attempt<'_>, reach: Reach) -> Action {
     }
 }
 
-/// Why the next URL must not be called after the previous ones, of which the first is the step's own.
+/// Checks whether a redirect to the next URL is permitted. The first of the previous URLs is the step's own.
 fn obstacle(previous: &[Url], next: &Url, reach: Reach) -> Result<(), Box<dyn Error + Send + Sync>> {
     if previous.len() > reach.max_redirects {
         return Err(RefusedRedirect::TooMany(reach.max_redirects).into());

@@ -1,4 +1,4 @@
-//! The credentials that steps name, with their tokens in memory.
+//! The credentials that steps name, with their access tokens in memory.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,9 +16,9 @@ use super::hosts::Hosts;
 use super::token::{self, FreshToken, NoToken};
 use crate::{Credential, Fault, HttpSettings, clock};
 
-/// How long before its end a token is renewed.
+/// The time before its expiry at which a token is renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(30);
-/// How soon a renewal is tried again while the token is still good.
+/// The wait before the next renewal attempt while the token is still valid.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 
 /// The credentials that steps name.
@@ -26,18 +26,18 @@ pub(super) struct Credentials {
     by_name: BTreeMap<String, Held>,
 }
 
-/// One credential: its token, and the way to the next.
+/// One credential: its current access token, its hosts, and its refresher.
 struct Held {
     token: Arc<Mutex<Option<Token>>>,
     hosts: Hosts,
     refresher: Refresher,
 }
 
-/// A token in use. Its header's value is marked as sensitive, so that no `Debug` form shows it.
+/// An access token in use. Its header value is marked as sensitive, so that no `Debug` form shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) header: HeaderValue,
-    /// The refresher's, when it was fetched.
+    /// The refresher's generation when the token was fetched.
     pub(super) generation: u64,
     renew_at: Option<Duration>,
     ends_at: Option<Duration>,
@@ -55,7 +55,7 @@ impl Credentials {
         Ok(Self { by_name })
     }
 
-    /// A token for this address that is good as far as is known, fetched if there is none.
+    /// Returns an access token for this URL that is valid as far as is known. Fetches one if there is none.
     pub(super) async fn token(&self, name: &str, url: &Url) -> Result<Token, Fault> {
         let held = self.held(name)?;
         if !held.hosts.include(url) {
@@ -77,7 +77,7 @@ impl Credentials {
         }
     }
 
-    /// Replaces the token that was refused in this generation, once for all who found it refused.
+    /// Replaces the access token of this generation, which was rejected, once for all steps that used it.
     pub(super) async fn refresh(&self, name: &str, generation: u64) -> Result<(), Fault> {
         let refreshed = self.held(name)?.refresher.refresh(generation).await;
         refreshed.map_err(|failed| not_refreshed(name, Some(&failed)))
@@ -110,7 +110,7 @@ fn check(name: &str, credential: &Credential) -> Result<(), InvalidHttpSettings>
 
 fn not_refreshed(name: &str, failed: Option<&RefreshFailed>) -> Fault {
     let message = format!("the credential `{name}` could not be refreshed");
-    // Only reasons of our own making: other errors might show what they were given.
+    // Only `NoToken` is shown, because other errors may contain the values that they were given.
     match failed.and_then(Error::source).and_then(|cause| cause.downcast_ref::<NoToken>()) {
         Some(reason) => Fault::transient(format!("{message}: {reason}")),
         None => Fault::transient(message),
@@ -126,7 +126,7 @@ impl Held {
             async move {
                 let fresh = token::fetch(&credential, &client, timeout).await?;
                 let mut cell = lock(&cell);
-                // Counted like the refresher counts: up by one with every refresh that worked.
+                // The refresher counts in the same way: one more with every successful refresh.
                 let generation = cell.as_ref().map_or(0, |token: &Token| token.generation) + 1;
                 *cell = Some(Token::new(&fresh, generation)?);
                 Ok(())
@@ -139,7 +139,7 @@ impl Held {
         lock(&self.token).clone()
     }
 
-    /// The token that could not be renewed, if it is good for a little longer.
+    /// Returns the token that could not be renewed, if it has not expired yet.
     fn outlive(&self, generation: u64) -> Option<Token> {
         let now = clock::now();
         let mut cell = lock(&self.token);
@@ -155,7 +155,7 @@ impl Held {
 impl Token {
     fn new(fresh: &FreshToken, generation: u64) -> Result<Self, NoToken> {
         let now = clock::now();
-        // A short life is used for half of it, at least.
+        // A token with a short lifetime is used for at least half of it.
         let use_for = |lifetime: Duration| lifetime.saturating_sub(RENEW_BEFORE).max(lifetime / 2);
         Ok(Self {
             header: token::bearer(&fresh.token)?,
@@ -165,14 +165,14 @@ impl Token {
         })
     }
 
-    /// The token itself, to find it where it should not be.
+    /// Returns the token itself, which is needed to redact it in responses.
     pub(super) fn text(&self) -> Option<&str> {
         let text = str::from_utf8(self.header.as_bytes()).ok()?;
         text.strip_prefix("Bearer ")
     }
 }
 
-/// A panic elsewhere leaves a whole token or none.
+/// Locks the cell. A panic of another thread leaves either a complete token or none, so poisoning is ignored.
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
     cell.lock().unwrap_or_else(PoisonError::into_inner)
 }

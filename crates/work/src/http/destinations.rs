@@ -9,14 +9,14 @@ use url::Url;
 use super::gate::{Gate, spread};
 use crate::{Destination, Fault, HttpSettings, clock};
 
-/// The most destinations that are remembered.
+/// The maximum number of destinations that are remembered.
 const MAX_GATES: usize = 10_000;
-/// A destination that nobody called for so long does not count as broken.
+/// A destination that was not called for this long does not count as broken.
 const LATELY: Duration = Duration::from_secs(600);
-/// How long to stay away when all of them are in use.
+/// The wait of a step when all gates are in use.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
-/// The gates of all destinations that were called lately.
+/// The gates of all destinations that were called recently.
 pub(super) struct Destinations {
     limits: BTreeMap<String, Destination>,
     other: Destination,
@@ -40,7 +40,7 @@ impl Destinations {
         }
     }
 
-    /// The gate of this destination, which is this URL's.
+    /// Returns the gate of `destination`, which is the destination of `url`. Creates the gate if there is none.
     pub(super) fn gate(&self, destination: &str, url: &Url) -> Result<Arc<Gate>, Fault> {
         let now = clock::now();
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl Destinations {
         Ok(gate)
     }
 
-    /// Those called lately that are left alone because they fail, by name.
+    /// Returns the names of the recently called destinations whose breakers are not closed.
     pub(super) fn broken(&self) -> Vec<String> {
         let since = clock::now().saturating_sub(LATELY);
         let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Destinations {
         names
     }
 
-    /// What is set for the host and the port, else for the host, else for all.
+    /// Returns the limits of the host and port, else of the host, else of all other destinations.
     fn limits_of(&self, url: &Url) -> &Destination {
         let host = url.host_str().unwrap_or_default().trim_end_matches('.');
         let with_port =
@@ -79,7 +79,7 @@ impl Destinations {
     }
 }
 
-/// Forgets the tenth that was idle for longest, so that this is seldom done; `false` if none is idle.
+/// Removes the tenth that was idle for longest, so that this happens rarely. Returns `false` if none is idle.
 fn forget_idle(gates: &mut HashMap<String, Remembered>) -> bool {
     let is_idle = |known: &Remembered| Arc::strong_count(&known.gate) == 1;
     let mut times: Vec<Duration> =

@@ -1,4 +1,4 @@
-//! The gate before one destination: its concurrency, its budget of retries, its rate and its breaker.
+//! The gate of one destination: its concurrency limit, retry budget, rate limit and circuit breaker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::rate::Bucket;
 use crate::{Destination, Fault, clock};
 
-/// How long to stay away from a destination whose limit says nothing about when there will be room.
+/// The wait of a step at a limit that does not tell when there will be capacity.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
-/// The gate before one destination, shared by all requests to it.
+/// The gate of one destination, shared by all requests to it.
 #[derive(Debug)]
 pub(super) struct Gate {
     name: String,
@@ -21,14 +21,14 @@ pub(super) struct Gate {
     pace: Mutex<Pace>,
 }
 
-/// What is looked at and changed in one go, so that a refusal by one takes nothing from the other.
+/// The rate limit and the breaker. One lock covers both, so that a refusal by one uses nothing of the other.
 #[derive(Debug)]
 struct Pace {
     rate: Option<Bucket>,
     breaker: Breaker,
 }
 
-/// One request that was let through. Dropped without a word, it says nothing about the destination.
+/// The permit of one request. A permit that is dropped without a report tells nothing about the destination.
 #[derive(Debug)]
 pub(super) struct Pass {
     gate: Arc<Gate>,
@@ -36,16 +36,16 @@ pub(super) struct Pass {
     _slot: OwnedSemaphorePermit,
 }
 
-/// What a request told about the destination's health.
+/// The information of a request about the destination's health.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
-    /// It answered as expected.
+    /// The destination returned an expected response.
     Served,
-    /// It answered, though not as hoped.
+    /// The destination responded, but not as expected.
     Alive,
-    /// It did not answer, or said that it cannot.
+    /// The destination did not respond, or reported a failure of its own.
     Failing,
-    /// Nothing at all.
+    /// No information.
     Unknown,
 }
 
@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Lets a request through, or says when to come back. It never waits.
+    /// Admits a request, or returns the time after which to come back. It never waits.
     pub(super) fn enter(self: &Arc<Self>, attempt: u32) -> Result<Pass, Fault> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return Err(self.busy(NO_ROOM, "has as many requests as it may have at once"));
@@ -81,7 +81,7 @@ impl Gate {
         }
     }
 
-    /// The breaker is asked last: to be admitted may be to be its probe.
+    /// Checks the rate limit, then the breaker. The breaker is last, because an admitted request may be its probe.
     fn admit(&self, now: Duration) -> Result<Ticket, Fault> {
         let mut pace = self.pace();
         let wait = pace.rate.as_mut().map_or(Duration::ZERO, |rate| rate.wait(now));
@@ -99,7 +99,7 @@ impl Gate {
         }
     }
 
-    /// Whether the breaker is not closed.
+    /// Returns whether the breaker is not closed.
     pub(super) fn is_broken(&self) -> bool {
         self.pace().breaker.state() != BreakerState::Closed
     }
@@ -108,14 +108,15 @@ impl Gate {
         Fault::busy(spread(wait, clock::roll()), format!("{} {why}", self.name))
     }
 
-    /// A panic elsewhere leaves counts behind, not a broken invariant.
+    /// Locks the state. A panic of another thread leaves only counts behind and breaks no invariant, so poisoning is
+    /// ignored.
     fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pass {
-    /// Reports how it went.
+    /// Reports the result of the request.
     pub(super) fn report(self, health: Health) {
         let healthy = match health {
             Health::Served => {
@@ -131,7 +132,7 @@ impl Pass {
     }
 }
 
-/// A time in `[wait, 2 × wait]`, so that those who were turned away together do not come back together.
+/// Returns a time in `[wait, 2 × wait]`, so that requests that were refused together do not return together.
 pub(super) fn spread(wait: Duration, roll: u32) -> Duration {
     let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
     let share = u64::try_from((u128::from(micros) * u128::from(roll)) >> 32).unwrap_or(u64::MAX);

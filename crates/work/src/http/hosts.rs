@@ -1,17 +1,17 @@
-//! Where a credential may go.
+//! The hosts that a credential may be sent to.
 
 use url::Url;
 
 use crate::{HttpSettings, Notify};
 
-/// Where a credential may go. Nowhere, unless it is said: whoever may submit a step could otherwise have any credential
-/// sent to a server of their own.
+/// The hosts that a credential may be sent to. Without an entry it is sent to no host, because a caller that
+/// may submit steps could otherwise have any credential sent to its own server.
 #[derive(Debug, Default)]
 pub(super) struct Hosts(Vec<Pattern>);
 
 #[derive(Debug)]
 struct Pattern {
-    /// Without what stands before the first dot, if that may be anything.
+    /// The host; of a pattern with `*`, the part after the `*`, which begins with the dot.
     host: String,
     is_suffix: bool,
     port: Option<u16>,
@@ -32,7 +32,7 @@ impl Pattern {
     fn read(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
         let (host, port) = match text.rsplit_once(':') {
-            // The colons of an IPv6 address stand in brackets.
+            // The colons of an IPv6 address are in brackets.
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
             _ => (text.as_str(), None),
         };
@@ -52,7 +52,8 @@ impl Pattern {
 }
 
 impl HttpSettings {
-    /// With a credential also going to whoever is told by it: both were written by the same hand.
+    /// Returns the settings in which each credential may also be sent to the hosts of the notifications that name it.
+    /// The operator wrote both.
     pub(crate) fn telling(&self, notify: &[Notify]) -> Self {
         let mut settings = self.clone();
         for rule in notify {

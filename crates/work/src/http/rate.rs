@@ -1,11 +1,11 @@
-//! So many a second.
+//! A rate limit: a number of requests per second.
 
 use std::time::Duration;
 
-/// The slowest and the fastest rate that is reckoned with, so that no number given is without meaning.
+/// The range to which a rate is clamped, so that every number is usable.
 const RATES: (f64, f64) = (1e-6, 1e9);
 
-/// A bucket that fills by the clock, and holds at most one second's worth, but at least one.
+/// A token bucket that fills with time. Its capacity is the number of requests of one second, but at least one.
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: f64,
@@ -14,23 +14,23 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket for so many a second.
+    /// Creates a full bucket for this number of requests per second.
     pub(super) fn new(rate: f64, now: Duration) -> Self {
         let rate = rate.max(RATES.0).min(RATES.1);
         Self { rate, tokens: rate.max(1.0), filled_at: now }
     }
 
-    /// How long until there is one to take; zero if there is one.
+    /// Returns the time until a request is available; zero if one is.
     pub(super) fn wait(&mut self, now: Duration) -> Duration {
         let passed = now.saturating_sub(self.filled_at).as_secs_f64();
         self.filled_at = self.filled_at.max(now);
         self.tokens = (self.tokens + passed * self.rate).min(self.rate.max(1.0));
         let missing = 1.0 - self.tokens;
-        // A sum of rounded shares may stay a hair below the whole.
+        // The sum of rounded parts may stay slightly below one.
         if missing < 1e-9 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.rate) }
     }
 
-    /// Takes one that is there.
+    /// Takes one request, which must be available.
     pub(super) fn take(&mut self) {
         self.tokens -= 1.0;
     }

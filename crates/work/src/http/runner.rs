@@ -1,4 +1,4 @@
-//! Runs steps that are HTTP requests.
+//! Runs HTTP steps.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,9 +23,9 @@ const ATTEMPT: HeaderName = HeaderName::from_static("holdoff-attempt");
 const FENCING_TOKEN: HeaderName = HeaderName::from_static("holdoff-fencing-token");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Runs steps that are HTTP requests, within the limits of their destinations.
+/// Runs HTTP steps within the limits of their destinations.
 ///
-/// The limits are this process's: make one runner and share it.
+/// The limits apply to one runner: create one per process and share it.
 pub struct HttpRunner {
     classes: Classes,
     clients: Clients,
@@ -36,10 +36,10 @@ pub struct HttpRunner {
     max_response: usize,
 }
 
-/// What tells failures apart.
+/// The classification of failures.
 enum Classes {
     Fixed(ClassMap),
-    /// Those of the version in force.
+    /// The classes of the active policies.
     Of(Work),
 }
 
@@ -53,7 +53,7 @@ impl Classes {
 }
 
 impl HttpRunner {
-    /// A runner with these settings, which tells failures apart by these classes.
+    /// Creates a runner with these settings, which classifies failures by these classes.
     pub fn new(settings: &HttpSettings, classes: ClassMap) -> Result<Self, InvalidHttpSettings> {
         let forbidden = settings.deny_private.then_some(is_private as address::Forbidden);
         let reach = Reach {
@@ -65,7 +65,7 @@ impl HttpRunner {
         Self::with_reach(settings, classes, reach)
     }
 
-    /// A runner that tells failures apart by the version of the policies in force.
+    /// Creates a runner that classifies failures by the active policies.
     pub(crate) fn of(work: &Work) -> Result<Self, InvalidHttpSettings> {
         let settings = &work.shared.settings;
         let runner = Self::new(&settings.http.telling(&settings.notify), ClassMap::default())?;
@@ -89,14 +89,14 @@ impl HttpRunner {
         })
     }
 
-    /// The destinations that were called lately and are left alone because they fail.
+    /// Returns the recently called destinations whose breakers are not closed.
     pub(crate) fn broken(&self) -> Vec<String> {
         self.destinations.broken()
     }
 
-    /// Makes the request that this payload describes, once. Its output is `{"status":200,"body":…}`.
+    /// Sends the request that this payload describes, once. The output is `{"status":200,"body":…}`.
     ///
-    /// Dropping the future drops the connection; what was reserved is free again.
+    /// Dropping the future closes the connection and releases everything that was reserved.
     pub async fn run(&self, cx: &Context, payload: &Payload) -> Result<Payload, Fault> {
         let request = read(payload)?.prepare().map_err(|wrong| Fault::permanent(wrong.to_string()))?;
         if let Some(forbidden) = self.reach.forbidden {
@@ -123,7 +123,9 @@ impl HttpRunner {
         answer
     }
 
-    /// Replaces the credential that was refused in this generation, once for all steps that found it so.
+    /// Replaces the credential of this generation, which was rejected, once for all steps that used it.
+    ///
+    /// Cancel-safe: if the future is dropped during a refresh, the next waiting step refreshes.
     pub async fn refresh(&self, payload: &Payload, generation: u64) -> Result<(), Fault> {
         match read(payload)?.credential {
             Some(name) => self.credentials.refresh(&name, generation).await,
@@ -131,7 +133,7 @@ impl HttpRunner {
         }
     }
 
-    /// One request and its answer, both within the step's timeout.
+    /// Sends one request and reads its response, both within the step's timeout.
     async fn exchange(
         &self,
         cx: &Context,
@@ -190,7 +192,7 @@ impl HttpRunner {
 }
 
 fn read(payload: &Payload) -> Result<HttpStep, Fault> {
-    // The place only: the text of the error may quote the payload.
+    // The message contains only the position, because the text of the error may quote the payload.
     payload.read().map_err(|error| {
         let (line, column) = (error.line(), error.column());
         Fault::permanent(format!("the payload is no HTTP request: see line {line}, column {column}"))
@@ -203,13 +205,14 @@ fn add_own_headers(headers: &mut HeaderMap, cx: &Context) {
     if let Ok(key) = HeaderValue::try_from(cx.idempotency_key()) {
         headers.insert(IDEMPOTENCY_KEY, key);
     }
-    // Whoever submitted the task wrote it; what cannot be sent is no trace.
+    // The trace comes from the submitter of the task; a value that cannot be sent is omitted.
     if let Some(trace) = cx.trace().and_then(|trace| HeaderValue::from_str(trace).ok()) {
         headers.insert(TRACEPARENT, trace);
     }
 }
 
-/// A refused token is replaced once for all who used it, so the fault says which it was.
+/// Adds the generation of a rejected token to the fault, so that the token is replaced once for all steps that used
+/// it.
 fn with_generation(fault: Fault, token: Option<&Token>) -> Fault {
     let is_refused = fault.failure().is_some_and(|failure| failure.class() == Class::Unauthorized);
     match token {

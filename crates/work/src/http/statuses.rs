@@ -1,4 +1,4 @@
-//! Which statuses a step expects.
+//! The statuses that a step expects.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// One status or a run of them: `200`, `"2xx"` or `"200-204"`.
+/// One status or a range: `200`, `"2xx"` or `"200-204"`.
 ///
 /// ```
 /// use holdoff_work::Statuses;
@@ -23,19 +23,19 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// What is expected where nothing is said.
+    /// The expected statuses of a step that names none.
     pub(super) const SUCCESS: Self = Self { first: 200, last: 299 };
 
     pub(super) fn contains(self, status: u16) -> bool {
         (self.first..=self.last).contains(&status)
     }
 
-    /// Whether a redirect is among them, so that it must not be followed.
+    /// Returns whether the range contains a redirect, which then must not be followed.
     pub(super) fn has_redirect(self) -> bool {
         self.first <= 399 && self.last >= 300
     }
 
-    /// Whether these are statuses that can end an exchange.
+    /// Returns whether all statuses can end an exchange.
     pub(super) fn is_valid(self) -> bool {
         self.first >= 200 && self.first <= self.last && self.last <= 599
     }

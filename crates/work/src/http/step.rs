@@ -1,4 +1,4 @@
-//! A step that is an HTTP request, as it is stored.
+//! An HTTP step, as it is stored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{InvalidRequest, Statuses};
 use crate::Payload;
 
-/// A step that is an HTTP request: its payload.
+/// An HTTP step: the request in its payload.
 ///
 /// ```
 /// use holdoff_work::HttpStep;
@@ -28,7 +28,7 @@ use crate::Payload;
 /// # Ok::<(), holdoff_work::InvalidRequest>(())
 /// ```
 ///
-/// Its headers and its body may be anybody's secret, so its `Debug` form shows only where it goes.
+/// The headers and the body may contain secrets, so the `Debug` form shows only the method and the destination.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpStep {
@@ -37,7 +37,7 @@ pub struct HttpStep {
     pub(super) url: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) headers: BTreeMap<String, String>,
-    /// Kept as it was written, so that the other side gets the same digits and the same order.
+    /// Kept as it was written, so that the destination receives the same digits and the same order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) body: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct HttpStep {
     pub(super) expect: Vec<Statuses>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) credential: Option<String>,
-    /// Why the body given in Rust is no JSON: then the step cannot be written either.
+    /// The reason why the body given in Rust is not JSON. Such a step cannot be serialised either.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none", serialize_with = "refuse")]
     pub(super) not_json: Option<String>,
 }
@@ -59,7 +59,7 @@ fn post() -> String {
 }
 
 impl HttpStep {
-    /// A request with this method.
+    /// Creates a request with this method.
     pub fn new(method: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             method: method.into(),
@@ -74,27 +74,27 @@ impl HttpStep {
         }
     }
 
-    /// A `POST`.
+    /// Creates a `POST` request.
     pub fn post(url: impl Into<String>) -> Self {
         Self::new("POST", url)
     }
 
-    /// A `GET`.
+    /// Creates a `GET` request.
     pub fn get(url: impl Into<String>) -> Self {
         Self::new("GET", url)
     }
 
-    /// A `PUT`.
+    /// Creates a `PUT` request.
     pub fn put(url: impl Into<String>) -> Self {
         Self::new("PUT", url)
     }
 
-    /// A `DELETE`.
+    /// Creates a `DELETE` request.
     pub fn delete(url: impl Into<String>) -> Self {
         Self::new("DELETE", url)
     }
 
-    /// Sends this as JSON. What cannot be written as JSON is found by [`check`](Self::check).
+    /// Sends this value as JSON. If it cannot be serialised, [`check`](Self::check) reports the error.
     #[must_use]
     pub fn json<T: Serialize + ?Sized>(mut self, body: &T) -> Self {
         match serde_json::value::to_raw_value(body) {
@@ -104,52 +104,54 @@ impl HttpStep {
         self
     }
 
-    /// Sends this text.
+    /// Sends this text as the body.
     #[must_use]
     pub fn text(mut self, body: impl Into<String>) -> Self {
         self.body_text = Some(body.into());
         self
     }
 
-    /// Sends this header, instead of one of the same name.
+    /// Sends this header, and replaces a header of the same name.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// How long the request may take, its answer's body included.
+    /// Sets the maximum duration of the request, including the body of the response.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Expects this status, or one of this range; called again, one of these as well. Without it, any `2xx`.
+    /// Expects this status or one of this range. Further calls add further statuses. By default any `2xx` is
+    /// expected.
     #[must_use]
     pub fn expect_status(mut self, statuses: impl Into<Statuses>) -> Self {
         self.expect.push(statuses.into());
         self
     }
 
-    /// Sends the token of this credential, which the settings know by name.
+    /// Sends the access token of this credential, which the settings define by name.
     #[must_use]
     pub fn credential(mut self, name: impl Into<String>) -> Self {
         self.credential = Some(name.into());
         self
     }
 
-    /// Says what is wrong with it.
+    /// Checks whether the request is valid.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         self.prepare().map(drop)
     }
 
-    /// The host it calls, with the port unless that is the scheme's own: what limits are set for.
+    /// Returns the host that the request is sent to, with the port unless it is the scheme's default. Limits apply
+    /// per destination.
     pub fn destination(&self) -> Result<String, InvalidRequest> {
         self.prepare().map(|prepared| prepared.destination)
     }
 
-    /// Checks it and writes it down: the payload of a step.
+    /// Checks the request and returns it as the payload of a step.
     pub fn payload(&self) -> Result<Payload, InvalidRequest> {
         self.check()?;
         Payload::json(self).map_err(|error| InvalidRequest::Body(error.to_string()))

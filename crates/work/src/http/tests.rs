@@ -1,4 +1,4 @@
-//! Requests to real servers on loopback, which misbehave in every way they can.
+//! Requests to real servers on loopback, with many kinds of misbehaviour.
 
 mod answers;
 mod credentials;
@@ -21,7 +21,7 @@ use super::{HttpRunner, HttpStep};
 use crate::fault::FaultKind;
 use crate::{Context, Fault, HttpSettings, Kind, Lane, Payload, TaskId};
 
-/// Attempt `attempt` of a step.
+/// Returns the context of attempt `attempt` of a step.
 fn context(attempt: u32) -> Context {
     let lane = Lane {
         namespace: "default".into(),
@@ -48,7 +48,7 @@ fn settings() -> HttpSettings {
     HttpSettings { timeout: Duration::from_secs(10), ..HttpSettings::default() }
 }
 
-/// A runner that may call this machine.
+/// A runner that may call loopback addresses.
 fn runner(settings: &HttpSettings) -> Arc<HttpRunner> {
     guarded(settings, None)
 }
@@ -62,7 +62,7 @@ fn asking(settings: &HttpSettings, forbidden: Option<Forbidden>, names: Names) -
     Arc::new(HttpRunner::with_reach(settings, ClassMap::new(), reach).unwrap())
 }
 
-/// As private as it is, the servers' own address may be called; any other private one may not.
+/// Permits the servers' own address, although it is private, and forbids all other private addresses.
 fn all_but_the_servers(address: IpAddr) -> bool {
     address != IpAddr::V4(Ipv4Addr::LOCALHOST) && is_private(address)
 }

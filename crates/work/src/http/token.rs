@@ -1,4 +1,4 @@
-//! Getting a token from where it is given out.
+//! Fetches access tokens.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use super::answer;
 use super::check::destination;
 use crate::{Credential, Secret};
 
-/// The longest secret and the longest answer of a token endpoint, in bytes.
+/// The maximum size of a secret, and of a token endpoint's response, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// A token, and how long it is good for if that was said. Neither `Debug` nor `Display`, on purpose.
+/// An access token, and its lifetime if the endpoint reported one. It deliberately implements neither `Debug` nor
+/// `Display`.
 pub(super) struct FreshToken {
     pub(super) token: String,
     pub(super) lifetime: Option<Duration>,
 }
 
-/// Why there is no token. Nothing in it is secret.
+/// The reason why there is no token. It contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoToken {
     #[error("the environment variable {0} is not set, or not text")]
@@ -41,7 +42,7 @@ pub(super) enum NoToken {
     NoAccessToken(String),
 }
 
-/// Where a credential's tokens are given out, if anywhere.
+/// Returns the token endpoint of a credential, if it has one.
 pub(super) fn endpoint(credential: &Credential) -> Option<&str> {
     match credential {
         Credential::Token { .. } => None,
@@ -50,7 +51,7 @@ pub(super) fn endpoint(credential: &Credential) -> Option<&str> {
     }
 }
 
-/// Gets a token.
+/// Fetches an access token.
 pub(super) async fn fetch(
     credential: &Credential,
     client: &Client,
@@ -61,7 +62,7 @@ pub(super) async fn fetch(
             return Ok(FreshToken { token: read(token).await?, lifetime: None });
         }
         Credential::ClientCredentials { token_url, client_id, client_secret, scope } => {
-            // RFC 6749, 2.3.1: both are encoded like a form before they become a user and a password.
+            // RFC 6749, 2.3.1: both are form-encoded before they become a user name and a password.
             let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
             let secret = read(client_secret).await?;
             client
@@ -86,7 +87,7 @@ fn grant(scope: Option<&str>) -> String {
     form.finish()
 }
 
-/// A token as a header's value, which shows itself to nobody.
+/// Returns the `Authorization` header of a token. Its `Debug` form hides the token.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, NoToken> {
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| NoToken::NotSendable)?;
     value.set_sensitive(true);
@@ -96,7 +97,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, NoToken> {
 #[derive(Deserialize)]
 struct TokenAnswer {
     access_token: String,
-    /// Seconds; some write the number as a text.
+    /// The lifetime in seconds; some servers send the number as a string.
     #[serde(default)]
     expires_in: serde_json::Value,
 }

@@ -1,15 +1,15 @@
-//! What went wrong when there was no answer to judge.
+//! Classifies requests that received no usable response.
 //!
-//! | what happened | class |
+//! | event | class |
 //! |---|---|
-//! | the name is not found, refused, reset, closed too early, no HTTP | transient |
-//! | no connection or no complete answer in time | timeout |
-//! | a certificate that is not trusted, expired, or another host's | permanent: only a person mends it |
-//! | redirected too often, to plain http, to something else | permanent |
-//! | a private address where those are denied | permanent |
-//! | a request that cannot be written | permanent |
+//! | the name is not found; the connection is refused, reset or closed early; no HTTP response | transient |
+//! | no connection or no complete response in time | timeout |
+//! | the certificate is not trusted, has expired, or is another host's | permanent: an operator must act |
+//! | too many redirects, or a redirect to plain http or to another scheme | permanent |
+//! | a private address, if those are denied | permanent |
+//! | the request cannot be written | permanent |
 //!
-//! Messages are made from kinds of errors, never from their texts: those may hold a URL and its query.
+//! Messages are built from the kinds of errors, never from their texts, which may contain a URL and its query.
 
 use std::error::Error;
 use std::io;
@@ -23,21 +23,22 @@ use super::client::RefusedRedirect;
 use super::gate::Health;
 use crate::Fault;
 
-/// A request without the answer it was made for, and what that says about the destination.
+/// The fault of a request without a usable response, and its information about the destination's health.
 pub(super) struct Missed {
     pub(super) fault: Fault,
     pub(super) health: Health,
 }
 
-/// No complete answer in time. Whoever gives a destination less time than everybody else does says nothing about it, lest
-/// one impatient caller closes it for all.
+/// Classifies a request without a complete response in time. A timeout that is shorter than the usual one tells
+/// nothing about the destination's health. Otherwise one caller with short timeouts could open the breaker for all
+/// callers.
 pub(super) fn too_slow(destination: &str, limit: Duration, usual: Duration) -> Missed {
     let message = format!("no complete answer from {destination} within {}", format_duration(limit));
     let health = if limit < usual { Health::Unknown } else { Health::Failing };
     Missed { fault: Fault::new(Class::Timeout, message), health }
 }
 
-/// The body was too long or did not arrive.
+/// Classifies a body that was too long or did not arrive.
 pub(super) fn unread(unread: &Unread, destination: &str, limit: usize) -> Missed {
     match unread {
         Unread::TooLong => {
@@ -49,7 +50,7 @@ pub(super) fn unread(unread: &Unread, destination: &str, limit: usize) -> Missed
     }
 }
 
-/// There was no answer at all.
+/// Classifies a request that received no response.
 pub(super) fn judge(error: &reqwest::Error, destination: &str) -> Missed {
     let local = |message: String| {
         let fault = Fault::new(Failure::permanent().local(), message);
@@ -88,7 +89,8 @@ fn no_answer(error: &reqwest::Error, destination: &str) -> String {
     }
 }
 
-/// The first error of this type among the causes. An `io::Error` hides its content from `source`.
+/// Returns the first error of this type in the chain of causes. `source` skips the content of an `io::Error`, so it
+/// is examined separately.
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let deeper = |error: &'a (dyn Error + 'static)| {
         let content = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);

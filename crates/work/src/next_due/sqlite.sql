@@ -1,14 +1,14 @@
 (
--- The one decision, as SQLite makes it: `docs/policy.md` has the arithmetic, and `Compiled::decide` is the original.
--- No step exceeds 63 bits, for SQLite would turn it into a float. `materialized` keeps each step from being worked
--- out again wherever the next ones mention it.
+-- The retry decision in SQLite. `docs/policy.md` defines the arithmetic, and `Compiled::decide` is the reference
+-- implementation. No intermediate value exceeds 63 bits, because SQLite would convert it to a float. `materialized`
+-- prevents SQLite from evaluating a subquery again at each mention.
 with delay_input as materialized (
     select
         {compiled} as policy,
         max({attempt}, 1) as tries,
         min(coalesce({last_delay}, 0), 31536000000000) as last_us,
         {roll} as roll,
-        -- Null stays null: no Retry-After.
+        -- Null stays null and means that there was no Retry-After.
         min(max({retry_after}, 0), 31536000000000) as asked_us
 ),
 delay_rule as materialized (
@@ -27,13 +27,14 @@ delay_rule as materialized (
         policy ->> ('$.shape.table[' || (min(tries, json_array_length(policy, '$.shape.table')) - 1) || ']')
             as entry_us
     from delay_input
-    -- No row is no further try. What is not a compiled policy of version 1 must not read like that: it is an error.
+    -- No row means that there is no further attempt. A value that is not a compiled policy of version 1 is an error
+    -- instead.
     where case policy ->> '$.version' when 1 then tries < policy ->> '$.attempts' else json('not version 1') end
 ),
 delay_ceiling as materialized (
     select
         last_us, roll, asked_us, cap_us, low_ppm, high_ppm, limit_us, spread_us, beyond, base_us,
-        -- Asks whether the line has reached its top before it multiplies, which might overflow.
+        -- The comparison with the top of the line comes before the multiplication, which might overflow.
         case
             when entry_us is not null then entry_us
             when tries - 1 > (top_us - first_us) / nullif(step_us, 0) then top_us
@@ -45,7 +46,7 @@ delay_ceiling as materialized (
 delay_own as materialized (
     select
         roll, spread_us,
-        -- Whole seconds and the rest apart: the product of both might overflow.
+        -- Whole seconds and the remainder are multiplied separately, because a single product might overflow.
         coalesce(base_us, ceiling_us / 1000000 * low_ppm + ceiling_us % 1000000 * low_ppm / 1000000) as low_us,
         min(cap_us, coalesce(
             3 * max(base_us, last_us),
@@ -61,8 +62,8 @@ delay_window as materialized (
         max(high_us, coalesce(floor_us + spread_us, 0)) as high_us
     from delay_own
 ),
--- span × roll has up to 78 bits, so it is made of two halves: upper × 2³² + lower. The roll, written twice, is a
--- 64-bit fraction; that many 2⁶⁴ths of the span is what the sum at the end works out.
+-- span × roll has up to 78 bits, so it is computed in two halves: upper × 2³² + lower. The roll, written twice, is a
+-- 64-bit fraction. The sum at the end is the span multiplied by that fraction.
 delay_product as materialized (
     select
         low_us,

@@ -1,6 +1,7 @@
-//! Rust, Postgres and SQLite agree to the microsecond, over policies of every kind and inputs at every edge.
+//! Tests that Rust, Postgres and SQLite agree to the microsecond, over policies of every kind and edge-case inputs.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work next_due` replays or goes on.
+//! The tests are seeded. `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work next_due` replays a seed
+//! or runs more cases.
 
 mod cases;
 
@@ -21,7 +22,7 @@ fn rounds() -> impl Iterator<Item = Round> {
     (start..start + cases.div_ceil(CASES_PER_ROUND)).map(Round::new)
 }
 
-/// How many answers were compared, by what they say.
+/// The number of compared answers, by kind.
 #[derive(Default)]
 struct Tally {
     delays: usize,
@@ -96,7 +97,7 @@ async fn postgres_gives_the_same_delays() {
 
 async fn in_memory() -> SqliteConnection {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    // The delay has no declared type: an integer column would quietly turn a float back into an integer.
+    // The delay has no declared type: an integer column would silently convert a float back to an integer.
     let schema = "create table policies (id integer primary key, compiled text);
         create table cases (place integer primary key, policy, attempt, last_delay, roll, retry_after, delay)";
     sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
@@ -107,7 +108,7 @@ async fn in_memory() -> SqliteConnection {
 async fn sqlite_gives_the_same_delays() {
     let mut connection = in_memory().await;
     let mut tally = Tally::default();
-    // As a rescue does it: many rows in one statement, each with a policy of its own.
+    // The statement has the form of a rescue: many rows, each with a policy of its own.
     let compiled = "(select compiled from policies where id = cases.policy)";
     let delay = sqlite(compiled, "cases.attempt", "cases.last_delay", "cases.roll", "cases.retry_after");
     let update = format!("update cases set delay = {delay}");
@@ -144,7 +145,7 @@ async fn sqlite_gives_the_same_delays() {
     tally.report("SQLite");
 }
 
-/// The same roll for all would send everybody back at the same moment.
+/// With the same roll for all rows, all steps would be retried at the same moment.
 #[tokio::test]
 async fn a_roll_drawn_in_the_statement_is_drawn_for_each_row() {
     let policy = Policy::preset("standard").unwrap().canonical();
@@ -159,7 +160,7 @@ async fn a_roll_drawn_in_the_statement_is_drawn_for_each_row() {
     assert!(different.fetch_one(&mut connection).await.unwrap() > 900);
 }
 
-/// Null means that there is no further try, so what nobody can read must not give null.
+/// Null means that there is no further attempt, so an unreadable policy must not yield null.
 #[tokio::test]
 async fn what_is_no_policy_of_this_version_is_an_error() {
     let known = Policy::preset("standard").unwrap().canonical();

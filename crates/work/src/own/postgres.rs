@@ -20,7 +20,7 @@ use crate::own::{Holding, output_of};
 use crate::store::{Exit, Result};
 use crate::{IntoOutput, Prepared, Ran, Submitted, Work};
 
-/// Takes tasks in as part of the caller's transaction. The store must be the same database.
+/// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
 pub async fn submit_in(
     work: &Work,
     connection: &mut PgConnection,
@@ -31,10 +31,10 @@ pub async fn submit_in(
     Ok(submitted)
 }
 
-/// Completes a step as part of the caller's transaction; a handler returns what this returns.
+/// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
 ///
-/// If somebody else has the step by now, it fails with [`Error::Fenced`](crate::Error::Fenced): roll back, and
-/// nothing of a stale worker's effects stays.
+/// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
+/// and no effects of a stale worker remain.
 pub async fn complete_in(
     connection: &mut PgConnection,
     step: impl Into<Holding>,

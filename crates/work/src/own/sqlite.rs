@@ -1,6 +1,7 @@
 //! Work inside a SQLite transaction of your own, on the same file.
 //!
-//! Begin it with `begin immediate`: one that reads first finds the database locked when it wants to write.
+//! Begin the transaction with `begin immediate`: a transaction that reads first finds the database locked when it
+//! writes.
 //!
 //! ```no_run
 //! use holdoff_policy::PolicySet;
@@ -22,7 +23,7 @@ use crate::own::{Holding, output_of};
 use crate::store::{Exit, Result};
 use crate::{IntoOutput, Prepared, Ran, Submitted, Work};
 
-/// Takes tasks in as part of the caller's transaction. The store must be the same database.
+/// Submits tasks as part of the caller's transaction. The transaction must be on the database of the store.
 pub async fn submit_in(
     work: &Work,
     connection: &mut SqliteConnection,
@@ -34,10 +35,10 @@ pub async fn submit_in(
     Ok(submitted)
 }
 
-/// Completes a step as part of the caller's transaction; a handler returns what this returns.
+/// Completes a step as part of the caller's transaction. The handler returns the value that this function returns.
 ///
-/// If somebody else has the step by now, it fails with [`Error::Fenced`](crate::Error::Fenced): roll back, and
-/// nothing of a stale worker's effects stays.
+/// If the lease is no longer valid, it fails with [`Error::Fenced`](crate::Error::Fenced). The caller then rolls back,
+/// and no effects of a stale worker remain.
 pub async fn complete_in(
     connection: &mut SqliteConnection,
     step: impl Into<Holding>,

@@ -1,4 +1,4 @@
-//! What a node counts and says of itself, until it is written down.
+//! The counts and the state of this node, until they are written to the store.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,21 +12,21 @@ use super::known::Known;
 use super::tally::Tally;
 use crate::{Lane, clock};
 
-/// Over which time finished runs are summed up.
+/// The window over which finished runs are summed.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The most rows that wait for a store that cannot be reached; what is older is not counted then.
+/// The largest number of rows that are kept while the store cannot be reached; further rows are dropped.
 const MOST_WAITING: usize = 2000;
 
-/// Somebody who runs steps.
+/// A worker that runs steps.
 pub(crate) trait Busy: Send + Sync + std::fmt::Debug {
-    /// How many steps it has.
+    /// Returns the number of steps it runs.
     fn running(&self) -> usize;
-    /// How many it could have.
+    /// Returns the number of its slots.
     fn places(&self) -> usize;
 }
 
-/// What a node counts, and what it knows of itself.
+/// The counts of this node, and its workers.
 #[derive(Debug)]
 pub(crate) struct Heart {
     pub(crate) id: Uuid,
@@ -34,7 +34,7 @@ pub(crate) struct Heart {
     state: Mutex<State>,
     is_beating: AtomicBool,
     is_node: AtomicBool,
-    /// Whoever writes down has it.
+    /// Held while counts are written to the store.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
@@ -43,7 +43,7 @@ struct State {
     workers: Vec<Weak<dyn Busy>>,
     finished: VecDeque<(Duration, u64)>,
     known: Known,
-    /// What could not be written down yet.
+    /// Rows that could not be written yet.
     waiting: Vec<PulseRow>,
 }
 
@@ -61,7 +61,7 @@ impl Default for Heart {
 }
 
 impl Heart {
-    /// To count several things at once.
+    /// Locks the counters, to count several events at once.
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,10 +70,10 @@ impl Heart {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One step after another was taken in.
+    /// Counts accepted steps, one for each lane given.
     pub(crate) fn submitted<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>) {
         let mut tally = self.tally();
-        // Steps of one batch mostly go the same way.
+        // The steps of a batch are mostly in the same lane.
         let mut run: Option<(&Arc<Lane>, u64)> = None;
         for lane in lanes {
             match &mut run {
@@ -90,22 +90,22 @@ impl Heart {
         }
     }
 
-    /// Whether nobody writes down yet; whoever is told so does from now on.
+    /// Returns true if no writer is active. The caller then becomes the writer.
     pub(crate) fn begin(&self) -> bool {
         !self.is_beating.load(Ordering::Relaxed) && !self.is_beating.swap(true, Ordering::Relaxed)
     }
 
-    /// Nobody writes down any more.
+    /// Marks the writer as stopped.
     pub(crate) fn end(&self) {
         self.is_beating.store(false, Ordering::Relaxed);
     }
 
-    /// From now on others see this node.
+    /// Makes this process appear in the list of nodes.
     pub(crate) fn show(&self) {
         self.is_node.store(true, Ordering::Relaxed);
     }
 
-    /// From now on they do not.
+    /// Removes this process from the list of nodes.
     pub(crate) fn hide(&self) {
         self.is_node.store(false, Ordering::Relaxed);
     }
@@ -120,7 +120,7 @@ impl Heart {
         state.workers.push(worker);
     }
 
-    /// Steps that run here, and places for them.
+    /// Returns the numbers of running steps and of slots.
     pub(crate) fn busy(&self) -> (u64, u64) {
         let workers: Vec<_> = self.state().workers.iter().filter_map(Weak::upgrade).collect();
         workers.iter().fold((0, 0), |(running, places), worker| {
@@ -128,12 +128,13 @@ impl Heart {
         })
     }
 
-    /// Whether no worker is left here.
+    /// Whether no worker is left in this process.
     pub(crate) fn is_idle(&self) -> bool {
         self.state().workers.iter().all(|worker| worker.strong_count() == 0)
     }
 
-    /// What was counted since this was asked last, and how many runs have ended within a minute.
+    /// Takes the counts since the last call, and returns them with the number of runs that ended within the last
+    /// minute.
     pub(crate) fn take(&self) -> (Vec<PulseRow>, u64) {
         let tally = std::mem::take(&mut *self.tally());
         let now = clock::now();
@@ -151,7 +152,7 @@ impl Heart {
         (PulseRow::merged(rows), finished)
     }
 
-    /// It could not be written down; the next time it is tried again.
+    /// Returns rows that could not be written; the next write includes them.
     pub(crate) fn put_back(&self, mut rows: Vec<PulseRow>) {
         rows.truncate(MOST_WAITING);
         self.state().waiting = rows;

@@ -1,20 +1,20 @@
-//! Names that are told apart for now.
+//! The names that are counted separately.
 //!
-//! Anybody who may submit can make names up, one after the other. Of each kind so many are told apart at a time, and those that
-//! fail have places of their own; the rest is counted as one.
+//! A caller that may submit steps can invent any number of names. The number of names of each kind that are counted
+//! separately is limited, with a limit of its own for failing names. The others are counted together.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{PulseRow, What};
 
-/// How long a name keeps its place: as long as the widest bucket.
+/// How long a name is counted separately: as long as the widest bucket.
 const LASTS: Duration = Duration::from_secs(900);
-/// The most names of one kind that fail, and that do not.
+/// The largest numbers of failing and of other names of one kind.
 const MOST_FAILING: usize = 200;
 const MOST_WELL: usize = 100;
 
-/// Names that are told apart for now.
+/// The names that are currently counted separately.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     failing: HashSet<(What, String, String)>,
@@ -23,7 +23,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// The same rows, with `other` in place of names for which there is no room. Those that fail are asked first.
+    /// Replaces names beyond the limits by `other`. Failing names are admitted first.
     pub(crate) fn fold(&mut self, mut rows: Vec<PulseRow>, now: Duration) -> Vec<PulseRow> {
         if self.since.is_none_or(|since| now.saturating_sub(since) >= LASTS) {
             *self = Self { since: Some(now), ..Self::default() };

@@ -1,4 +1,4 @@
-//! What one node has counted since it wrote it down last.
+//! The counts of one node since its last write to the store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,46 +7,45 @@ use super::{PulseRow, What};
 use crate::Lane;
 use crate::store::{Exit, Outcome, Report};
 
-/// Beyond so many different things, operations and destinations are not told apart any more; beyond twice as many,
-/// neither are namespaces.
+/// Above this number of distinct events, operations and destinations are combined; above twice as many, namespaces too.
 const MOST_KINDS: usize = 1000;
 
-/// The most operations, and the most destinations, written down at once: those that fail most, then the busiest.
+/// The largest number of operations, and of destinations, in one write: those with the most failures, then the busiest.
 const MOST_NAMES: usize = 50;
 
-/// What the rest goes by.
+/// The name under which the others are counted.
 pub(super) const OTHER: &str = "other";
 
-/// The attempts from this one on are put together.
+/// This attempt and all later ones are counted together.
 const LAST_ATTEMPT: i32 = 10;
 
-/// Something that is counted.
+/// A counted event.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Event {
     lane: Arc<Lane>,
     destination: Option<Box<str>>,
-    /// How a run ended; nothing for a step that was taken in.
+    /// The outcome of a run; `None` for a step that was accepted.
     outcome: Option<Outcome>,
-    /// Empty unless it failed.
+    /// Empty unless the run failed.
     class: &'static str,
-    /// Zero unless there is to be another.
+    /// Zero unless another attempt was granted.
     attempt: u8,
 }
 
-/// How often what happened.
+/// Events, and how often each occurred.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     events: HashMap<Event, u64>,
 }
 
 impl Tally {
-    /// So many steps were taken in.
+    /// Counts accepted steps.
     pub(crate) fn submitted(&mut self, lane: &Arc<Lane>, count: u64) {
         let lane = Arc::clone(lane);
         self.add(Event { lane, destination: None, outcome: None, class: "", attempt: 0 }, count);
     }
 
-    /// A run has ended.
+    /// Counts the end of a run.
     pub(crate) fn finished(&mut self, lane: &Arc<Lane>, report: &Report) {
         let (class, attempt) = match &report.exit {
             Exit::Retry { why, .. } => (why.class, report.attempt.clamp(1, LAST_ATTEMPT)),
@@ -65,7 +64,7 @@ impl Tally {
         );
     }
 
-    /// A step was taken back from a worker that vanished, and perhaps given up.
+    /// Counts a rescued step, or a step that failed because it was rescued too often.
     pub(crate) fn rescued(&mut self, lane: &Arc<Lane>, is_given_up: bool) {
         let (outcome, class) = if is_given_up {
             (Outcome::Failed, holdoff_policy::Class::Timeout.name())
@@ -96,12 +95,12 @@ impl Tally {
         *self.events.entry(event).or_default() += count;
     }
 
-    /// How many runs have ended.
+    /// Returns the number of runs that ended.
     pub(crate) fn runs(&self) -> u64 {
         self.events.iter().filter(|(event, _)| event.outcome.is_some()).map(|(_, count)| count).sum()
     }
 
-    /// As rows to be added to what is there, each key once and in everybody's order.
+    /// Returns the counts as rows to add to the store, with each key once, in an order that is the same on all nodes.
     pub(crate) fn rows(&self) -> Vec<PulseRow> {
         let mut rows = Sums::default();
         for (event, count) in &self.events {
@@ -132,7 +131,7 @@ impl Tally {
     }
 }
 
-/// A lane in which nothing is told apart.
+/// Returns a lane that stands for all lanes.
 fn other(lane: &Lane) -> Lane {
     Lane {
         namespace: String::new(),
@@ -169,7 +168,7 @@ impl Event {
 
 type Key = (What, String, String, i16);
 
-/// Counts by key, with the class that was met last.
+/// Counts by key, with the class of the last failure.
 #[derive(Default)]
 struct Sums(BTreeMap<Key, (u64, Option<String>)>);
 
@@ -180,7 +179,7 @@ impl Sums {
         sum.1 = class.or(sum.1.take());
     }
 
-    /// Those names of a kind that fail most, then those that are busiest.
+    /// Returns the names of a kind with the most failures, then the busiest.
     fn busiest(&self, wanted: What, most: usize) -> std::collections::BTreeSet<(String, String)> {
         let mut names: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
         for ((what, namespace, name, outcome), (count, _)) in &self.0 {

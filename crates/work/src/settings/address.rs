@@ -1,9 +1,9 @@
-//! Addresses: URLs, and the hosts that destinations are known by.
+//! Addresses: URLs, and the host names of destinations.
 
 use holdoff_policy::file::{Reader, Section};
 use url::{Host, ParseError, Url};
 
-/// A URL that can be called, as it was written.
+/// Reads a URL that a request can be sent to, and returns it as it is written in the file.
 pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str) -> Option<String> {
     let (value, what) = section.get(key)?;
     let written = section.text(reader, key, "https://example.com/hook")?;
@@ -11,7 +11,7 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str
         reader.problem(value.span(), message).expected(expected);
     };
     match Url::parse(&written) {
-        // They would be dropped without a word.
+        // The URL parser would drop these characters without an error.
         _ if written.contains(|c: char| c.is_whitespace() || c.is_control()) => {
             refuse(format!("{what} has a space or a control character in it"), "a URL without");
         }
@@ -32,14 +32,14 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &str
         }
         Ok(_) => return Some(written),
     }
-    // Whatever stands before an @ may be a password.
+    // The part before an @ may contain a password.
     if written.contains('@') {
         reader.conceal(value.span());
     }
     None
 }
 
-/// What is wrong with a destination's name, and the name that would be right if one is near.
+/// Checks the name of a destination. The error contains the problem, and the correct name if it can be derived.
 pub(super) fn check_destination(written: &str) -> Result<(), (String, Option<String>)> {
     if let Ok(url) = Url::parse(written)
         && url.has_host()
@@ -50,7 +50,7 @@ pub(super) fn check_destination(written: &str) -> Result<(), (String, Option<Str
     }
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
     let (host, port) = match written.rsplit_once(':') {
-        // The colons of an IPv6 address stand in brackets.
+        // The colons of an IPv6 address are in brackets.
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (written, None),
     };

@@ -6,20 +6,20 @@ use holdoff_policy::file::{DeTable, Reader, Section, Value};
 
 use super::{Credential, address, secret};
 
-/// The kinds of credentials, and each kind's keys beside `kind`.
+/// The kinds of credentials, and the keys of each kind besides `kind`.
 pub(super) const KINDS: [(&str, &[&str]); 3] = [
     ("token", &["token", "hosts"]),
     ("client_credentials", &["token_url", "client_id", "client_secret", "scope", "hosts"]),
     ("refresh", &["url", "secret", "hosts"]),
 ];
 
-/// The most hosts that one credential may go to.
+/// The maximum number of hosts of one credential.
 const MOST_HOSTS: usize = 1000;
 
-/// Keys whose values are no secrets, whatever they are.
+/// The keys whose values are never secrets.
 const OPEN: &[&str] = &["kind", "token_url", "client_id", "scope", "url", "hosts"];
 
-/// By the credentials' names: how to get a token, and where it may go.
+/// The source of the access token, and the permitted hosts, by the credential's name.
 type Read = (BTreeMap<String, Credential>, BTreeMap<String, Vec<String>>);
 
 /// Reads all credentials.
@@ -84,7 +84,7 @@ fn read_hosts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<String> {
     hosts
 }
 
-/// One credential's table, and where it stands.
+/// The table of one credential, and its position in the file.
 struct Place<'a, 'd> {
     name: &'a str,
     value: &'a Value<'d>,
@@ -92,7 +92,7 @@ struct Place<'a, 'd> {
 }
 
 fn read_one(reader: &mut Reader<'_>, place: &Place<'_, '_>) -> Option<Credential> {
-    // Also under a key that is misspelled or does not belong here there may be a secret.
+    // A misspelled or misplaced key may contain a secret too.
     for (_, value) in place.table.iter().filter(|(key, _)| !OPEN.contains(&key.get_ref().as_ref())) {
         secret::conceal(reader, value);
     }
@@ -125,7 +125,7 @@ fn read_one(reader: &mut Reader<'_>, place: &Place<'_, '_>) -> Option<Credential
             Some(Credential::Refresh { url: url?, secret: secret? })
         }
         _ => {
-            // What it is to be is not known, but a secret in the file is wrong for any kind.
+            // The kind is unknown, but a secret in the file is wrong for every kind.
             for key in ["token", "client_secret", "secret"] {
                 place.table.get(key).and_then(|value| secret::read(reader, value, key));
             }
@@ -139,7 +139,7 @@ impl<'a, 'd> Place<'a, 'd> {
         Section::of(self.table)
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a required key.
     fn needs(&self, reader: &mut Reader<'_>, key: &str, example: &str) -> Option<&'a Value<'d>> {
         let value = self.table.get(key);
         if value.is_none() {

@@ -70,7 +70,7 @@ fn refuse_unquoted(reader: &mut Reader<'_>, host: &str, value: &Value<'_>, table
     true
 }
 
-/// A destination; what is not said is inherited.
+/// Reads a destination; a key that is absent is inherited.
 fn read_destination(
     reader: &mut Reader<'_>,
     place: &str,

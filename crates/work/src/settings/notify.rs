@@ -7,7 +7,7 @@ use super::address;
 
 pub(super) const KEYS: &[&str] = &["operation", "queue", "namespace", "url", "credential"];
 
-/// Reads everybody who is told.
+/// Reads all notifications.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
@@ -50,7 +50,8 @@ fn read_one(
     Some(Notify { url: address::read(reader, &section, "url")?, ..notify })
 }
 
-/// A credential that is there. One with problems of its own counts: nobody is blamed for naming it.
+/// Reads the name of a credential that exists. A credential that has problems of its own counts as existing, so that
+/// only its own problems are reported.
 fn credential(
     reader: &mut Reader<'_>,
     section: &Section<'_, '_>,

@@ -1,4 +1,4 @@
-//! Policies that wait longer than a step may be silent.
+//! Policies that wait longer than `stale_after` permits.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,12 +8,12 @@ use holdoff_policy::{Attempt, MAX_TABLE, Policy, PolicySet, Scope, format_durati
 
 use super::Settings;
 
-/// Policies that can wait longer at once than [`Settings::stale_after`]. Nothing of the set is in force.
+/// Policies that can wait longer at once than [`Settings::stale_after`]. No policy of the set becomes active.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LongWaits {
     /// Every such policy, by name.
     pub waits: Vec<LongWait>,
-    /// The longest wait there may be.
+    /// The maximum wait.
     pub limit: Duration,
 }
 
@@ -22,19 +22,20 @@ pub struct LongWaits {
 pub struct LongWait {
     /// The policy.
     pub policy: String,
-    /// How long it can wait at once.
+    /// The longest wait at once.
     pub wait: Duration,
-    /// Whether it waits for so long because of a crowd, rather than by itself.
+    /// Whether the wait comes from the policy's contention settings and not from its growth.
     pub is_crowd: bool,
 }
 
 impl Settings {
-    /// Refuses policies that can wait longer at once than [`stale_after`](Settings::stale_after): a step would
-    /// be reported as stale while it only waits.
+    /// Refuses policies that can wait longer at once than [`stale_after`](Settings::stale_after). Otherwise a step
+    /// that only waits would be reported as stale.
     ///
-    /// Every policy is looked at that an operation could have: those that were defined in the file, those that
-    /// operations, defaults and namespaces name, and `notification` if somebody is to be told. What counts is the
-    /// policy's own longest wait and its crowd's limit; a longer `Retry-After` is the other side's wish.
+    /// Checks every policy that an operation could have: the policies that the file defines, those that operations,
+    /// defaults and namespaces name, and `notification` if there are notifications. The check uses the policy's own
+    /// longest wait and the limit of its contention settings. It ignores a longer `Retry-After`, because the other
+    /// side chooses it.
     ///
     /// ```
     /// use holdoff_policy::PolicySet;
@@ -61,7 +62,7 @@ impl Settings {
     }
 }
 
-/// The policies that some operation could have.
+/// Returns the names of the policies that an operation could have.
 fn usable(set: &PolicySet) -> BTreeSet<&str> {
     let own = set.policies().keys().map(String::as_str).filter(|name| set.is_own(name));
     let scopes = || std::iter::once(set.root()).chain(set.namespaces().values());
@@ -72,10 +73,10 @@ fn usable(set: &PolicySet) -> BTreeSet<&str> {
     own.chain(named).chain(defaults).chain(last).collect()
 }
 
-/// The longest that a policy can wait at once, and whether that is for a crowd.
+/// Returns the longest wait of a policy at once, and whether it comes from the contention settings.
 fn longest_wait(policy: &Policy) -> (Duration, bool) {
     let waits = policy.attempts().saturating_sub(1);
-    // By the end of the longest table every growth has reached its top, but for a line, which only rises.
+    // Within `MAX_TABLE` attempts every growth reaches its maximum, except linear growth, which only rises.
     let walked = waits.min(u32::try_from(MAX_TABLE).unwrap_or(u32::MAX));
     let (mut last, mut longest) = (Duration::ZERO, Duration::ZERO);
     for attempt in (1..=walked).chain((waits > walked).then_some(waits)) {

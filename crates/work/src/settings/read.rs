@@ -1,4 +1,4 @@
-//! Reading the settings out of `holdoff.toml`.
+//! Reads the settings from `holdoff.toml`.
 
 use holdoff_policy::Problems;
 use holdoff_policy::file::{self, DeTable, Reader};
@@ -6,11 +6,11 @@ use holdoff_policy::file::{self, DeTable, Reader};
 use super::{Settings, credentials, http, signals, work};
 
 impl Settings {
-    /// Reads the sections of `holdoff.toml` that are about durable work; what they do not say is as in
-    /// [`Settings::default`]. On any problem nothing is read, and all problems are reported.
+    /// Reads the sections of `holdoff.toml` that configure durable work. Absent keys have the values of
+    /// [`Settings::default`]. If there is any problem, nothing is read and all problems are reported.
     ///
-    /// The policies are passed by; [`PolicySet::from_toml`](holdoff_policy::PolicySet::from_toml) checks them,
-    /// and the names of the sections.
+    /// The policies are ignored here; [`PolicySet::from_toml`](holdoff_policy::PolicySet::from_toml) checks them and
+    /// the names of the sections.
     ///
     /// ```
     /// use holdoff_work::Settings;

@@ -1,4 +1,4 @@
-//! The file's JSON schema against the readers.
+//! Checks the file's JSON schema against the readers.
 
 use holdoff_policy::{schema, schema_keys};
 
@@ -46,7 +46,7 @@ fn the_schema_knows_exactly_the_keys_of_each_kind_of_credential() {
     assert_eq!(sorted(&found), sorted(secret::KEYS));
 }
 
-/// The readers find their sections by name; the top of the file is checked where the policies are read.
+/// The readers find their sections by name; the reader of the policies checks the top level of the file.
 #[test]
 fn the_top_of_the_file_knows_the_sections() {
     let schema = schema();

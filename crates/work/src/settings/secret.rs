@@ -1,4 +1,4 @@
-//! Where a secret stands; never what it is.
+//! Reads the location of a secret, never the secret itself.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use holdoff_policy::file::{Reader, Value};
 
 use super::Secret;
 
-/// The keys of a secret's table, of which one is given.
+/// The keys of a secret's table; exactly one is given.
 pub(super) const KEYS: &[&str] = &["env", "file"];
 
 const HOW: &str =
     "{ env = \"NAME\" } for an environment variable, or { file = \"/run/secrets/name\" } for a file";
 
-/// Reads where a secret stands. A secret that stands in the file itself is refused, and not shown.
+/// Reads the location of a secret. A secret in the file itself is refused, and not shown.
 pub(super) fn read(reader: &mut Reader<'_>, value: &Value<'_>, key: &str) -> Option<Secret> {
     let source = source(value);
     if source.is_some() {
@@ -42,13 +42,13 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Value<'_>, key: &str) -> Opt
     None
 }
 
-/// Keeps a value out of every problem, unless it only says where a secret stands.
+/// Hides a value in every reported problem, unless it is only the location of a secret.
 pub(super) fn conceal(reader: &mut Reader<'_>, value: &Value<'_>) {
     if source(value).is_some() {
         return;
     }
     match value.get_ref().as_table() {
-        // A table under a header of its own spans only that header.
+        // The span of a table with a header of its own covers only that header.
         Some(table) if !reader.is_inline(value) => table.iter().for_each(|(_, value)| conceal(reader, value)),
         _ => reader.conceal(value.span()),
     }
@@ -65,7 +65,7 @@ fn source(value: &Value<'_>) -> Option<Secret> {
     }
 }
 
-/// Whether a text can be the name of an environment variable, rather than a secret put in its place.
+/// Returns whether a text can be the name of an environment variable, and not a secret in its place.
 fn is_variable(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())

@@ -9,7 +9,8 @@ use super::Signals;
 
 pub(super) const KEYS: &[&str] = &["suppress_failed", "wait", "max_waiters"];
 
-/// Whoever sends a signal waits for its answer: no longer than this, and a little for the store.
+/// The maximum of `wait`. The sender of a signal waits for the response: at most this long, plus the time of the
+/// store.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 pub(super) fn read(reader: &mut Reader<'_>, table: &DeTable<'_>, signals: &mut Signals) {

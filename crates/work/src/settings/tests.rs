@@ -11,7 +11,7 @@ fn problems(text: &str) -> String {
     Settings::from_toml(text).unwrap_err().to_string()
 }
 
-/// The places and messages, without the lines that are shown.
+/// Returns the positions and messages of all problems, without the quoted lines.
 fn messages(text: &str) -> Vec<String> {
     let problems = Settings::from_toml(text).unwrap_err();
     problems

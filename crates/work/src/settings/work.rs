@@ -26,10 +26,10 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) const REQUEUE_KEYS: &[&str] = &["shutdown", "rescue", "busy"];
 pub(super) const HISTORY_KEYS: &[&str] = &["keep", "keep_failed", "max_rows"];
 
-/// More lanes than a claim can look through in good time: it looks at the head of each.
+/// The maximum of the lane limits. A claim looks at the head of every lane, so it would be too slow with more.
 const MANY_LANES: u64 = 1_000_000;
 
-/// More rows than any store holds.
+/// The maximum of row limits, which is more than any store holds.
 const MANY: u64 = 1_000_000_000_000;
 
 pub(super) fn read(
@@ -87,5 +87,5 @@ fn read_history(reader: &mut Reader<'_>, work: &DeTable<'_>, settings: &mut Sett
     section.count(reader, "max_rows", 0..=MANY, &mut history.max_rows);
 }
 
-/// Ten years: some must keep what they did for that long.
+/// The maximum retention, ten years: some operators must keep records for that long.
 const LONGEST_KEPT: Duration = Duration::from_secs(3650 * 24 * 60 * 60);

@@ -1,21 +1,21 @@
-//! The graph of a task's steps: numbers for names, and no circles.
+//! The dependency graph of a task's steps: numbers in place of names, without cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{InvalidTask, Step};
 
-/// Who waits for whom, by number.
+/// The dependencies between steps, by number.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Graph {
-    /// From parent to child, each pair once.
+    /// The edges from parent to child, each once.
     pub(crate) edges: Vec<(usize, usize)>,
-    /// How many parents each step has.
+    /// The number of parents of each step.
     pub(crate) parents: Vec<i32>,
-    /// How many children each step has.
+    /// The number of children of each step.
     pub(crate) children: Vec<i32>,
 }
 
-/// Numbers the steps in their order, and refuses circles.
+/// Numbers the steps in their order, and refuses cycles.
 pub(crate) fn graph(steps: &[Step]) -> Result<Graph, InvalidTask> {
     let names = numbers(steps)?;
     let mut parents = Vec::with_capacity(steps.len());
@@ -63,10 +63,10 @@ fn count(parents: &[BTreeSet<usize>]) -> Graph {
     graph
 }
 
-/// A circle, from its first step back to it, if there is one.
+/// Returns a cycle, from its first step back to itself, if there is one.
 ///
-/// Takes away steps whose parents are all gone; whatever is left waits for something that is left, so following
-/// parents must come back to where it has been.
+/// Removes the steps whose parents are all removed, until none is left to remove. Every remaining step has a
+/// remaining parent, so a walk from parent to parent must return to a step that it has visited.
 fn circle(parents: &[BTreeSet<usize>]) -> Option<Vec<usize>> {
     let mut waiting: Vec<usize> = parents.iter().map(BTreeSet::len).collect();
     let mut children = vec![Vec::new(); parents.len()];
@@ -94,7 +94,7 @@ fn circle(parents: &[BTreeSet<usize>]) -> Option<Vec<usize>> {
         if let Some(start) = path.iter().position(|step| *step == next) {
             path.push(next);
             path.drain(..start);
-            // It was walked from child to parent; it is read from parent to child.
+            // The walk goes from child to parent; the message shows the path from parent to child.
             path.reverse();
             return Some(path);
         }

@@ -1,87 +1,88 @@
-//! Why a task cannot be taken in.
+//! The reasons why a task is not accepted.
 
 use std::time::Duration;
 
-/// Why a task cannot be taken in. Nothing was stored.
+/// The reason why a task is not accepted. Nothing was stored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTask {
-    /// A task without steps.
+    /// The task has no steps.
     #[error("the task has no steps: add one")]
     NoSteps,
-    /// Too many steps.
+    /// The task has too many steps.
     #[error("the task has {count} steps, and may have {limit} (work.max_steps)")]
     TooManySteps {
-        /// How many it has.
+        /// The number of its steps.
         count: usize,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
-    /// It would need a lane that may not be made: namespace, queue, operation, kind and priority together are one.
+    /// The task needs a new lane, and the limit is reached. A lane is a combination of namespace, queue, operation,
+    /// kind and priority.
     #[error(
         "{lane} would be a new lane, and there are {limit} already, as many as may be ({setting}): use names that are there, or raise the limit"
     )]
     TooManyLanes {
-        /// What it would be for.
+        /// A description of the lane.
         lane: Box<str>,
-        /// How many there may be.
+        /// The limit.
         limit: u64,
-        /// What limits it: the lanes of the namespace, or all of them.
+        /// The setting: the limit for the namespace, or for the store.
         setting: &'static str,
     },
-    /// A name that cannot be used.
+    /// A name is invalid.
     #[error("{what} {name:?} cannot be used: expected 1 to 200 characters, none of them a control character")]
     BadName {
-        /// What it names.
+        /// The kind of the name.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A namespace in which nobody submits.
+    /// The namespace is reserved for notifications.
     #[error("namespace `{namespace}` is for notifications alone: submit to another")]
     Reserved {
         /// The namespace.
         namespace: String,
     },
-    /// Two steps of one name.
+    /// Two steps have the same name.
     #[error("two steps are called `{name}`: each needs a name of its own")]
     SameName {
         /// The name.
         name: String,
     },
-    /// A parent that is not there.
+    /// A parent does not exist.
     #[error("step `{step}` comes after `{parent}`, but there is no such step")]
     NoSuchParent {
         /// The step.
         step: String,
-        /// What it comes after.
+        /// The name of the missing parent.
         parent: String,
     },
-    /// Steps that wait for each other.
+    /// The steps depend on each other in a cycle.
     #[error("the steps wait for each other in a circle: {path}")]
     Cycle {
-        /// The circle: `a → b → a`.
+        /// The cycle: `a → b → a`.
         path: String,
     },
-    /// A payload beyond the limit.
+    /// A payload exceeds the size limit.
     #[error("the payload of step `{step}` has {size} bytes, and may have {limit} (work.max_payload)")]
     PayloadTooLarge {
         /// The step.
         step: String,
-        /// Its size.
+        /// The size of the payload, in bytes.
         size: usize,
-        /// The largest size.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// A payload that is no JSON.
+    /// A payload cannot be serialised as JSON.
     #[error("the payload of `{operation}` cannot be written as JSON: {why}")]
     NotJson {
         /// The operation.
         operation: String,
-        /// What serde said.
+        /// The error of serde.
         why: String,
     },
-    /// A policy nobody has defined.
+    /// A policy is not defined.
     #[error("step `{step}` asks for policy `{policy}`, which is not defined")]
     NoSuchPolicy {
         /// The step.
@@ -89,7 +90,7 @@ pub enum InvalidTask {
         /// The policy.
         policy: String,
     },
-    /// A priority that is none.
+    /// A priority is out of range.
     #[error("step `{step}` has priority {priority}: expected 0, which goes first, to 9")]
     Priority {
         /// The step.
@@ -97,20 +98,20 @@ pub enum InvalidTask {
         /// The priority.
         priority: u8,
     },
-    /// A delay beyond any sense.
+    /// A delay is too long.
     #[error("{what} is {delay:?}: expected at most 365 days")]
     TooLong {
-        /// What is too long.
+        /// The name of the delay.
         what: &'static str,
-        /// How long it is.
+        /// The length of the delay.
         delay: Duration,
     },
-    /// A request that cannot be made.
+    /// An HTTP request is invalid.
     #[error("step `{step}` is no request that can be made: {why}")]
     Request {
         /// The step.
         step: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }

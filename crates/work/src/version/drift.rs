@@ -1,27 +1,28 @@
-//! How a node differs from the others on its store.
+//! Policy drift between a node and the other nodes on its store.
 
 use std::fmt;
 
 use holdoff_policy::PolicyId;
 
-/// How a node differs from the others on its store. It goes on all the same, by the policies in force.
+/// A difference between a node's policies and those of the other nodes on its store. The node continues to work, with
+/// the policies that it uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Drift {
-    /// The node's own policy file is not what is in force.
+    /// The node's own policy file differs from the active version.
     OwnFile {
-        /// The version of its file.
+        /// The version of the node's file.
         own: PolicyId,
-        /// The version in force.
+        /// The active version.
         active: PolicyId,
     },
-    /// The active version cannot be used here; the one before is still in force on this node.
+    /// This node cannot use the active version; it uses the previous one.
     Refused {
         /// The active version.
         active: PolicyId,
-        /// The version in force here.
+        /// The version that this node uses.
         current: PolicyId,
-        /// Why it cannot be used.
+        /// The reason why the active version cannot be used.
         why: String,
     },
 }
@@ -46,7 +47,7 @@ impl fmt::Display for Drift {
     }
 }
 
-/// As much of an id as tells versions apart.
+/// Returns a prefix of the id that is long enough to distinguish versions.
 fn short(id: &PolicyId) -> String {
     id.to_string().chars().take(12).collect()
 }

@@ -1,36 +1,36 @@
-//! What is known of a version.
+//! Records of policy versions.
 
 use holdoff_policy::PolicyId;
 use serde::{Serialize, Serializer};
 
 use crate::Moment;
 
-/// What is known of a published version of the policies.
+/// A deployed version of the policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VersionRecord {
-    /// Its name by content.
+    /// The hash of its content.
     #[serde(serialize_with = "shown")]
     pub id: PolicyId,
-    /// Whether it is in force.
+    /// Whether it is active.
     pub active: bool,
-    /// When it was first published.
+    /// When it was first deployed.
     pub published_at: Moment,
-    /// Who published it first, if that is known.
+    /// The author of its first deployment, if known.
     pub published_by: Option<String>,
-    /// When it last came into force, if that is known.
+    /// When it was last activated, if known.
     pub activated_at: Option<Moment>,
-    /// Who put it in force last, if that is known.
+    /// The author of its last activation, if known.
     pub activated_by: Option<String>,
 }
 
-/// What came of publishing policies.
+/// The result of a deployment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Published {
-    /// The version that is in force now.
+    /// The version that is active now.
     pub id: PolicyId,
-    /// Whether another one was in force before.
+    /// Whether it replaced another active version.
     pub replaced: bool,
 }
 
@@ -38,8 +38,8 @@ fn shown<S: Serializer>(id: &PolicyId, serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_str(id)
 }
 
-/// A version as the stores keep it: its hash, whether it is active, and when and by whom it was published and put in
-/// force.
+/// A version as the stores keep it: its hash, whether it is active, and the times and authors of its deployment and
+/// last activation.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) type VersionRow = (Vec<u8>, bool, i64, Option<String>, Option<i64>, Option<String>);
 

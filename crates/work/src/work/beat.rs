@@ -1,4 +1,4 @@
-//! Writing down what this node has counted, and that it lives.
+//! Writes this node's counts and its own status to the store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::pulse::Busy;
 use crate::store::{LaneId, Report, Result};
 use crate::{Lane, clock, this_process};
 
-/// How often what was counted is written down.
+/// The interval between writes of the counts.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How often a node that has counted nothing says that it lives.
+/// The interval at which a node without new counts reports its status.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// How often what is too old is forgotten.
+/// The interval at which old counts and nodes are deleted.
 const FORGOTTEN_EVERY: Duration = Duration::from_secs(30);
 
 impl Work {
-    /// Counts a run that has ended.
+    /// Counts runs that have ended.
     pub(crate) fn note_finished<'a>(&self, ended: impl Iterator<Item = (&'a Arc<Lane>, &'a Report)>) {
         let mut tally = self.shared.heart.tally();
         ended.for_each(|(lane, report)| tally.finished(lane, report));
@@ -27,7 +27,7 @@ impl Work {
         self.keep_beating();
     }
 
-    /// Counts steps that were taken back from workers that vanished, and whether they were given up.
+    /// Counts steps that were rescued from workers that vanished, and whether they failed finally.
     pub(crate) fn note_rescued(&self, lanes: &[(LaneId, bool)]) {
         let mut tally = self.shared.heart.tally();
         for (lane, is_given_up) in lanes {
@@ -39,31 +39,31 @@ impl Work {
         self.keep_beating();
     }
 
-    /// Shows this node to others from now on.
+    /// Makes this node appear in the list of nodes.
     pub(crate) fn show(&self) {
         self.shared.heart.show();
         self.keep_beating();
     }
 
-    /// The same, as one who runs steps.
+    /// Registers a worker of this node, and makes the node appear in the list.
     pub(crate) fn employ(&self, worker: Weak<dyn Busy>) {
         self.shared.heart.employ(worker);
         self.show();
     }
 
-    /// Has somebody write down, if nobody does.
+    /// Starts the background writer, unless it is running.
     pub(crate) fn keep_beating(&self) {
         if !self.shared.heart.begin() {
             return;
         }
         let beating = Beating(Arc::downgrade(&self.shared));
-        // Outside of a runtime nothing can be written down; the next who counts tries again.
+        // Outside of a runtime nothing can be written; the next count tries again to start the writer.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(beat(beating));
         }
     }
 
-    /// Writes down what was counted, and what this node says of itself.
+    /// Writes the counts, and this node's status.
     async fn beat(&self, says_so: bool) -> Result<()> {
         let Shared { heart, store, policies, .. } = &*self.shared;
         let _turn = heart.turn.lock().await;
@@ -89,7 +89,7 @@ impl Work {
         written
     }
 
-    /// Writes down the rest; and if nobody works here any more, takes this node off the list.
+    /// Writes the remaining counts. If this node has no workers left, removes it from the list.
     pub(crate) async fn rest(&self) {
         let Shared { heart, store, .. } = &*self.shared;
         let leaves = heart.is_idle();
@@ -106,7 +106,7 @@ impl Work {
     }
 }
 
-/// Whoever writes down. If it is dropped its runtime is at its end, and somebody else may begin.
+/// The background writer. It is dropped when its runtime ends; then another may start.
 struct Beating(Weak<Shared>);
 
 impl Drop for Beating {
@@ -120,7 +120,7 @@ impl Drop for Beating {
 async fn beat(beating: Beating) {
     let (mut said, mut forgotten) = (None, clock::now());
     loop {
-        // Nobody is kept alive by being counted.
+        // The writer holds only a weak reference between writes, so that it does not keep the store open.
         let Some(shared) = beating.0.upgrade() else { return };
         let work = Work { shared };
         let is_node = work.shared.heart.is_node();

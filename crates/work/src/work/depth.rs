@@ -1,4 +1,5 @@
-//! How many steps wait in a queue, about: what was counted last, and what this node has taken in since.
+//! The approximate number of steps that wait in a queue: the last count, and the steps that this node has accepted
+//! since.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +12,10 @@ use crate::record::QueueStats;
 use crate::store::Result;
 use crate::{Error, Task, clock};
 
-/// A count older than this is made anew before anybody is turned away.
+/// A count older than this is renewed before a submission is refused.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Those turned away come back spread over this time.
+/// The range of the `retry_after` hint, in milliseconds, over which refused callers are spread.
 const COME_BACK: (u64, u64) = (2_000, 10_000);
 
 #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ fn add(wanted: &mut BTreeMap<(String, String), u64>, run: Option<((&str, &str), 
 }
 
 impl Work {
-    /// Turns tasks away whose queues are full.
+    /// Refuses tasks whose queues are full.
     pub(super) async fn check_depth(&self, tasks: &[Task]) -> Result<()> {
         let limit = self.shared.settings.max_depth;
         let mut wanted: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -71,7 +72,7 @@ impl Work {
             let namespace = task.namespace.as_deref().unwrap_or(PolicySet::DEFAULT_NAMESPACE);
             for step in &task.steps {
                 let queue = step.queue.as_deref().unwrap_or(Task::DEFAULT_QUEUE);
-                // Steps of one batch mostly go the same way: names are copied once for each run of them.
+                // The steps of a batch are mostly in the same queue: names are copied once for each run of them.
                 match &mut last {
                     Some((key, count)) if *key == (namespace, queue) => *count += 1,
                     _ => add(&mut wanted, last.replace(((namespace, queue), 1))),
@@ -97,7 +98,7 @@ impl Work {
         })
     }
 
-    /// Remembers what was counted.
+    /// Stores the result of a count.
     pub(crate) fn learn_depth(&self, stats: &[QueueStats]) {
         self.shared.depth.learn(stats);
     }

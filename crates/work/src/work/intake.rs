@@ -1,7 +1,8 @@
-//! Tasks of many callers, taken in together: one transaction, and one wait for the disk.
+//! Batches the submissions of concurrent callers: one transaction, and one wait for the disk.
 //!
-//! A caller leaves its tasks in a line and waits for its answer. Whoever finds nobody writing has somebody begin; what
-//! comes meanwhile is written next. So batches grow with the load, and where there is none nobody waits for others.
+//! A caller adds its tasks to a waiting line and waits for the result. If no writer is active, the caller starts one.
+//! Submissions that arrive during a write form the next batch. So batches grow with the load, and without load no
+//! caller waits for others.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,18 +14,19 @@ use crate::Error;
 use crate::patience::patiently;
 use crate::store::{NewTask, Result, Submitted};
 
-/// Whoever brings more has a batch already, and writes it alone.
+/// A caller with more tasks than this has a batch already, and writes it alone.
 const MOST_OF_ONE: usize = 100;
-/// The most tasks in one transaction, but for the last caller's.
+/// The largest number of tasks in one transaction, not counting those of its last caller.
 const MOST_TOGETHER: usize = 1000;
-/// The most bytes in one transaction, but for the last caller's: payloads are held several times over while they are written.
+/// The largest number of bytes in one transaction, not counting those of its last caller. Payloads are held in memory
+/// several times while they are written.
 const MOST_BYTES: usize = 8 << 20;
-/// The most callers in the line; whoever comes then writes alone.
+/// The largest number of waiting callers; further callers write alone.
 const LONGEST_LINE: usize = 10_000;
 
 type Answer = Result<Vec<Submitted>>;
 
-/// A caller that waits.
+/// A waiting caller.
 #[derive(Debug)]
 struct Caller {
     tasks: Vec<NewTask>,
@@ -37,7 +39,7 @@ impl Caller {
     }
 }
 
-/// Those who wait to have their tasks taken in.
+/// The callers that wait for their tasks to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct Intake(Mutex<Line>);
 
@@ -47,11 +49,11 @@ struct Line {
     is_writing: bool,
 }
 
-/// What is to be done for somebody who came.
+/// The way in which a caller's tasks are written.
 enum Turn {
-    /// It writes for itself.
+    /// The caller writes its own tasks.
     Alone(Caller),
-    /// Nobody writes yet.
+    /// No writer is active; the caller starts one.
     First,
     Waits,
 }
@@ -73,7 +75,8 @@ impl Intake {
 }
 
 impl Work {
-    /// Takes tasks in, all of them or none, beside those of others. One call's trouble is not its neighbours'.
+    /// Submits tasks, all or none, in a batch with those of other callers. If one caller's tasks are invalid, the
+    /// others are not affected.
     pub(super) async fn take_in(&self, tasks: Vec<NewTask>) -> Answer {
         let (answer, answered) = oneshot::channel();
         match self.shared.intake.line_up(Caller { tasks, answer }) {
@@ -91,7 +94,7 @@ impl Work {
         Ok(submitted)
     }
 
-    /// The same, after a call that may have reached the store.
+    /// Submits tasks again, after a call that may have reached the store.
     async fn write_again(&self, tasks: &[NewTask]) -> Answer {
         let Shared { store, callers, .. } = &*self.shared;
         let submitted = patiently(callers, |_| store.submit(tasks, true)).await?;
@@ -100,15 +103,15 @@ impl Work {
     }
 }
 
-/// Whoever writes for all. If it is dropped before the line is empty, its runtime is at its end: then those who wait
-/// are told, because nobody else will write for them.
+/// The writer for all waiting callers. If it is dropped before the line is empty, its runtime is ending. It then fails
+/// the waiting callers, because no other writer will serve them.
 struct Writing {
     work: Work,
     is_over: bool,
 }
 
 impl Writing {
-    /// Those who are next; nobody if the line is empty, and then nobody writes any more.
+    /// Takes the next batch of callers. If there are none, the writer ends.
     fn next(&mut self) -> Vec<Caller> {
         let mut line = self.work.shared.intake.line();
         let (mut next, mut tasks, mut bytes) = (Vec::new(), 0, 0);
@@ -116,7 +119,7 @@ impl Writing {
             && bytes < MOST_BYTES
             && let Some(caller) = line.callers.pop_front()
         {
-            // Who has gone away meanwhile has asked for nothing.
+            // The tasks of a caller that has dropped its future are not written.
             if !caller.answer.is_closed() {
                 tasks += caller.tasks.len();
                 bytes += caller.bytes();
@@ -160,7 +163,7 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
         Ok(submitted) => {
             let mut submitted = submitted.into_iter();
             for (count, answer) in shares {
-                // Who does not wait any more is not told.
+                // The send fails if the caller has dropped its future.
                 let _ = answer.send(Ok(submitted.by_ref().take(count).collect()));
             }
         }
@@ -169,7 +172,8 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
                 let _ = answer.send(Err(same(&error)));
             }
         }
-        // Something in there cannot be stored; whoever brought it shall hear of it, and nobody else.
+        // Some tasks cannot be stored. Each caller's tasks are written separately, so that only their own caller gets
+        // the error.
         Err(_) => {
             let mut tasks = tasks.as_slice();
             let mut trouble = None;
@@ -179,7 +183,8 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
                 if answer.is_closed() {
                     continue;
                 }
-                // A store that cannot be reached is not asked again for everybody in turn.
+                // After a transient error of the store, the remaining callers get the same error without a further
+                // call.
                 let written = match &trouble {
                     Some(error) => Err(same(error)),
                     None => work.write_again(own).await,
@@ -192,7 +197,7 @@ async fn flush(work: &Work, callers: Vec<Caller>) {
     }
 }
 
-/// An error for everybody whom it concerns.
+/// Returns a copy of an error, for each of several callers.
 fn same(error: &Error) -> Error {
     match error {
         Error::Store { transient, source } => {
@@ -232,7 +237,8 @@ mod tests {
         (Caller { tasks: vec![task], answer }, answered)
     }
 
-    /// Payloads are held several times over while they are written, so that few large ones are as much as many small.
+    /// Payloads are held in memory several times while they are written, so few large ones cost as much as many small
+    /// ones.
     #[tokio::test]
     async fn bytes_are_limited_as_tasks_are() {
         let work = Work::open("sqlite::memory:", holdoff_policy::PolicySet::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Looking at what there is and what happened, without reading more than one may.
+//! Bounded queries of steps, signals, recent activity and nodes.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use crate::signal::SignalRecord;
 use crate::store::Result;
 
 impl Work {
-    /// Steps that match, newest first. One look goes through so many of the newest steps at most, and says where to go on:
-    /// a page may be short, and even empty, before the end.
+    /// Returns matching steps, newest first. A call reads a bounded number of the newest steps, and returns the
+    /// position to continue from. A page may be short, and even empty, before the end. Cancel-safe.
     pub async fn look(&self, filter: &Filter, page: &Page) -> Result<StepPage> {
         patiently(&self.shared.callers, |_| self.shared.store.look(filter, page)).await
     }
 
-    /// Steps that match, newest first: a full page, however many steps must be gone through for it, unless that is all.
+    /// Returns matching steps, newest first. The page is full, however many steps must be read for it, unless there are
+    /// no more matches. Cancel-safe.
     pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<StepRecord>> {
         let mut steps = Vec::new();
         let mut page = page.clone();
@@ -34,21 +35,21 @@ impl Work {
         }
     }
 
-    /// How many steps match, counted no further than `most`. As with a [look](Self::look), so many of the newest steps
-    /// are gone through at most.
+    /// Returns the number of matching steps, up to `most`. Like [`look`](Self::look), it reads a bounded number of the
+    /// newest steps. Cancel-safe.
     pub async fn count(&self, filter: &Filter, most: u64) -> Result<Count> {
         patiently(&self.shared.callers, |_| self.shared.store.count(filter, most)).await
     }
 
-    /// Signals that live or were seen lately, those first that came last; at most so many.
+    /// Returns at most `limit` live and recent signals, the most recent first. Cancel-safe.
     pub async fn signals(&self, namespace: Option<&str>, limit: u32) -> Result<Vec<SignalRecord>> {
         let limit = limit.clamp(1, Page::MOST);
         patiently(&self.shared.callers, |_| self.shared.store.signals(namespace, limit)).await
     }
 
-    /// What happened within this time until now, at most a day, over all nodes: as they counted it, a few seconds ago. Beats
-    /// are of five seconds, or of a minute if it is more than a quarter of an hour; the rest goes by whole minutes, or
-    /// by quarters of an hour.
+    /// Returns the recent activity within this window, at most a day, over all nodes. The nodes' counts are a few
+    /// seconds old. Buckets cover five seconds, or a minute if the window exceeds a quarter of an hour. The other
+    /// counts cover whole minutes, or quarters of an hour. Cancel-safe.
     pub async fn pulse(&self, namespace: Option<&str>, window: Duration) -> Result<Pulse> {
         let level = Level::reaching(window);
         let asked = Asked { namespace, level, window: window.min(level.kept) };
@@ -56,7 +57,7 @@ impl Work {
         Ok(Pulse::of(&asked, kept))
     }
 
-    /// The processes that run workers, or daemons, on this store; those that live first.
+    /// Returns the processes that run workers or joined the store as daemons, live ones first. Cancel-safe.
     pub async fn nodes(&self) -> Result<Vec<NodeRecord>> {
         patiently(&self.shared.callers, |_| self.shared.store.nodes()).await
     }

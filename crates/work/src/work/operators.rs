@@ -1,4 +1,4 @@
-//! What operators ask and do.
+//! The queries and actions of operators.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use crate::record::{TaskPage, TaskRecord};
 use crate::store::{Pausable, PruneRule, Result};
 use crate::{Error, TaskId, TaskState, metrics};
 
-/// How often a waiting caller looks, at most.
+/// The interval at which a waiting caller polls the store.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How many tasks in other states are looked at for a page of them.
+/// The number of tasks examined for a page that is filtered by state.
 const MOST_PASSED_OVER: u32 = 1000;
 
-/// The most steps forgotten in one transaction.
+/// The largest number of steps deleted in one transaction.
 const FORGOTTEN_AT_ONCE: i64 = 1000;
 
 impl Work {
-    /// A task with its steps, attempts, payloads and outputs.
+    /// Returns a task with its steps, attempts, payloads and outputs. Cancel-safe.
     pub async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>> {
         patiently(&self.shared.callers, |_| self.shared.store.task(id, true)).await
     }
 
-    /// The same without payloads and outputs, which may be large.
+    /// Returns a task without payloads and outputs, which may be large. Cancel-safe.
     pub async fn task_outline(&self, id: TaskId) -> Result<Option<TaskRecord>> {
         patiently(&self.shared.callers, |_| self.shared.store.task(id, false)).await
     }
 
-    /// Waits until nothing of the task will run any more.
+    /// Waits until no step of the task is ready or running, and returns the task. Cancel-safe.
     pub async fn wait(&self, id: TaskId) -> Result<TaskRecord> {
         let unknown = || Error::NotPossible(format!("there is no task {id}"));
         while self.task_outline(id).await?.ok_or_else(unknown)?.state == TaskState::Running {
@@ -38,8 +38,9 @@ impl Work {
         self.task(id).await?.ok_or_else(unknown)
     }
 
-    /// Tasks of which a step matches, newest first: a page of at most `limit`, beginning before `before`. Those in
-    /// another state than `state` are passed over, and so many of them at once that a page may be short before the end.
+    /// Returns tasks with a matching step, newest first: a page of at most `limit`, beginning before `before`. Tasks in
+    /// another state than `state` are skipped. The number of examined tasks is bounded, so a page may be short before
+    /// the end. Cancel-safe.
     pub async fn tasks(
         &self,
         filter: &Filter,
@@ -48,7 +49,7 @@ impl Work {
         limit: u32,
     ) -> Result<TaskPage> {
         let wanted = limit.clamp(1, Page::MOST);
-        // When most are passed over, looking at few at a time would take many looks.
+        // If most tasks are skipped, small pages would need many queries.
         let looked_at = if state.is_some() { MOST_PASSED_OVER } else { wanted };
         let seen =
             patiently(&self.shared.callers, |_| self.shared.store.tasks(filter, before, looked_at)).await?;
@@ -66,12 +67,13 @@ impl Work {
         Ok(page)
     }
 
-    /// To how many steps [`act`](Self::act) would do something now.
+    /// Returns the number of steps that [`act`](Self::act) would change now. Cancel-safe.
     pub async fn affected(&self, filter: &Filter, action: &Action) -> Result<u64> {
         patiently(&self.shared.callers, |_| self.shared.store.affected(filter, action)).await
     }
 
-    /// Does something to every step that matches, in one transaction; answers to how many.
+    /// Applies the action to every matching step in one transaction, and returns their number. If the future is
+    /// dropped, the transaction may or may not be committed.
     pub async fn act(&self, filter: &Filter, action: &Action) -> Result<u64> {
         let size = match action {
             Action::Resolve(Some(payload)) => payload.bytes.len(),
@@ -91,8 +93,8 @@ impl Work {
         Ok(count)
     }
 
-    /// Forgets now what [`History`](crate::History) does not keep; answers how many steps that were. Workers do so
-    /// by themselves.
+    /// Deletes the steps that [`History`](crate::History) does not keep, and returns their number. Workers do this
+    /// periodically. If the future is dropped, some of these steps may remain.
     pub async fn prune(&self) -> Result<u64> {
         let history = self.shared.settings.history;
         let rule = PruneRule {
@@ -109,7 +111,7 @@ impl Work {
             if count == 0 {
                 break;
             }
-            // Whoever works goes first.
+            // Lets other tasks run first.
             tokio::task::yield_now().await;
         }
         self.shared.store.forget_workers().await?;
@@ -119,12 +121,14 @@ impl Work {
         Ok(forgotten)
     }
 
-    /// Stops giving out the steps of a queue or an operation. What runs goes on.
+    /// Stops claims of the steps of a queue or an operation. Running steps continue. If the future is dropped, the
+    /// change may or may not be made.
     pub async fn pause(&self, namespace: &str, what: Pausable, name: &str) -> Result<()> {
         patiently(&self.shared.callers, |_| self.shared.store.pause(namespace, what, name, true)).await
     }
 
-    /// Gives the steps of a queue or an operation out again.
+    /// Resumes claims of the steps of a queue or an operation. If the future is dropped, the change may or may not be
+    /// made.
     pub async fn resume(&self, namespace: &str, what: Pausable, name: &str) -> Result<()> {
         patiently(&self.shared.callers, |_| self.shared.store.pause(namespace, what, name, false)).await
     }

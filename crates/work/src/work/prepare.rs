@@ -1,4 +1,4 @@
-//! From what a caller wants to what a store keeps.
+//! Turns submitted tasks into the form that a store keeps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::{InvalidTask, Lane, Step, Task, TaskId, notify};
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const LONGEST_NAME: usize = 200;
 
-/// Tasks that are ready to be stored.
+/// Validated tasks, ready to be stored.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(crate) tasks: Vec<NewTask>,
 }
 
 impl Work {
-    /// Checks tasks and looks up what is needed to store them, so that they can be submitted inside a transaction
-    /// of the caller's own: with [`postgres::submit_in`](crate::postgres::submit_in) or
+    /// Validates tasks and looks up the numbers needed to store them, so that they can be submitted inside a
+    /// transaction of the caller's own: with [`postgres::submit_in`](crate::postgres::submit_in) or
     /// [`sqlite::submit_in`](crate::sqlite::submit_in).
     pub async fn prepare(&self, tasks: Vec<Task>) -> Result<Prepared> {
         Ok(Prepared { tasks: self.number(tasks).await? })
     }
 
-    /// Checks tasks, and finds numbers for their names.
+    /// Validates tasks, and looks up the numbers of their lanes and policies.
     pub(crate) async fn number(&self, tasks: Vec<Task>) -> Result<Vec<NewTask>> {
-        // One version for all of them, whatever is published meanwhile.
+        // All tasks use one version, even if another is deployed meanwhile.
         let version = self.shared.policies.current();
         for task in &tasks {
             self.check(task, &version.set)?;
@@ -129,7 +129,7 @@ impl Work {
         }
     }
 
-    /// Counts what was taken in.
+    /// Counts the accepted tasks.
     pub(crate) fn count_in(&self, tasks: &[NewTask], submitted: &[Submitted]) {
         let mut taken_in = Vec::new();
         for (task, fate) in tasks.iter().zip(submitted) {

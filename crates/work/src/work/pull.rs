@@ -1,4 +1,4 @@
-//! Workers that run somewhere else: they claim, say that they are alive, and report.
+//! Remote workers: they claim steps, renew leases, and report outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::store::{Claimed, Exit, LaneId, Reason, Receipt, Report, Result, Wants
 use crate::verdict::{Verdict, verdict};
 use crate::{Error, Fault, Payload, StepId, clock};
 
-/// The lane of a step of which nothing is known.
+/// The lane of a step that is not held any more.
 const NO_LANE: LaneId = -1;
 
-/// The most steps that are given out at once.
+/// The largest number of steps in one claim.
 const MOST: u32 = 1000;
 
-/// Somebody who claims steps and runs them elsewhere.
+/// Claims steps for a worker that runs them elsewhere.
 ///
-/// Every report is fenced: one that comes after the lease is over changes nothing and says so, and one that comes
-/// twice is answered with what was recorded the first time.
+/// Every report is fenced. A report after the end of the lease changes nothing and is answered as fenced. A duplicate
+/// report is answered with the outcome recorded for the first one.
 #[derive(Clone, Debug)]
 pub struct Claimer {
     work: Work,
@@ -31,21 +31,22 @@ pub struct Claimer {
     herald: Arc<Herald>,
 }
 
-/// A step that was claimed.
+/// A claimed step.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub(crate) claimed: Claimed,
-    /// Nothing if the step is not held, so that nobody knows.
+    /// `None` if the step is not held, so that its namespace is not known.
     namespace: Option<String>,
     operation: String,
     inputs: Vec<(String, Payload)>,
     pub(crate) since: Duration,
-    /// How long it had been claimed by then.
+    /// The time between the claim and `since`.
     before: Duration,
 }
 
 impl Work {
-    /// Somebody who claims steps of these operations, in these queues; no queue named means all.
+    /// Registers a worker under this name, and returns a claimer for steps of these operations, in these queues; an
+    /// empty list of queues means all.
     pub async fn claimer(&self, name: &str, operations: &[&str], queues: &[&str]) -> Result<Claimer> {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let wants =
@@ -57,20 +58,23 @@ impl Work {
 }
 
 impl Claimer {
-    /// The same worker, with other wishes: in these namespaces and queues, none named meaning all, steps of these
-    /// operations.
+    /// Returns the same worker with other selections: steps of these operations, in these namespaces and queues; an
+    /// empty list of namespaces or queues means all.
     #[must_use]
     pub fn wanting(&self, namespaces: Vec<String>, queues: Vec<String>, operations: Vec<String>) -> Self {
         Self { wants: Wants { namespaces, queues, operations, http: false }, ..self.clone() }
     }
 
-    /// Claims due steps of one lane, as [`claim`](Self::claim) does, waiting so long for there to be any.
+    /// Claims due steps of one lane, like [`claim`](Self::claim), and waits up to `wait` for steps to become due.
+    ///
+    /// Not cancel-safe: if the future is dropped, claimed steps stay without a worker until their leases expire.
     pub async fn claim_within(&self, limit: u32, lease: Duration, wait: Duration) -> Result<Vec<Claim>> {
         self.claim_until(limit, lease, wait, std::future::pending()).await
     }
 
-    /// The same, waiting no longer than until there is `enough`. That ends the waiting, never a look: what a look claims
-    /// is answered, where dropping this would leave it with nobody until its lease is over.
+    /// Claims like [`claim_within`](Self::claim_within), and stops waiting when `enough` completes. `enough` ends only
+    /// the waiting, never a claim in progress: the steps of that claim are returned. Dropping the future instead would
+    /// leave them without a worker until their leases expire.
     pub async fn claim_until(
         &self,
         limit: u32,
@@ -96,8 +100,8 @@ impl Claimer {
         }
     }
 
-    /// A step that was claimed before, perhaps through another node, so that it can be reported on. Of a lease that is
-    /// over nothing is known but its number, and a report changes nothing.
+    /// Returns a step that was claimed before, perhaps through another node, so that it can be reported on. If the
+    /// lease is no longer valid, only its number is known, and a report changes nothing. Cancel-safe.
     pub async fn held(&self, step: StepId, token: u64) -> Result<Claim> {
         let shared = &*self.work.shared;
         let lease = i64::try_from(token).unwrap_or(i64::MAX);
@@ -109,12 +113,14 @@ impl Claimer {
         Ok(Claim { claimed, namespace, operation, inputs: Vec::new(), since, before })
     }
 
-    /// Claims due steps of one lane, at most so many, for so long.
+    /// Claims at most `limit` due steps of one lane, for the duration of `lease`.
+    ///
+    /// Not cancel-safe: if the future is dropped, claimed steps stay without a worker until their leases expire.
     pub async fn claim(&self, limit: u32, lease: Duration) -> Result<Vec<Claim>> {
         let shared = &*self.work.shared;
         let limit = i64::from(limit.clamp(1, MOST));
         self.presence.say(&*shared.store).await;
-        // Not repeated when the answer is lost: what was claimed then comes back when its lease is over.
+        // A claim is not retried. If its response is lost, the claimed steps are rescued when their leases expire.
         let claimed = shared.store.claim(&self.wants, self.presence.id, limit, lease).await?;
         let since = clock::now();
         let with_parents: Vec<StepId> =
@@ -142,7 +148,7 @@ impl Claimer {
         Ok(claims)
     }
 
-    /// Says that the step is still being worked on; the lease lasts for so long from now.
+    /// Renews the lease: it lasts for `lease` from now. If the future is dropped, the lease may or may not be renewed.
     pub async fn heartbeat(&self, claim: &Claim, lease: Duration) -> Result<()> {
         if claim.is_over() {
             return Err(Error::Fenced { step: claim.step(), lease: claim.token() });
@@ -156,7 +162,8 @@ impl Claimer {
         Err(Error::Fenced { step: claim.step(), lease: claim.token() })
     }
 
-    /// The step has succeeded.
+    /// Reports that the step has succeeded. If the future is dropped, the report may or may not be recorded; the caller
+    /// may repeat it.
     pub async fn complete(&self, claim: &Claim, output: Payload) -> Result<Receipt> {
         let (size, limit) = (output.bytes.len(), self.work.shared.settings.max_output);
         if size > limit {
@@ -166,8 +173,9 @@ impl Claimer {
         self.report(claim, Exit::Succeeded(output)).await
     }
 
-    /// The step has failed: its policy decides what becomes of it. A delay hint goes into the fault, by
-    /// [`Fault::retry_after`].
+    /// Reports that the step has failed; its policy decides the next state. A delay hint is part of the fault, see
+    /// [`Fault::retry_after`]. If the future is dropped, the report may or may not be recorded; the caller may repeat
+    /// it.
     pub async fn fail(&self, claim: &Claim, fault: Fault) -> Result<Receipt> {
         let shared = &*self.work.shared;
         if claim.is_over() {
@@ -179,13 +187,14 @@ impl Claimer {
         let judged = verdict(&policy, &claim.claimed, ran, &fault, &shared.settings.requeue, clock::roll());
         let exit = match judged {
             Verdict::Report(exit) => exit,
-            // Whoever runs the step has the credentials, and can refresh them at once.
+            // The remote worker has the credentials, and can refresh them at once.
             Verdict::Refresh { why, .. } => Exit::Retry { delay: Duration::ZERO, refreshed: true, why },
         };
         self.report(claim, exit).await
     }
 
-    /// The step does not want to run before so much time has passed. No attempt is burnt.
+    /// Requeues the step, to be claimed again after `wait`. This does not count as a failed attempt. If the future is
+    /// dropped, the report may or may not be recorded; the caller may repeat it.
     pub async fn snooze(&self, claim: &Claim, wait: Duration, reason: &str) -> Result<Receipt> {
         let message = crate::scrub::scrub(reason);
         self.report(claim, Exit::Requeued { delay: wait, reason: Reason::Snoozed, message }).await
@@ -250,37 +259,37 @@ impl Claim {
         self.before.saturating_add(clock::now().saturating_sub(self.since))
     }
 
-    /// The step.
+    /// Returns the step.
     pub const fn step(&self) -> StepId {
         self.claimed.step
     }
 
-    /// Its namespace; nothing if the step is not held any more.
+    /// Returns the namespace; `None` if the step is not held any more.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Its operation.
+    /// Returns the operation.
     pub fn operation(&self) -> &str {
         &self.operation
     }
 
-    /// The fencing token: it grows with every claim of the step.
+    /// Returns the fencing token, which grows with every claim of the step.
     pub fn token(&self) -> u64 {
         u64::try_from(self.claimed.lease).unwrap_or(0)
     }
 
-    /// Which attempt this is; the first is 1.
+    /// Returns the number of this attempt; the first is 1.
     pub fn attempt(&self) -> u32 {
         u32::try_from(self.claimed.failures).unwrap_or(0).saturating_add(1)
     }
 
-    /// What goes into it.
+    /// Returns the payload.
     pub const fn payload(&self) -> &Payload {
         &self.claimed.payload
     }
 
-    /// The outputs of its parents, by their names.
+    /// Returns the outputs of its parents, by their names.
     pub fn inputs(&self) -> &[(String, Payload)] {
         &self.inputs
     }

@@ -1,4 +1,4 @@
-//! Signals.
+//! Signals: deduplicated alerts.
 
 use super::{Shared, Work};
 use crate::patience::patiently;
@@ -6,17 +6,19 @@ use crate::store::{Result, SignalKey};
 use crate::{Error, Fingerprint, Signalled, Submitted, Task, TaskId};
 
 impl Work {
-    /// Makes a task for a signal, unless one with its fingerprint lives in its namespace: then that one is counted
-    /// up and returned. Any number of nodes may be told of the same thing at once; one task is made.
+    /// Submits a task for a signal, unless a live task with its fingerprint exists in its namespace. In that case it
+    /// counts an occurrence of the live task and returns it. If any number of nodes receive the same signal at once,
+    /// one task is created.
     ///
-    /// A task lives until it is over; one that failed keeps others away for
-    /// [`suppress_failed`](crate::Signals::suppress_failed).
+    /// The suppression ends with the task; a failed task suppresses further signals for
+    /// [`suppress_failed`](crate::Signals::suppress_failed). If the future is dropped, the signal may or may not be
+    /// counted.
     pub async fn signal(&self, fingerprint: Fingerprint, task: Task) -> Result<Signalled> {
         let mut prepared = self.number(vec![task]).await?;
         let Some(task) = prepared.first_mut() else {
             return Err(Error::NotPossible("nothing was submitted".to_owned()));
         };
-        // The fingerprint is the key.
+        // The fingerprint replaces the deduplication key.
         task.dedup = None;
         let Shared { store, callers, settings, .. } = &*self.shared;
         let namespace = task.namespace.clone();
@@ -31,14 +33,15 @@ impl Work {
         Ok(signalled)
     }
 
-    /// Counts a signal whose task lives; nothing if there is none. An answer that was lost may be counted twice.
+    /// Counts an occurrence of a signal whose task is live; returns `None` if there is none. If a response is lost, the
+    /// occurrence may be counted twice.
     pub async fn signal_again(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>> {
         let Shared { store, callers, settings, .. } = &*self.shared;
         let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };
         patiently(callers, |_| store.signal_again(&key)).await
     }
 
-    /// The task of a signal, if it lives. Nothing is counted.
+    /// Returns the task of a signal, if it is live. Counts nothing. Cancel-safe.
     pub async fn signal_task(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<TaskId>> {
         let Shared { store, callers, settings, .. } = &*self.shared;
         let key = SignalKey { namespace, fingerprint, failed_for: settings.signals.suppress_failed };

@@ -1,4 +1,5 @@
-//! How many steps are in which state. To count a million takes a while: then one counts for all, and not all the time.
+//! Numbers of steps by state. Counting a million steps takes time: then one caller counts for all, and not
+//! continuously.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,21 +10,22 @@ use crate::patience::patiently;
 use crate::record::QueueStats;
 use crate::store::Result;
 
-/// Up to so many steps are counted whenever somebody asks.
+/// Up to this number of steps, every call counts.
 const FEW: u64 = 20_000;
 
-/// Otherwise a count is good for so many times as long as it took; then somebody counts anew, and whoever asks meanwhile is told
-/// what was counted last. Counting stays a small part of the load, however many ask.
+/// Above that number, a result is reused for this many times the duration of the count. After that, a new count starts
+/// in the background, and callers meanwhile get the last result. So counting stays a small part of the load, however
+/// many callers there are.
 const FRESH: u32 = 20;
 
-/// A count is of no use any more after this, or after so many times as long as it took.
+/// A result is discarded after this time, or after this many times the duration of the count, whichever is longer.
 const USELESS_AFTER: Duration = Duration::from_secs(30);
 const USELESS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     latest: Mutex<Option<Arc<Counted>>>,
-    /// Whoever counts has it.
+    /// Held while counting.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -71,8 +73,8 @@ impl Counts {
 }
 
 impl Work {
-    /// How many steps are in which state, by queue and operation. Where there are very many, they were counted some seconds
-    /// ago: about twenty times as long as it takes.
+    /// Returns the numbers of steps by state, for each queue and operation. Above 20 000 steps, a result is reused for
+    /// about twenty times as long as counting took, which is some seconds. Cancel-safe.
     pub async fn stats(&self) -> Result<Vec<QueueStats>> {
         match self.shared.counts.latest() {
             Some(latest) if latest.is_fresh() => Ok(latest.stats.clone()),
@@ -84,7 +86,7 @@ impl Work {
         }
     }
 
-    /// Counts, or waits for somebody who begins to after this was asked.
+    /// Counts, or waits for a count that began after this call.
     pub(crate) async fn count_anew(&self) -> Result<Vec<QueueStats>> {
         let Shared { counts, store, callers, settings, .. } = &*self.shared;
         let asked = clock::now();
@@ -99,7 +101,7 @@ impl Work {
         Ok(stats)
     }
 
-    /// Has somebody count, unless somebody does.
+    /// Starts a count in the background, unless one is running.
     fn count_aside(&self) {
         let work = self.clone();
         if self.shared.counts.turn.try_lock().is_ok() {

@@ -1,4 +1,4 @@
-//! Policies as versions: publishing one for everybody on the store, and following what others publish.
+//! Versions of the policies: deploying a version to all nodes on the store, and following the active version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crate::store::{Activate, NewVersion, Result};
 use crate::version::{Drift, Published, Version, VersionRecord, has_opinion, id_of};
 use crate::{Error, Settings};
 
-/// How often to look which version is active, when nobody tells.
+/// The interval at which the active version is polled, without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long to leave the store alone after a look, however much is told.
+/// The minimum pause between two reads of the active version, however many notifications arrive.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
-/// The most versions that are listed.
+/// The largest number of listed versions.
 const MOST_LISTED: i64 = 1000;
-/// The longest name of whoever publishes.
+/// The largest length of an author's name.
 const LONGEST_NAME: usize = 200;
 
 impl Work {
-    /// Opens the store as one of the nodes that share its policies: all go by the one version that is active.
+    /// Opens the store as one of the nodes that share its policies: all use the version that is active.
     ///
-    /// A set that the store has never seen becomes the active one; the presets alone only if none is active. A set that
-    /// was active once, and is no more, stays in the past: [`publish`](Self::publish) brings it back.
-    /// [`follow`](Self::follow) keeps up with what others publish.
+    /// A set that the store has never had becomes the active version; the presets alone do so only if none is active. A
+    /// set that was active earlier is not activated again; use [`publish`](Self::publish) for that.
+    /// [`follow`](Self::follow) follows the versions that other nodes deploy.
     pub async fn join(url: &str, own: PolicySet, settings: Settings, who: &str) -> Result<Self> {
         settings.check_policies(&own).map_err(|waits| Error::Policies(waits.to_string()))?;
         let work = Self::attach(url, own, settings).await?;
@@ -36,15 +36,16 @@ impl Work {
         Ok(work)
     }
 
-    /// Takes the own policies into the store, and puts them in force if it has never seen them.
+    /// Stores the node's own policies, and activates them if the store has never had them.
     pub(super) async fn introduce(&self, who: &str) -> Result<()> {
         let version = self.shared.policies.current();
         let when = if has_opinion(&version.set) { Activate::IfUnseen } else { Activate::IfNone };
         self.activate(&version, who, when).await.map(drop)
     }
 
-    /// Makes these policies the active version for every node on the store. On any problem nothing has changed.
-    /// Work in flight keeps the version it began with.
+    /// Deploys these policies: makes them the active version for every node on the store. On any error nothing has
+    /// changed. Submitted steps keep the policies they were submitted with. If the future is dropped, the version may
+    /// or may not be active.
     pub async fn publish(&self, set: PolicySet, who: &str) -> Result<Published> {
         let settings = &self.shared.settings;
         settings.check_policies(&set).map_err(|waits| Error::Policies(waits.to_string()))?;
@@ -56,7 +57,8 @@ impl Work {
         Ok(published)
     }
 
-    /// The same for this node's own file, which it is held against from now on.
+    /// Deploys this node's own file. From now on, drift is measured against it. If the future is dropped, the version
+    /// may or may not be active.
     pub async fn publish_own(&self, set: PolicySet, who: &str) -> Result<Published> {
         let own = set.clone();
         let published = self.publish(set, who).await?;
@@ -77,20 +79,20 @@ impl Work {
         Ok(replaced)
     }
 
-    /// The versions there were, the newest first.
+    /// Returns the deployed versions, the newest first. Cancel-safe.
     pub async fn versions(&self) -> Result<Vec<VersionRecord>> {
         let Shared { store, callers, .. } = &*self.shared;
         patiently(callers, |_| store.versions(MOST_LISTED)).await
     }
 
-    /// A version that was published once; nothing if it is not known, or is none that this release can read.
+    /// Returns a deployed version; `None` if it is unknown, or if this release cannot read it. Cancel-safe.
     pub async fn version(&self, id: PolicyId) -> Result<Option<PolicySet>> {
         let Shared { store, callers, .. } = &*self.shared;
         let file = patiently(callers, |_| store.version_file(id.as_bytes())).await?;
         Ok(file.and_then(|file| PolicySet::from_toml(&file).ok()))
     }
 
-    /// Goes by the version that is active on the store from now on, if there is one and it can be used here.
+    /// Makes this node use the active version of the store, if there is one and this node can use it. Cancel-safe.
     pub async fn look_at_policies(&self) -> Result<()> {
         let Shared { store, callers, policies, .. } = &*self.shared;
         let active = patiently(callers, |_| store.active()).await?;
@@ -119,7 +121,8 @@ impl Work {
         Ok(set)
     }
 
-    /// Keeps up with what others publish, as long as it is polled: well within two seconds, however it is heard of.
+    /// Follows the versions that other nodes deploy, while it is polled: within two seconds, with or without
+    /// notifications. Dropping the future stops it.
     pub async fn follow(&self) {
         let mut told = self.shared.store.policies_told();
         loop {
@@ -134,23 +137,23 @@ impl Work {
         }
     }
 
-    /// The policies this node takes work in by.
+    /// Returns the policies under which this node accepts work.
     pub fn policies(&self) -> Arc<PolicySet> {
         Arc::clone(&self.shared.policies.current().set)
     }
 
-    /// The version of the policies in force on this node.
+    /// Returns the version of the policies that this node uses.
     pub fn policy_version(&self) -> PolicyId {
         self.shared.policies.current().id
     }
 
-    /// How this node differs from the others on the store, if it does.
+    /// Returns how this node's policies differ from those of the other nodes on the store, if they do.
     pub fn drift(&self) -> Option<Drift> {
         self.shared.policies.drift()
     }
 }
 
-/// A name that can stand in a log and a list.
+/// Returns a name that is safe for logs and lists: without control characters, and of limited length.
 fn clean(who: &str) -> String {
     who.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect()
 }

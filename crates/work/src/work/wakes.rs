@@ -1,22 +1,22 @@
-//! Hearing that something has changed.
+//! Notifications of due steps.
 
 use tokio::sync::watch;
 
 use super::Work;
 
-/// Hears when steps may have become due. It may miss some: look again now and then.
+/// Receives a notification when steps may have become due. Notifications may be missed, so the receiver also polls.
 #[derive(Debug)]
 pub struct Wakes(watch::Receiver<()>);
 
 impl Work {
-    /// Hears when steps may have become due, by whichever node of the store.
+    /// Subscribes to notifications that steps may have become due, on whichever node of the store.
     pub fn wakes(&self) -> Wakes {
         Wakes(self.shared.store.wakes())
     }
 }
 
 impl Wakes {
-    /// Waits for the next time.
+    /// Waits for the next notification.
     pub async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! Fetching steps for free places.
+//! Claims steps for free slots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::patience::patiently;
 use crate::store::{Claimed, LaneId, Result};
 use crate::{Payload, StepId, clock};
 
-/// The most steps claimed at once.
+/// The maximum number of steps in one claim.
 const BATCH: usize = 1000;
 
-/// How long a fetch waits for more free places when there are few: a whole batch costs hardly more than one step.
+/// The time that a fetch waits for more free slots when there are few. A whole batch costs hardly more than one step.
 const LINGER: Duration = Duration::from_millis(2);
 
 pub(super) async fn fetch(shared: Arc<Shared>, reports: Reports) {
@@ -28,7 +28,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, reports: Reports) {
         wakes.mark_unchanged();
         let wanted = free.num_permits();
         match claim(&shared, wanted, &mut free, &reports).await {
-            // There may be more in another lane.
+            // Other lanes may have more due steps.
             Ok(claimed) if claimed > 0 => failures = 0,
             Ok(_) => {
                 failures = 0;
@@ -55,7 +55,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, reports: Reports) {
     }
 }
 
-/// All places that are free, at least one; nothing when it is time to stop.
+/// Waits for a free slot and returns all free slots, at most `BATCH`. Returns `None` when the worker stops.
 async fn free_places(shared: &Shared, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     let first = tokio::select! {
         first = Arc::clone(places).acquire_owned() => first.ok()?,
@@ -89,7 +89,7 @@ async fn claim(
     let mut inputs = inputs(shared, &claimed).await?;
     let mut known: Option<(LaneId, Arc<KnownLane>)> = None;
     for claimed in claimed {
-        // Whatever is claimed at once is mostly of one lane.
+        // Most steps of one claim are in the same lane.
         let lane = match &known {
             Some((id, lane)) if *id == claimed.lane => Arc::clone(lane),
             _ => patiently(&work.callers, |_| work.names.lane(&*work.store, claimed.lane)).await?,
@@ -102,7 +102,7 @@ async fn claim(
     Ok(count)
 }
 
-/// The outputs of the parents of those steps that have any.
+/// Reads the outputs of the parents, for the steps that have parents.
 async fn inputs(shared: &Shared, claimed: &[Claimed]) -> Result<BTreeMap<StepId, BTreeMap<String, Payload>>> {
     let mut inputs: BTreeMap<StepId, BTreeMap<String, Payload>> = BTreeMap::new();
     let children: Vec<StepId> =

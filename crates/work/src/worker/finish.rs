@@ -1,4 +1,4 @@
-//! Writing reports down, in batches that grow with the load.
+//! Writes reports to the store, in batches that grow with the load.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::names::KnownLane;
 use crate::patience::patiently;
 use crate::store::{Receipt, Report};
 
-/// The most reports in one batch.
+/// The maximum number of reports in one batch.
 const BATCH: usize = 1000;
 
-/// A step that has ended, with the place it had. The place is free when the report is durable.
+/// A step that has ended, with its slot. The slot becomes free when the report is durable.
 pub(super) struct Done {
     pub(super) hold: Arc<Hold>,
     pub(super) slot: Slot,
@@ -24,12 +24,13 @@ pub(super) struct Done {
 
 pub(super) type Reports = mpsc::Sender<Done>;
 
-/// As long as the places: nobody ever waits to say that it is done.
+/// Creates the channel for reports. Its capacity is the number of slots, so that a step never waits to send its
+/// report.
 pub(super) fn channel(places: usize) -> (Reports, mpsc::Receiver<Done>) {
     mpsc::channel(places)
 }
 
-/// Writes reports until nobody can send any more.
+/// Writes reports until all senders are gone.
 pub(super) async fn finish(shared: Arc<Shared>, mut inbox: mpsc::Receiver<Done>) {
     let mut batch = Vec::with_capacity(BATCH);
     while inbox.recv_many(&mut batch, BATCH).await > 0 {
@@ -59,7 +60,7 @@ async fn flush(shared: &Shared, batch: &mut Vec<Done>) {
         let tell = |ended: &crate::store::Ended| shared.herald.tell(&work.names, ended);
         match patiently(&work.reports, |_| work.store.finish(&reports, &tell)).await {
             Ok(receipts) => count(shared, &reports, &lanes, &receipts),
-            // Not a matter of waiting: the steps come back when their leases are over.
+            // A further attempt would not help; the steps are rescued when their leases expire.
             Err(error) => tracing::error!(%error, "reports could not be written"),
         }
     }

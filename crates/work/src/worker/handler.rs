@@ -1,4 +1,4 @@
-//! Handlers: functions of a context and a payload, typed outside, alike inside.
+//! Handlers: functions of a context and a payload. The API is generic; internally all handlers have one type.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,15 +10,15 @@ use crate::{Context, Fault, Payload};
 
 type Run = dyn Fn(Context, Payload) -> Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send>> + Send + Sync;
 
-/// A handler whose types are forgotten.
+/// A type-erased handler.
 pub(super) struct Handler(Box<Run>);
 
-/// How a run ended well.
+/// The result of a successful run.
 #[derive(Debug)]
 pub enum Ran {
-    /// This is to be reported.
+    /// The worker must report this output.
     Output(Payload),
-    /// The handler has reported by itself, in a transaction of its own.
+    /// The handler has reported the result itself, in a transaction of its own.
     Reported,
 }
 
@@ -54,9 +54,9 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// What a handler can take: the payload as it is, or anything that can be read from JSON.
+/// An argument of a handler: the payload itself, or any type that can be read from JSON.
 pub trait FromPayload: Sized + Send + 'static {
-    /// Reads the payload. What cannot be read fails for good.
+    /// Reads the payload. A payload that cannot be read is a permanent failure.
     fn from_payload(payload: Payload) -> Result<Self, Fault>;
 }
 
@@ -72,7 +72,7 @@ impl<T: DeserializeOwned + Send + 'static> FromPayload for T {
     }
 }
 
-/// What a handler can return: a payload as it is, or anything that can be written as JSON.
+/// A result of a handler: a payload, or any type that can be written as JSON.
 pub trait IntoOutput: Send {
     /// Writes the output.
     fn into_output(self) -> Result<Ran, Fault>;
@@ -92,7 +92,7 @@ impl IntoOutput for Ran {
 
 impl<T: Serialize + Send> IntoOutput for T {
     fn into_output(self) -> Result<Ran, Fault> {
-        // Most handlers return nothing, and nothing need not be written.
+        // Most handlers return `()`, which needs no serialisation.
         if std::mem::size_of::<T>() == 0 && std::any::type_name::<T>() == "()" {
             return Ok(Ran::Output(Payload::empty()));
         }

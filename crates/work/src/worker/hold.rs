@@ -1,4 +1,4 @@
-//! The steps a worker has, and keeping them.
+//! The steps that a worker holds, and the renewal of their leases.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,15 +11,16 @@ use super::Shared;
 use crate::presence::SAY_EVERY;
 use crate::{StepId, clock};
 
-/// A step that a worker has. Its handler, its report and whoever renews its lease share it.
+/// A step that a worker holds. The handler, the report and the lease renewal share it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) step: StepId,
     pub(crate) lease: i64,
-    /// When the lease was last known to be good, before the store was asked, in microseconds.
+    /// The last time at which the lease was known to be valid, in microseconds. It is taken before the request to the
+    /// store, so that the worker does not overestimate the lease.
     since: AtomicU64,
     pub(crate) lost: CancellationToken,
-    /// Whether its report is being written: that the store knows the lease no more is then no bad news.
+    /// Whether the report is being written. A renewal that the store then rejects does not mean that the lease is lost.
     is_ending: AtomicBool,
 }
 
@@ -53,11 +54,11 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// All steps that a worker has. It may get one again whose last run it has not ended yet.
+/// All steps that a worker holds. A worker may claim a step again before its own previous run of that step has ended.
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<Slab<Arc<Hold>>>);
 
-/// Where a step stands among all.
+/// The index of a step in `Held`.
 pub(super) type Slot = usize;
 
 impl Held {
@@ -78,20 +79,20 @@ impl Held {
         self.all().len()
     }
 
-    /// Those that were not renewed for so long.
+    /// Returns the steps whose leases were not renewed for at least this long.
     fn older_than(&self, age: Duration) -> Vec<Arc<Hold>> {
         let now = clock::now();
         let all = self.all();
         let mut old: Vec<_> =
             all.iter().filter(|(_, hold)| hold.age(now) >= age).map(|(_, hold)| Arc::clone(hold)).collect();
         drop(all);
-        // In everybody's order, so that two who write the same rows do not wait for each other.
+        // All writers use the same order of rows, so that two writers of the same rows cannot deadlock.
         old.sort_unstable_by_key(|hold| (hold.step, hold.lease));
         old
     }
 }
 
-/// Renews leases at a third of their length, as long as there is anything to renew.
+/// Renews leases at a third of their length, until the worker stops.
 pub(super) async fn renew(shared: Arc<Shared>) {
     let lease = shared.work.shared.settings.lease;
     let third = lease / 3;
@@ -109,11 +110,12 @@ pub(super) async fn renew(shared: Arc<Shared>) {
                 Err(error) => tracing::warn!(%error, "leases could not be renewed; it is tried again"),
             }
         }
-        // What may belong to somebody else by now.
+        // Another worker may hold these steps by now.
         for hold in shared.held.older_than(lease) {
             hold.lose("the lease could not be renewed in time");
         }
-        // Leases go first: a store that is slow to hear this keeps nobody.
+        // Leases are renewed first. The timeout prevents a slow response to this report from delaying the next
+        // renewal.
         let _ = tokio::time::timeout(third / 4, shared.presence.say(&*shared.work.shared.store)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What any node does for all: rescue, pruning, statistics.
+//! Maintenance that any node does for the whole store: rescue, pruning, statistics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use crate::record::QueueStats;
 use crate::store::{RescueRule, Result};
 use crate::{clock, metrics};
 
-/// The most steps rescued in one transaction.
+/// The maximum number of steps rescued in one transaction.
 const BATCH: i64 = 1000;
 
-/// How often the past is pruned.
+/// The average interval between prunings of the history.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
-/// How often steps are counted, at least; and then so many times as long as counting took, so that it stays a small
-/// part of the load however many there are.
+/// The minimum interval between counts of all steps. The interval is also at least `COUNT_SHARE` times as long as the
+/// last count took, so that counting stays a small part of the load, however many steps there are.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 const COUNT_SHARE: u32 = 100;
 
 pub(super) async fn maintain(shared: Arc<Shared>) {
-    // An expired lease is found within a quarter of it; nodes that start together do not look together.
+    // The interval is random, between half and one and a half of `look_every`, so that nodes that start together do
+    // not look together. An expired lease is thus found within three eighths of its length.
     let lease = shared.work.shared.settings.lease;
     let look_every = (lease / 4).min(Duration::from_secs(5));
     let (mut prune_at, mut count_at) = (clock::now() + spread(PRUNE_EVERY), clock::now());
@@ -46,7 +47,7 @@ pub(super) async fn maintain(shared: Arc<Shared>) {
     }
 }
 
-/// A part of this time, drawn at random.
+/// Draws a random time between zero and this time.
 fn spread(time: Duration) -> Duration {
     let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros((u64::from(clock::roll()) * us.min(u64::from(u32::MAX))) >> 32)

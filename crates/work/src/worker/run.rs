@@ -1,4 +1,4 @@
-//! Running one step.
+//! Runs one step.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::store::{Claimed, Exit, Reason, Report};
 use crate::verdict::{self, Verdict, verdict};
 use crate::{Context, Fault, Kind, Payload, clock};
 
-/// Starts a step that was claimed; its report goes to whoever finishes, with its place.
+/// Starts a claimed step; its report goes to `finish`, with its slot.
 pub(super) fn start(
     shared: &Arc<Shared>,
     claimed: Claimed,
@@ -57,7 +57,8 @@ pub(super) fn start(
         let mut claimed = claimed;
         let exit = run(&shared, &claimed, context).await;
         let took = clock::now().saturating_sub(since);
-        // A step that was renewed has moved; and what is just being renewed is locked in another order.
+        // A renewal moves the row and makes `whereabouts` invalid, and a renewal in progress locks rows in another
+        // order. Renewals begin at a third of the lease.
         let is_young = took < shared.work.shared.settings.lease / 4;
         let report = exit.map(|exit| Report {
             step: claimed.step,
@@ -69,16 +70,16 @@ pub(super) fn start(
             destination: claimed.destination.take(),
             exit,
         });
-        // Nobody listens only when the whole worker is gone; then the lease runs out.
+        // Sending fails only if the whole worker is gone; then the lease expires.
         let _ = reports.send(Done { hold, slot, report, lane, place }).await;
     };
     shared.running.spawn(running.instrument(span));
 }
 
-/// Runs a step to its end; nothing if there is nothing to report.
+/// Runs a step to its end. Returns `None` if there is nothing to report.
 ///
-/// There is one of these for every step that runs, and most end well and at once: what happens otherwise is put aside,
-/// so that it takes no room here.
+/// There is one such future for every running step, and most steps succeed on the first poll. The futures of the
+/// other cases are boxed, so that this one stays small.
 async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Option<Exit> {
     let (hold, since) = (Arc::clone(&context.hold), context.since);
     let mut handled = handle(shared, claimed, context);
@@ -96,14 +97,14 @@ async fn run(shared: &Arc<Shared>, claimed: &Claimed, context: Context) -> Optio
             Ok(output) => return Some(Exit::Succeeded(output)),
             Err(fault) => fault,
         },
-        // Whoever is told to stop, and says that he did, has not failed.
+        // A handler that returns because of cancellation is not counted as a failure.
         Err(_) if hold.lost.is_cancelled() => return None,
         Err(fault) => fault,
     };
     Some(Box::pin(judge(shared, claimed, fault, since)).await)
 }
 
-/// Lets a handler go on until it ends, or is not to go on.
+/// Polls a handler until it ends or must stop.
 async fn until_stopped(
     shared: &Shared,
     hold: &Hold,
@@ -111,7 +112,7 @@ async fn until_stopped(
 ) -> ControlFlow<Option<Exit>, Result<Ran, Fault>> {
     tokio::select! {
         handled = handled => ControlFlow::Continue(handled),
-        // Somebody else has it, or will: whatever would be reported is refused.
+        // Another worker holds the step, or will; the store would reject a report.
         () = hold.lost.cancelled() => ControlFlow::Break(None),
         () = shared.stopped.cancelled() => {
             hold.lost.cancel();
@@ -122,14 +123,15 @@ async fn until_stopped(
     }
 }
 
-/// What becomes of a step that did not end well, by its policy.
+/// Decides the exit of a step that did not succeed, by its policy.
 async fn judge(shared: &Shared, claimed: &Claimed, fault: Fault, since: Duration) -> Exit {
     let work = &shared.work.shared;
     let known = patiently(&work.callers, |_| work.names.compiled(&*work.store, claimed.policy));
     let policy = match known.await {
         Ok(policy) => policy,
         Err(error) => {
-            // Without its policy nobody can decide: it goes back, and a node that knows it may do better.
+            // Without the policy there is no decision. The step returns to its queue, and another node may be able to
+            // read the policy.
             tracing::error!(%error, "a step's policy cannot be read");
             let delay = work.settings.requeue.rescue;
             return Exit::Requeued { delay, reason: Reason::Busy, message: error.to_string() };
@@ -180,14 +182,14 @@ fn handle<'a>(shared: &'a Shared, claimed: &'a Claimed, context: Context) -> Gua
     }
 }
 
-/// A handler that runs, and whose panics are its own: they become faults, and the place is free again.
+/// A running handler. A panic becomes a fault, and the slot becomes free again.
 struct Guarded<'a>(Pin<Box<dyn Future<Output = Result<Ran, Fault>> + Send + 'a>>);
 
 impl Future for Guarded<'_> {
     type Output = Result<Ran, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        // Nothing of the handler is looked at again after it has panicked, so nothing half-done can be seen.
+        // The handler is not polled again after a panic, so no inconsistent state can be observed.
         let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
         polled.unwrap_or_else(|_| Poll::Ready(Err(verdict::panicked())))
     }

@@ -1,12 +1,12 @@
 //! Real worker processes on real stores, under every fault at once.
 //!
-//! Workers are killed, stopped for longer than their leases, shut down and started again, with clocks an hour wrong;
-//! Postgres loses connections and crashes beside. When the faults are over, everything must have been done: nothing
-//! lost, nothing by a stale worker, and every number in the store must add up.
+//! Workers are killed, stopped for longer than their leases, shut down and started again, with clocks that are an
+//! hour wrong. In addition, Postgres loses connections and crashes. After the faults every step must be done: no step
+//! is lost, no result of a stale worker is accepted, and all counters in the store are consistent.
 //!
-//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same steps and the same faults again. What the operating
-//! system makes of them differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_STEPS` and
-//! `HOLDOFF_CHAOS_SECONDS` make a longer haul of it; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
+//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same steps and the same faults again. The operating system
+//! schedules them differently, so a failure may need a few runs to recur. `HOLDOFF_CHAOS_STEPS` and
+//! `HOLDOFF_CHAOS_SECONDS` make a run longer; `HOLDOFF_CHAOS_LOG` names a file that keeps the workers' log.
 
 mod check;
 mod counts;
@@ -24,7 +24,7 @@ use std::sync::Mutex;
 
 use holdoff_testbed::{Options, Postgres};
 
-/// One engine at a time: two at once would measure each other.
+/// One engine runs at a time, because two at once would influence each other's timing.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -57,7 +57,7 @@ fn worker_process() {
     worker::run_if_asked();
 }
 
-/// The name by which this binary runs `worker_process`.
+/// The test name with which this binary runs `worker_process`.
 fn worker_name() -> String {
     let (_, module) = module_path!().split_once("::").unwrap();
     format!("{module}::worker_process")

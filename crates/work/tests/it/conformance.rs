@@ -1,7 +1,7 @@
-//! What every store must do, asked of each of them: SQLite in a file and in memory, and a real Postgres.
+//! The conformance suite of the stores: SQLite in a file and in memory, and a real Postgres.
 //!
-//! Tests use the public API, so that they say what a user would notice. `place` knows the stores; every other file
-//! is one subject.
+//! Tests use the public API, so that they check the behaviour that a user sees. `place` creates the stores; every
+//! other file covers one subject.
 
 mod place;
 

@@ -1,4 +1,4 @@
-//! HTTP steps through a worker, from submit to the end, against a real server that refuses, conflicts and limits.
+//! HTTP steps in a worker, from submission to the end, against a real server that refuses, conflicts and limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,15 @@ use holdoff_work::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// What the server has seen.
+/// The counters of the server.
 #[derive(Default)]
 struct Seen {
     tokens: AtomicUsize,
     limited: AtomicUsize,
 }
 
-/// Gives out tokens `t1`, `t2`, …; accepts the second only; conflicts unless the body is `"new"`; limits once.
+/// Issues the tokens `t1`, `t2`, …; accepts only the second; responds with a conflict unless the body is `"new"`;
+/// limits the rate once.
 fn answer(request: &str, seen: &Seen) -> (u16, &'static str, String) {
     let path = request.split(' ').nth(1).unwrap_or_default();
     match path {
@@ -50,7 +51,7 @@ async fn serve(seen: Arc<Seen>) -> String {
             tokio::spawn(async move {
                 let mut request = vec![0; 16 * 1024];
                 let mut length = 0;
-                // A head and a short body come in one or two pieces.
+                // A head and a short body arrive in one or two pieces.
                 while let Ok(read @ 1..) = stream.read(&mut request[length..]).await {
                     length += read;
                     let text = String::from_utf8_lossy(&request[..length]).into_owned();
@@ -142,7 +143,7 @@ async fn retry_after_is_waited_and_the_exhausted_are_retried_as_a_set() {
     assert!(done.attempts[0].delay.unwrap() >= Duration::from_secs(1), "{:?}", done.attempts);
 
     let broken = HttpStep::get(format!("{}/broken", bed.url));
-    // Few enough to keep the breaker of the destination closed.
+    // The number is low enough to keep the breaker of the destination closed.
     let tasks = (0..2).map(|_| Task::http("broken", &broken)).collect();
     let tasks: Vec<_> = bed.work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect();
     for task in &tasks {

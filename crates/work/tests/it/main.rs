@@ -1,4 +1,5 @@
-//! Durable work by its public API: on every store, over HTTP, inside foreign transactions, and under every fault at once.
+//! Durable work through its public API: on every store, over HTTP, inside callers' own transactions, and under all
+//! faults at once.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Submitting and completing inside the caller's own transaction: both, or neither.
+//! Submission and completion inside the caller's own transaction: both take effect, or neither.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,8 @@
-//! A hundred thousand bad files: no panic, and whatever is accepted is in range.
+//! A hundred thousand mutated files: the reader never panics, and every accepted value is in range.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work --test it settings_fuzz` replays or
-//! goes further.
+//! The cases are seeded;
+//! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-work --test it settings_fuzz` replays them, or
+//! runs more.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -114,7 +115,7 @@ fn the_settings() {
             Err(problems) => assert!(!problems.to_string().is_empty()),
         }
     });
-    // Both outcomes must be common, or the mutations miss the point.
+    // Both outcomes must be common; otherwise the mutations test too little.
     let percent = read.get() * 100 / cases;
     assert!((2..98).contains(&percent) || cases < 1000, "{percent} % of the inputs were valid");
 }

@@ -1,4 +1,4 @@
-//! Giving steps to workers.
+//! Claims steps for workers.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::payload::Format;
 use crate::store::{Claimed, Result, Wants, WorkerId};
 use crate::{Payload, StepId, TaskId};
 
-/// The lane of the most urgent due step is found by one look at each lane's head; then steps of that lane are locked,
-/// oldest first, passing over those that somebody has or is locking. `(select clock_timestamp())` is read once, so
-/// that the index can be told where to stop.
+/// The claim. It finds the lane of the most urgent due step with one index lookup at each lane's head. It then locks
+/// steps of that lane, oldest first, and skips those that are claimed or locked. `(select clock_timestamp())` is
+/// evaluated once, so that the index scan has an upper bound.
 ///
-/// A claimed step keeps its place in line, and nothing that an index mentions is changed: the new version of the row
-/// stays on its page and costs no index entries, which nearly doubles the rate. What stands before the first free step of
-/// a lane is what is being worked on, so passing over it is cheap; a step whose lease is renewed leaves the line.
+/// A claimed step keeps its position in the index, and the claim changes no indexed column: the new version of the row
+/// stays on its page and needs no index entries, which nearly doubles the rate. Only steps that are being processed
+/// precede the first free step of a lane, so skipping them is cheap. A step whose lease is renewed leaves this part of
+/// the index.
 macro_rules! claim {
     ($head:literal) => {
         concat!("with head as (
@@ -50,8 +51,8 @@ macro_rules! claim {
 
 const CLAIM: &str = claim!("");
 
-/// The same, passing over lanes in which everything that is due is locked: whoever has a step locked, for however
-/// long, keeps nobody from other lanes. It locks every lane's head, so it is asked second.
+/// The same claim, which also skips lanes whose due steps are all locked. A transaction that keeps a step locked, for
+/// however long, does not block claims in other lanes. This statement locks every lane's head, so it runs second.
 const CLAIM_BEYOND_LOCKS: &str = claim!(" for update skip locked");
 
 pub(super) async fn claim(
@@ -83,7 +84,7 @@ fn claimed(row: &PgRow) -> std::result::Result<Claimed, sqlx::Error> {
     Ok(reading::read_claim!(row))
 }
 
-/// A child, and its parent's name and output.
+/// A child, and the name and output of its parent.
 type InputRow = (Uuid, i32, String, i16, Option<Vec<u8>>);
 
 pub(super) async fn inputs(pool: &PgPool, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
@@ -121,7 +122,7 @@ pub(super) async fn renew(pool: &PgPool, held: &[(StepId, i64)], lease: Duration
     Ok(steps.iter().map(|step| renewed.contains(step)).collect())
 }
 
-/// A step that is held under this lease.
+/// Returns the step if it is held under this lease, and the time since it was claimed.
 pub(super) async fn held(pool: &PgPool, step: StepId, lease: i64) -> Result<Option<(Claimed, Duration)>> {
     let query = "select s.task, s.step, s.lane, s.policy, s.lease, s.failures, s.last_delay_us,
             case when s.failures = 0 then 0 else holdoff.micros(s.claimed_at) - holdoff.micros(s.first_at) end,

@@ -1,4 +1,4 @@
-//! Taking reports in.
+//! Processes reports.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
     let parents: Vec<StepId> =
         successes.iter().filter(|(report, _)| report.has_children).map(|(report, _)| report.step).collect();
     let accepted = if changes.is_empty() && parents.is_empty() {
-        // One statement is a transaction of its own.
+        // A single statement is a transaction of its own.
         let mut connection = pool.acquire().await?;
         let gone = succeed_on_the_spot(&mut connection, &successes).await?;
         if gone.len() == reports.len() {
@@ -41,8 +41,8 @@ pub(super) async fn finish(pool: &PgPool, reports: &[Report], tell: Tell<'_>) ->
     receipts(pool, reports, &exits::accepted(reports, &accepted)).await
 }
 
-/// Locks what two statements are about to change in the order of the steps, for the worker's own renewals lock them
-/// so.
+/// Locks the rows that two statements are about to change, in the order of the steps. The worker's own renewals lock
+/// them in the same order.
 async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
     let steps: Vec<StepId> = reports.iter().map(|report| report.step).collect();
     let leases: Vec<i64> = reports.iter().map(|report| report.lease).collect();
@@ -55,7 +55,7 @@ async fn lock(tx: &mut PgConnection, reports: &[Report]) -> Result<()> {
     Ok(())
 }
 
-/// Moves finished steps into the history.
+/// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
     tx: &mut PgConnection,
     successes: &[(&Report, &Payload)],
@@ -64,7 +64,7 @@ pub(crate) async fn succeed(
     succeed_the_rest(tx, successes, gone).await
 }
 
-/// Those with an output, and those that have moved since: their leases were renewed.
+/// Moves the steps that have an output, and those whose row has moved since the claim because their lease was renewed.
 async fn succeed_the_rest(
     tx: &mut PgConnection,
     successes: &[(&Report, &Payload)],
@@ -77,9 +77,10 @@ async fn succeed_the_rest(
     Ok(gone)
 }
 
-/// Steps without an output that are still where they were claimed: found without an index.
-/// The key and the lease are compared all the same, for another row may stand there by now; `is true` keeps
-/// that a look into a hash, where a join would compare everybody with everybody.
+/// Moves steps without an output whose row is still where it was claimed. These rows are found without an index.
+///
+/// The key and the lease are compared as well, because another row may be at that position by now. `is true` makes this
+/// comparison a hash lookup, where a join would compare every row with every report.
 async fn succeed_on_the_spot(
     tx: &mut PgConnection,
     successes: &[(&Report, &Payload)],
@@ -114,7 +115,7 @@ async fn succeed_on_the_spot(
     Ok(step_ids(query.fetch_one(tx).await?))
 }
 
-/// Steps found by their key.
+/// Moves steps that it finds by their key.
 async fn succeed_by_key(tx: &mut PgConnection, successes: &[(&Report, &Payload)]) -> Result<Vec<StepId>> {
     if successes.is_empty() {
         return Ok(Vec::new());
@@ -153,8 +154,8 @@ fn step_ids((tasks, numbers): (Vec<Uuid>, Vec<i32>)) -> Vec<StepId> {
     tasks.into_iter().zip(numbers).map(|(task, step)| step_id(task, step)).collect()
 }
 
-/// Tells the children of these steps that a parent is done. Parents are counted per child, and children locked in
-/// their order, so that any number of parents may finish at once, in any batches.
+/// Unblocks the children of these finished steps. Finished parents are counted per child, and children are locked in
+/// order, so that any number of parents may finish at once, in any batches.
 pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result<()> {
     if parents.is_empty() {
         return Ok(());
@@ -182,7 +183,7 @@ pub(crate) async fn unblock(tx: &mut PgConnection, parents: &[StepId]) -> Result
     Ok(())
 }
 
-/// Requeues, fails or hands off, and writes the attempt down.
+/// Requeues or fails steps, or marks them as conflicted, and records the attempts.
 async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -> Result<Vec<StepId>> {
     if changes.is_empty() {
         return Ok(Vec::new());
@@ -248,7 +249,7 @@ async fn change(tx: &mut PgConnection, changes: &[Change<'_>], tell: Tell<'_>) -
     Ok(changed.into_iter().map(|(step, ..)| step).collect())
 }
 
-/// A receipt for each report; what was not accepted is looked up, for it may have been reported before.
+/// Returns a receipt for each report. A report that was not accepted is looked up, because it may be a duplicate.
 async fn receipts(
     pool: &PgPool,
     reports: &[Report],

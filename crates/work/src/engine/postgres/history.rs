@@ -1,4 +1,4 @@
-//! Forgetting what need not be kept, and knowing what keeps it from going away.
+//! Prunes the history, and measures the oldest snapshot, which prevents the removal of dead rows.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use super::submit::micros;
 use crate::store::{PruneRule, Result};
 
-/// Finished steps by age. A task that still lives keeps its history, for the outputs are its steps' inputs.
+/// Deletes finished steps by age. A live task keeps its history, because the outputs are the inputs of its steps.
 const BY_AGE: &str = "with old as (
         select d.task, d.step from holdoff.done d
         where d.ended_at < clock_timestamp() - holdoff.span($1)
@@ -22,7 +22,7 @@ const BY_AGE: &str = "with old as (
     )
     select count(*) from gone";
 
-/// The same by number, the oldest first.
+/// Deletes finished steps by number, the oldest first.
 const OLDEST: &str = "with old as (
         select d.task, d.step from holdoff.done d
         where not exists (select from holdoff.steps s where s.task = d.task)
@@ -36,10 +36,10 @@ const OLDEST: &str = "with old as (
     )
     select count(*) from gone";
 
-/// To find the oldest is to look at all, so that many go at once.
+/// Batches deleted at once: finding the oldest rows reads the whole table, so each pass deletes many.
 const BATCHES_AT_ONCE: i64 = 20;
 
-/// Failed steps that nobody came back to, and what was blocked behind them.
+/// Deletes failed steps that were neither retried nor discarded in time, and the steps blocked by them.
 const FORSAKEN: &str = "with old as (
         select s.task from holdoff.lanes l cross join lateral (
             select x.task from holdoff.steps x
@@ -59,8 +59,8 @@ const FORSAKEN: &str = "with old as (
     )
     select count(*) from gone";
 
-/// What is blocked behind a step that was given up, when that is to be forgotten and nothing else of the task can
-/// change any more.
+/// Deletes the steps blocked by a discarded step, if the discarded step is old enough to be removed and no other step
+/// of the task can change any more.
 const BLOCKED_FOR_GOOD: &str = "with old as (
         select distinct d.task from holdoff.done d
         where d.state = 6 and d.ended_at < clock_timestamp() - holdoff.span($1)
@@ -100,8 +100,8 @@ async fn by_age(pool: &PgPool, age: Duration, limit: i64) -> Result<u64> {
     Ok(u64::try_from(gone).unwrap_or(0))
 }
 
-/// Forgets the oldest of those that are too many. Counting is left to the statistics unless they say that it is
-/// close; they lag behind, so that whoever believed them would go on forgetting.
+/// Deletes the oldest finished steps beyond the limit. The table's statistics decide whether to count at all. The count
+/// itself is exact, because statistics lag behind, and relying on them would delete too much.
 async fn beyond(pool: &PgPool, max_rows: u64, limit: i64) -> Result<u64> {
     let estimate = "select greatest(0, coalesce(sum(n_live_tup), 0))::bigint from pg_stat_user_tables
         where schemaname = 'holdoff' and relname = 'done'";

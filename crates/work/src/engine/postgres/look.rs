@@ -1,4 +1,4 @@
-//! Looking at steps, newest first, and never at more than so many.
+//! Reads steps, newest first, within a bound.
 
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
@@ -13,8 +13,8 @@ use crate::look::{Count, Part, Seen, StepPage};
 use crate::record::StepRecord;
 use crate::store::Result;
 
-/// Begins to look, at one moment: a step that finishes meanwhile is in one of the tables. Rows are gone through by their
-/// key, whatever the planner thinks, and every plan is made for what is asked.
+/// Begins a read at one snapshot, so that a step that finishes meanwhile is in exactly one of the tables. The settings
+/// make the planner read rows in key order, and plan every statement for its actual parameters.
 pub(super) async fn begin(pool: &PgPool) -> Result<PgTransaction<'static>> {
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     let settings =
@@ -24,7 +24,7 @@ pub(super) async fn begin(pool: &PgPool) -> Result<PgTransaction<'static>> {
     Ok(tx)
 }
 
-/// Keys from below one step down to another, that one included.
+/// A range of keys, descending: from `below`, exclusive, to `floor`, inclusive.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Range {
     pub(super) below: Option<StepId>,
@@ -43,7 +43,7 @@ impl Range {
     }
 }
 
-/// How far down so many rows of a table reach; nothing if that is its end.
+/// Returns the key of the last of `most` rows of a table below a key, or `None` if the table ends before that.
 pub(super) async fn floor(
     tx: &mut PgConnection,
     table: Table,
@@ -105,7 +105,7 @@ pub(super) async fn count(pool: &PgPool, filter: &Filter, most: u64) -> Result<C
     Ok(Count::new(counted, is_all, most))
 }
 
-/// Steps of a table that match, newest first, down to a floor.
+/// Returns the matching steps of a table, newest first, down to a floor.
 pub(super) async fn select(
     tx: &mut PgConnection,
     filter: &Filter,

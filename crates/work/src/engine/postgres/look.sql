@@ -1,10 +1,10 @@
--- Failed and conflicted steps, newest first. Like its neighbours it does not mention the state: a claim changes nothing
--- in it, and only steps that go wrong cost an entry.
+-- Failed and conflicted steps, newest first. Like the other indexes it does not mention the state, so a claim changes
+-- nothing in it, and only failed and conflicted steps cost an entry.
 create index steps_aside on holdoff.steps (task, step) where line = 2;
 
--- What happened when, as nodes counted it, for people to look at: level 0 in narrow buckets, kept for minutes, level 1
--- in wide ones, kept for a day. What is counted: 0 steps by outcome, 1 failures by class, 2 retries by attempt,
--- 3 operations and 4 destinations by whether they failed.
+-- Recent activity, as counted by the nodes, for dashboards. Level 0 has narrow buckets and is kept for minutes. Level 1
+-- has wide buckets and is kept for a day. The column "what" is 0 for steps by outcome, 1 for failures by class, 2 for
+-- retries by attempt, 3 for operations and 4 for destinations, both by whether they failed.
 create table holdoff.pulse (
     level smallint not null,
     what smallint not null,
@@ -17,7 +17,7 @@ create table holdoff.pulse (
     primary key (level, what, at, namespace, name, outcome)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- The processes that work here, and what they said last.
+-- The processes that use this store, with the last report of each.
 create table holdoff.nodes (
     id uuid primary key,
     name text not null,

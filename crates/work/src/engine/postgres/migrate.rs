@@ -1,4 +1,4 @@
-//! What the schema went through.
+//! The migrations of the schema.
 
 use holdoff_sql::{Component, Migration};
 

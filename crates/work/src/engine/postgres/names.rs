@@ -1,4 +1,4 @@
-//! Numbers for names: policies, lanes; and what is paused.
+//! Numbers of policies and lanes, and the paused queues and operations.
 
 use sqlx::{PgExecutor, PgPool};
 
@@ -54,13 +54,13 @@ async fn find(store: impl PgExecutor<'_>, lane: &Lane) -> Result<Option<LaneId>>
     Ok(found.fetch_optional(store).await?)
 }
 
-/// Makes a lane. Whether it is paused is looked up under the same lock that pausing takes, so that neither misses
-/// the other. Lanes are made one after the other, so that no two of them are the last that may be made.
+/// Creates a lane. The paused flag is read under the same lock that pausing takes, so that neither misses the other.
+/// Lanes are created one at a time, so that concurrent calls cannot exceed the limits together.
 async fn make(pool: &PgPool, lane: &Lane, limits: LaneLimits) -> Result<LaneId> {
     let mut tx = pool.begin().await?;
     sqlx::query("lock table holdoff.paused in share mode").execute(&mut *tx).await?;
     sqlx::query("lock table holdoff.lanes in share row exclusive mode").execute(&mut *tx).await?;
-    // Somebody may have made it while this waited.
+    // Another transaction may have created it while this one waited for the lock.
     if let Some(number) = find(&mut *tx, lane).await? {
         return Ok(number);
     }

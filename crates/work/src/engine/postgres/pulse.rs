@@ -1,4 +1,4 @@
-//! What nodes have counted, and the nodes.
+//! Recent activity as counted by the nodes, and the nodes.
 
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
@@ -9,7 +9,7 @@ use crate::node::{NodeRecord, NodeRow};
 use crate::pulse::{Asked, Kept, Level, Pulse, PulseRow};
 use crate::store::Result;
 
-/// Adds to what is there. Rows come in everybody's order, so that two nodes never wait for each other in a circle.
+/// Adds counts to existing rows. All nodes write rows in the same order, so that two nodes cannot deadlock.
 const ADD: &str = "insert into holdoff.pulse as p (level, what, at, namespace, name, outcome, count, class)
     select x.level, x.what, to_timestamp(floor(extract(epoch from n.now) / x.width) * x.width), x.namespace, x.name,
         x.outcome, x.count, x.class
@@ -19,7 +19,7 @@ const ADD: &str = "insert into holdoff.pulse as p (level, what, at, namespace, n
     on conflict (level, what, at, namespace, name, outcome) do update
         set count = p.count + excluded.count, class = coalesce(excluded.class, p.class)";
 
-/// Both or neither: what was not written is counted again.
+/// Writes the counts and the node in one transaction. If it fails, the caller keeps the counts for the next write.
 pub(super) async fn beat(pool: &PgPool, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
     let mut tx = pool.begin().await?;
     if !rows.is_empty() {
@@ -77,13 +77,13 @@ pub(super) async fn leave(pool: &PgPool, node: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Forgets what is too old. Whatever somebody else is forgetting is left to him.
+/// Deletes counts and nodes that are too old. Rows that another transaction is deleting are skipped.
 pub(super) async fn forget(pool: &PgPool) -> Result<()> {
     let old = "delete from holdoff.pulse p where p.ctid = any(array(
             select x.ctid from holdoff.pulse x where x.level = $1 and x.what in (0, 1, 2, 3, 4)
             and x.at < (select clock_timestamp()) - holdoff.span($2) limit 10000 for update skip locked))";
     for level in Level::ALL {
-        // A bucket goes when its end is too old.
+        // A bucket is deleted when its end is too old.
         let kept = micros(level.kept + level.rest);
         sqlx::query(old).bind(level.number).bind(kept).execute(pool).await?;
     }

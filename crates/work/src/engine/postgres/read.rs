@@ -1,4 +1,4 @@
-//! Looking at tasks and steps.
+//! Reads tasks and their attempts, and counts steps.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::record::{AttemptRecord, Moment, QueueStats, TaskRecord};
 use crate::store::Result;
 use crate::{TaskId, TaskState};
 
-/// People's questions are not the hot path: here the planner may do what it likes.
+/// Restores the default planner settings for a transaction. Queries of operators are not on the hot path.
 pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
     let settings =
         "set local enable_seqscan = on; set local enable_hashjoin = on; set local enable_mergejoin = on";
@@ -24,7 +24,7 @@ pub(super) async fn think_freely(tx: &mut PgConnection) -> Result<()> {
 }
 
 pub(super) async fn task(pool: &PgPool, id: TaskId, with_payloads: bool) -> Result<Option<TaskRecord>> {
-    // One moment for both tables: a step that finishes meanwhile is in one of them.
+    // One snapshot for both tables: a step that finishes meanwhile is in exactly one of them.
     let mut tx = pool.begin_with("begin isolation level repeatable read").await?;
     let page = Page { limit: u32::MAX, with_payloads, ..Page::default() };
     let filter = Filter::task(id);

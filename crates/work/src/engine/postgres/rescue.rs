@@ -1,4 +1,4 @@
-//! Taking steps back from workers that vanished.
+//! Rescues steps from workers that vanished.
 
 use sqlx::PgPool;
 use sqlx::types::Uuid;
@@ -8,12 +8,13 @@ use super::submit::{micros, submit};
 use crate::engine::{POISON, exits};
 use crate::store::{RescueRule, Rescued, Result, Tell};
 
-/// Expired leases are found in two places: among renewed ones by their end, and among those still in line near its
-/// head, for whatever was claimed stood before everything that was not.
+/// The rescue. It finds expired leases in two ranges of the index: among renewed leases by their end, and among steps
+/// claimed but never renewed near the head of each lane, because claimed steps precede all others there.
 ///
-/// The wait is the step's own policy's, as after so many failures, and at least the file's. Rolls are the
-/// database's: thousands of steps of one dead worker come back spread out. It counts rescues, not failures. Whoever is
-/// just being renewed, finished or rescued by somebody else is passed over: to wait for it could be a deadlock.
+/// The wait is computed by the step's own policy, as after that many failures, and is at least the configured minimum.
+/// The database draws the random numbers, so that thousands of steps of one dead worker return spread out. The
+/// statement counts rescues, not failures. It skips steps that another transaction is renewing, finishing or rescuing,
+/// because waiting for them could deadlock.
 const RESCUE: &str = "with found as (
         select x.task, x.step from holdoff.lanes l cross join lateral (
             (

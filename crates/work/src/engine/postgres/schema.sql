@@ -1,7 +1,7 @@
--- Times are timestamptz, read from clock_timestamp(): what a session calls its time zone plays no part.
+-- Times are timestamptz, read from clock_timestamp(). The time zone of a session does not affect them.
 
--- Everything that decides who may claim a step, and in which order. Steps carry its number only, so that the one
--- index they are claimed by stays small, and a paused lane costs nothing.
+-- The properties that decide which worker may claim a step, and in which order. A step carries only the number of its
+-- lane, so that the one index for claims stays small, and a paused lane costs nothing.
 create table holdoff.lanes (
     id integer generated always as identity primary key,
     namespace text not null,
@@ -13,7 +13,7 @@ create table holdoff.lanes (
     unique (namespace, queue, operation, kind, priority)
 );
 
--- What is paused, so that lanes made later know.
+-- Paused queues and operations, so that lanes created later are paused too.
 create table holdoff.paused (
     namespace text not null,
     what smallint not null,
@@ -22,7 +22,7 @@ create table holdoff.paused (
     primary key (namespace, what, name)
 );
 
--- Compiled policies by content and name. Work in flight keeps the one it started with.
+-- Compiled policies by content and name. A step keeps the policy it was submitted with.
 create table holdoff.policies (
     id integer generated always as identity primary key,
     hash bytea not null,
@@ -32,7 +32,7 @@ create table holdoff.policies (
     unique (hash, name)
 );
 
--- Policy files by content; one is active.
+-- Policy files by content. One of them is active.
 create table holdoff.policy_sets (
     hash bytea primary key,
     file text not null,
@@ -46,16 +46,17 @@ create table holdoff.workers (
     started_at timestamptz not null default clock_timestamp()
 );
 
--- Steps that are not over. Rows come and go fast: pages less than half full leave room for the claim's new version, which
--- then needs no new index entries (a heap-only tuple), and the vacuum comes early.
+-- Unfinished steps. Rows are short-lived. Pages less than half full leave room for the new version that a claim writes,
+-- which then needs no new index entries (a heap-only tuple), and vacuum runs early.
 create table holdoff.steps (
     task uuid not null,
     step integer not null,
     lane integer not null,
     policy integer not null,
     state smallint not null,
-    -- Where it stands: 0 nowhere (blocked), 1 in line to be claimed or just claimed, 2 aside (failed, conflicted),
-    -- 3 with a worker that has renewed its lease. No index mentions the state, so that a claim changes no index.
+    -- The part of the index the step is in: 0 none (blocked), 1 to be claimed, or claimed and never renewed, 2 failed
+    -- or conflicted, 3 held by a worker that has renewed its lease. No index mentions the state, so a claim changes no
+    -- index.
     line smallint not null,
     format smallint not null,
     version smallint not null default 1,
@@ -91,7 +92,7 @@ create table holdoff.steps (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Steps in line by when they are due, renewed ones by when their lease ends.
+-- Steps to be claimed by due time, and renewed leases by their end.
 create index steps_due on holdoff.steps (lane, line, due_at) where line in (1, 3);
 create index steps_ended on holdoff.steps (lane, ended_at) where line = 2;
 
@@ -103,7 +104,7 @@ create table holdoff.edges (
 );
 create index edges_child on holdoff.edges (task, child);
 
--- Steps that are over. Only ever inserted, and forgotten by age.
+-- Finished steps. Rows are only inserted, and pruned by age and size.
 create table holdoff.done (
     task uuid not null,
     step integer not null,
@@ -130,8 +131,8 @@ create table holdoff.done (
 );
 create index done_ended on holdoff.done using brin (ended_at) with (pages_per_range = 16);
 
--- Every exit from running that was no success. The lease that was reported is the key, so that a report that comes
--- twice is known.
+-- Every exit from running that was not a success. The reported lease is part of the key, so that a duplicate report is
+-- recognised.
 create table holdoff.attempts (
     task uuid not null,
     step integer not null,
@@ -156,7 +157,7 @@ create table holdoff.dedup (
 );
 create index dedup_until on holdoff.dedup (until);
 
--- Signals by what makes them the same, and the task that deals with them.
+-- Signals by fingerprint, with the task that handles each.
 create table holdoff.signals (
     namespace text not null,
     fingerprint bytea not null,

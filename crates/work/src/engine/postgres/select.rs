@@ -1,4 +1,4 @@
-//! A filter as SQL.
+//! Translates a filter into SQL.
 
 use sqlx::{PgConnection, Postgres, QueryBuilder};
 
@@ -14,17 +14,17 @@ pub(super) const fn name(table: Table) -> &'static str {
     }
 }
 
-/// In which lanes steps can be that are meant.
+/// The lanes that matching steps can be in.
 pub(super) enum Lanes {
-    /// Whichever the filter says: the statement looks them up.
+    /// The lanes that the filter selects: the statement looks them up.
     Asked,
-    /// All, or these.
+    /// All lanes (`None`), or these.
     Known(Option<Vec<i32>>),
 }
 
 impl Lanes {
-    /// Looks them up before the statement is made. A list that the planner sees is searched by its hash for each row, and
-    /// one that it does not see from end to end.
+    /// Looks up the lanes before the statement is planned. The planner searches a list that it can see by hash for each
+    /// row, and a list that it cannot see from end to end.
     pub(super) async fn of(tx: &mut PgConnection, filter: &Filter) -> Result<Self> {
         if !names_lanes(filter) {
             return Ok(Self::Known(None));
@@ -34,13 +34,13 @@ impl Lanes {
         Ok(Self::Known(Some(query.build_query_scalar().fetch_all(tx).await?)))
     }
 
-    /// Whether there are none.
+    /// Whether no lane matches.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Known(Some(lanes)) if lanes.is_empty())
     }
 }
 
-/// Adds `where …` for rows called `s`.
+/// Appends `where …` for rows called `s`.
 pub(super) fn push_where(query: &mut QueryBuilder<Postgres>, filter: &Filter, table: Table, lanes: &Lanes) {
     query.push(if table == Table::Aside { " where s.line = 2" } else { " where true" });
     if !filter.states.is_empty() {

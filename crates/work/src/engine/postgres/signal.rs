@@ -1,4 +1,4 @@
-//! Signals: one living task for each fingerprint.
+//! Signals: at most one live task for each fingerprint.
 
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool};
@@ -10,8 +10,8 @@ use crate::engine::reading::{self, SignalRow};
 use crate::store::{NewTask, Result, SignalKey};
 use crate::{SignalRecord, Signalled, TaskId};
 
-/// Whether the task of signal `g` lives; `$3` is how long a failed one counts. What is blocked is blocked by a step
-/// that this finds.
+/// Whether the task of signal `g` suppresses signals; `$3` is how long a failed task does. Blocked steps need no
+/// condition of their own, because the step that blocks them is found.
 macro_rules! lives {
     () => {
         "exists (select from holdoff.steps s where s.task = g.task and (s.state in (1, 2, 5)
@@ -29,8 +29,8 @@ pub(super) async fn signal(pool: &PgPool, key: &SignalKey<'_>, task: &NewTask) -
     Ok(holder)
 }
 
-/// Takes the fingerprint for this task, unless another has it. The row is locked first, and its task looked at by a
-/// later statement: one that looked at both at once would see, of a task made meanwhile, the row but not the steps.
+/// Takes the fingerprint for this task, unless another task holds it. The row is locked first, and a later statement
+/// reads its task. If one statement did both, it could see the row of a concurrently created task but not its steps.
 async fn take(tx: &mut PgConnection, key: &SignalKey<'_>, task: TaskId) -> Result<Signalled> {
     let lock = "insert into holdoff.signals as g (namespace, fingerprint, task, occurrences)
         values ($1, $2, $3, 0) on conflict (namespace, fingerprint) do update set occurrences = g.occurrences";

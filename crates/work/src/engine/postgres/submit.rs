@@ -1,4 +1,4 @@
-//! Taking tasks in.
+//! Accepts tasks.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sqlx::types::Uuid;
 use crate::TaskId;
 use crate::store::{NewTask, Result, Submitted};
 
-/// Takes tasks in, as part of the caller's transaction.
+/// Accepts tasks, as part of the caller's transaction.
 pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool) -> Result<Vec<Submitted>> {
     let mut submitted: Vec<Submitted> = tasks.iter().map(|task| Submitted::Created(task.id)).collect();
     if tasks.iter().any(|task| task.dedup.is_some()) {
@@ -30,14 +30,14 @@ pub(crate) async fn submit(tx: &mut PgConnection, tasks: &[NewTask], again: bool
     Ok(submitted)
 }
 
-/// Which of these tasks were taken in by an earlier call whose answer was lost.
+/// Returns the tasks that an earlier call, whose response was lost, has already submitted.
 async fn known(tx: &mut PgConnection, tasks: &[NewTask]) -> Result<HashSet<Uuid>> {
     let ids: Vec<Uuid> = tasks.iter().map(|task| task.id.as_uuid()).collect();
     let query = "select task from holdoff.steps where task = any($1) union select task from holdoff.done where task = any($1)";
     Ok(sqlx::query_scalar(query).bind(ids).fetch_all(tx).await?.into_iter().collect())
 }
 
-/// Takes the keys. A key that is taken stays with its task as long as that lives, and until its time is over.
+/// Takes the deduplication keys. A key stays with its task while the task is live, and until the retention is over.
 async fn find_duplicates(
     tx: &mut PgConnection,
     tasks: &[NewTask],
@@ -57,7 +57,7 @@ async fn find_duplicates(
         ids.push(task.id.as_uuid());
         retentions.push(micros(dedup.retention));
     }
-    // Keys are taken in their own order, so that two batches with the same keys cannot wait for each other.
+    // Keys are taken in sorted order, so that two batches with the same keys cannot deadlock.
     let take = "insert into holdoff.dedup as d (namespace, key, task, until)
         select n, k, t, clock_timestamp() + holdoff.span(r)
         from unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) as x(n, k, t, r) order by n, k

@@ -1,4 +1,4 @@
-//! Lists of tasks: which, and then what their steps say.
+//! Lists tasks: first their ids, then summaries computed from their steps.
 
 use sqlx::types::Uuid;
 use sqlx::{PgConnection, PgPool, Postgres, QueryBuilder};
@@ -29,7 +29,7 @@ pub(super) async fn tasks(
     for table in Table::of(filter) {
         let mut floor_of_table = None;
         if filter.passes_over() {
-            // Of the last task everything is looked at.
+            // The last task is read with all its steps.
             let below = before.map(|task| task.step(0));
             floor_of_table = floor(&mut tx, table, below, Page::MOST_LOOKED_AT).await?.map(|step| step.task);
         }
@@ -50,7 +50,7 @@ pub(super) async fn tasks(
     Ok(TasksSeen { tasks: summaries(&mut tx, &found).await?, next })
 }
 
-/// What the steps of these tasks say, newest first.
+/// Returns summaries of these tasks, computed from their steps, newest first.
 pub(super) async fn summaries(tx: &mut PgConnection, tasks: &[TaskId]) -> Result<Vec<TaskSummary>> {
     let ids: Vec<Uuid> = tasks.iter().map(TaskId::as_uuid).collect();
     let mut rows: Vec<TaskRow> = Vec::new();

@@ -5,13 +5,13 @@ use sqlx::PgPool;
 use crate::store::{Activate, NewVersion, Result};
 use crate::version::{VersionRecord, VersionRow};
 
-/// What is said on the channel when another version has become active.
+/// The notification payload that says that another version has become active.
 pub(super) const TOLD: &str = "policies";
 
 pub(super) async fn activate(pool: &PgPool, version: &NewVersion<'_>, when: Activate) -> Result<bool> {
     let NewVersion { hash, file, by } = version;
     let mut tx = pool.begin().await?;
-    // Two at once would each find that none is active, and both would be.
+    // Two concurrent transactions could both find no active version, and both activate theirs.
     sqlx::query("lock table holdoff.policy_sets in share row exclusive mode").execute(&mut *tx).await?;
     let insert =
         "insert into holdoff.policy_sets (hash, file, active, published_by) values ($1, $2, false, $3)

@@ -1,4 +1,4 @@
-//! Knowing that steps have become due, without asking all the time.
+//! Wakes workers when steps become due, without continuous polling.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,12 +8,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::versions::TOLD;
 
-/// Listens for NOTIFY on one connection, begun when somebody first waits.
+/// Listens for NOTIFY on one connection, which is opened by the first subscriber.
 #[derive(Debug)]
 pub(super) struct Wake {
     pool: PgPool,
     woken: Arc<watch::Sender<()>>,
-    /// Another version of the policies may be active.
+    /// Signalled when another version of the policies may be active.
     policies: Arc<watch::Sender<()>>,
     listener: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -38,7 +38,7 @@ impl Wake {
         self.listener.get_or_init(|| {
             let (woken, policies) = (Arc::clone(&self.woken), Arc::clone(&self.policies));
             holdoff_sql::postgres::listen(self.pool.clone(), "holdoff", move |said| {
-                // Whenever something may have been missed, there may be both.
+                // If notifications may have been missed, both kinds are assumed.
                 if said.is_none_or(|said| said == TOLD) {
                     policies.send_replace(());
                 }

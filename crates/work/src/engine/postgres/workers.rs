@@ -1,11 +1,11 @@
-//! Workers by name, and forgetting those that are gone.
+//! Workers by name, and the removal of those that are gone.
 
 use sqlx::PgPool;
 
 use super::read::think_freely;
 use crate::store::{Result, WORKERS_FORGOTTEN, WorkerId};
 
-/// A name has one row. Those of an earlier release may have left several: the latest stands for all.
+/// Registers a worker. A name has one row. An earlier release may have left several; the latest is used for all.
 pub(super) async fn register(pool: &PgPool, name: &str) -> Result<WorkerId> {
     let mut tx = pool.begin().await?;
     sqlx::query("lock table holdoff.workers in share row exclusive mode").execute(&mut *tx).await?;
@@ -27,11 +27,12 @@ pub(super) async fn seen(pool: &PgPool, worker: WorkerId, name: &str) -> Result<
     Ok(())
 }
 
-/// A row without a time belongs to an earlier release, which may be there for long without a word.
+/// Whether any row is old. A row without `seen_at` was written by an earlier release, whose workers may run for a long
+/// time without reporting.
 const IS_ANY_OLD: &str = "select exists (select from holdoff.workers
     where coalesce(seen_at, started_at + interval '30 days') < clock_timestamp() - interval '2 hours')";
 
-/// Those who are mentioned are looked at again in an hour.
+/// Deletes old rows. A row that a step or an attempt mentions is kept, and examined again in an hour.
 const FORGET: &str = "with old as materialized (
         select id from holdoff.workers
         where coalesce(seen_at, started_at + interval '30 days') < clock_timestamp() - interval '1 hour' limit $1
@@ -50,8 +51,8 @@ const FORGET: &str = "with old as materialized (
     )
     select count(*) from gone";
 
-/// To find out who is mentioned is to read everything: it is done when somebody has been gone for two hours, and then
-/// for all who have been for one.
+/// Removes workers that are gone. Finding the mentioned workers reads all steps and attempts. Therefore the removal
+/// runs only when a worker has not reported for two hours, and then covers all that have not reported for one.
 pub(super) async fn forget(pool: &PgPool) -> Result<u64> {
     let is_any_old: bool = sqlx::query_scalar(IS_ANY_OLD).fetch_one(pool).await?;
     if !is_any_old {

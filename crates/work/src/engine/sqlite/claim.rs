@@ -1,4 +1,4 @@
-//! Giving steps to workers.
+//! Claims steps for workers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::payload::Format;
 use crate::store::{Claimed, Result, Wants, WorkerId};
 use crate::{Payload, StepId, TaskId};
 
-/// The lane of the most urgent due step, found by one look at each lane's head.
+/// Finds the lane of the most urgent due step with one index lookup at each lane's head.
 pub(super) const HEAD: &str = "select l.id from (
         select l.id, l.priority, (
             select s.due_at from holdoff_steps s where s.lane = l.id and s.state = 1 and s.due_at <= ?5
@@ -77,7 +77,7 @@ fn claimed(row: &SqliteRow) -> std::result::Result<Claimed, sqlx::Error> {
     Ok(reading::read_claim!(row))
 }
 
-/// A child, and its parent's name and output.
+/// A child, and the name and output of its parent.
 type InputRow = (Uuid, i32, String, i16, Option<Vec<u8>>);
 
 pub(super) async fn inputs(readers: &SqlitePool, steps: &[StepId]) -> Result<Vec<(StepId, String, Payload)>> {
@@ -112,7 +112,7 @@ pub(super) async fn renew(mut write: Write, held: &[(StepId, i64)], lease: Durat
     Ok(held.iter().map(|(step, _)| renewed.contains(step)).collect())
 }
 
-/// A step that is held under this lease.
+/// Returns the step if it is held under this lease, and the time since it was claimed.
 pub(super) async fn held(
     readers: &SqlitePool,
     now: i64,

@@ -1,4 +1,4 @@
-//! Taking reports in.
+//! Processes reports.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::engine::exits::{self, Change};
 use crate::store::{Receipt, Report, Result, Tell};
 use crate::{Payload, StepId};
 
-/// Answers with a receipt for each report, and whether steps became due.
+/// Returns a receipt for each report, and whether steps may have become due.
 pub(super) async fn finish(
     mut write: Write,
     reports: &[Report],
@@ -32,7 +32,7 @@ pub(super) async fn finish(
     Ok((receipts, !parents.is_empty() || !changes.is_empty()))
 }
 
-/// Moves finished steps into the history.
+/// Moves succeeded steps into the history.
 pub(crate) async fn succeed(
     tx: &mut SqliteConnection,
     now: i64,
@@ -66,7 +66,7 @@ pub(crate) async fn succeed(
     Ok(kept)
 }
 
-/// Tells the children of these steps that a parent is done, counting parents per child.
+/// Unblocks the children of these finished steps. Finished parents are counted per child.
 pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[StepId]) -> Result<()> {
     if parents.is_empty() {
         return Ok(());
@@ -84,7 +84,7 @@ pub(crate) async fn unblock(tx: &mut SqliteConnection, now: i64, parents: &[Step
     Ok(())
 }
 
-/// Requeues, fails or hands off, and writes the attempt down.
+/// Requeues or fails steps, or marks them as conflicted, and records the attempts.
 async fn change(
     tx: &mut SqliteConnection,
     now: i64,
@@ -149,7 +149,7 @@ async fn change(
     Ok(changed.into_iter().map(|(step, ..)| step).collect())
 }
 
-/// A receipt for each report; what was not accepted is looked up, for it may have been reported before.
+/// Returns a receipt for each report. A report that was not accepted is looked up, because it may be a duplicate.
 async fn receipts(
     tx: &mut SqliteConnection,
     reports: &[Report],

@@ -1,4 +1,4 @@
-//! Forgetting what need not be kept, and giving the room back.
+//! Prunes the history, and returns free pages to the file system.
 
 use sqlx::SqlitePool;
 
@@ -6,14 +6,14 @@ use super::Write;
 use super::rows::micros;
 use crate::store::{PruneRule, Result};
 
-/// Pages given back at a time: a few milliseconds of work.
+/// Pages returned at once: a few milliseconds of work.
 const PAGES_AT_ONCE: u32 = 2000;
 
-/// One page in so many may stay free.
+/// The share of pages that may stay free: one in this many.
 const KEPT_SHARE: u32 = 10;
 
-/// Ids of finished steps that may go. Steps end in the order of their ids. A task that still lives keeps its history,
-/// for the outputs are its steps' inputs.
+/// The temporary table for the ids of finished steps to delete. Ids are ascending by the end of the steps. A live task
+/// keeps its history, because the outputs are the inputs of its steps.
 const OLD: &str =
     "create temp table if not exists holdoff_old (id integer primary key, task blob, step integer)";
 
@@ -59,7 +59,7 @@ pub(super) async fn prune(mut write: Write, rule: PruneRule) -> Result<u64> {
     Ok(gone)
 }
 
-/// Failed steps that nobody came back to, and what was blocked behind them.
+/// Selects failed steps that were neither retried nor discarded in time, and the steps blocked by them.
 const FORSAKEN: &str = "insert into temp.holdoff_old (task, step)
         select x.task, x.step from holdoff_steps x where x.task in (
             select s.task from holdoff_lanes l
@@ -68,8 +68,8 @@ const FORSAKEN: &str = "insert into temp.holdoff_old (task, step)
                 and (o.state in (1, 2) or (o.state in (4, 5) and o.ended_at >= ?1)))
             limit ?2)";
 
-/// What is blocked behind a step that was given up, when that is to be forgotten and nothing else of the task can
-/// change any more.
+/// Selects the steps blocked by a discarded step, if the discarded step is old enough to be removed and no other step
+/// of the task can change any more.
 const BLOCKED_FOR_GOOD: &str = "insert into temp.holdoff_old (task, step)
         select x.task, x.step from holdoff_steps x where x.task in (
             select d.task from holdoff_done d where d.state = 6 and d.ended_at < ?1
@@ -77,7 +77,7 @@ const BLOCKED_FOR_GOOD: &str = "insert into temp.holdoff_old (task, step)
                 and not exists (select 1 from holdoff_steps s where s.task = d.task and s.state <> 0)
             limit ?2)";
 
-/// Forgets steps that are not over, and never will be.
+/// Deletes unfinished steps that can never finish.
 async fn forsake(
     tx: &mut sqlx::SqliteConnection,
     choose: &'static str,
@@ -99,13 +99,13 @@ async fn forsake(
     Ok(chosen)
 }
 
-/// Gives free pages back to the file system, and folds the log into the file.
+/// Returns free pages to the file system, and checkpoints the log into the file.
 pub(super) async fn compact(writer: &SqlitePool) -> Result<()> {
     let mut connection = writer.acquire().await?;
     loop {
         let free: u32 = sqlx::query_scalar("pragma freelist_count").fetch_one(&mut *connection).await?;
         let all: u32 = sqlx::query_scalar("pragma page_count").fetch_one(&mut *connection).await?;
-        // A little room is kept: it will be wanted again soon.
+        // Some free pages are kept, because new rows will need them soon.
         if free <= all / KEPT_SHARE {
             break;
         }
@@ -113,7 +113,7 @@ pub(super) async fn compact(writer: &SqlitePool) -> Result<()> {
             .fetch_all(&mut *connection)
             .await?;
     }
-    // A reader may be in the way; then the next one does it.
+    // If a reader blocks the checkpoint, a later call completes it.
     sqlx::query("pragma wal_checkpoint(truncate)").fetch_all(&mut *connection).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Looking at steps, newest first, and never at more than so many.
+//! Reads steps, newest first, within a bound.
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Uuid;
@@ -13,7 +13,7 @@ use crate::look::{Count, Part, Seen, StepPage};
 use crate::record::StepRecord;
 use crate::store::Result;
 
-/// Keys from below one step down to another, that one included.
+/// A range of keys, descending: from `below`, exclusive, to `floor`, inclusive.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Range {
     pub(super) below: Option<StepId>,
@@ -32,7 +32,7 @@ impl Range {
     }
 }
 
-/// How far down so many rows of a table reach; nothing if that is its end.
+/// Returns the key of the last of `most` rows of a table below a key, or `None` if the table ends before that.
 pub(super) async fn floor(
     tx: &mut SqliteConnection,
     table: Table,
@@ -50,7 +50,8 @@ pub(super) async fn floor(
     Ok(floor.map(|(task, step)| step_id(task, step)))
 }
 
-/// How many rows are gone through. Those that lie far apart cost more, if the index does not say enough about them.
+/// Returns the number of rows to scan. Rows that are far apart in the file cost more if the index alone does not decide
+/// whether they match, so fewer of them are scanned.
 pub(super) fn gone_through(filter: &Filter, table: Table, looked_at: u32) -> u32 {
     match table {
         Table::Aside if filter.text.is_some() => looked_at.div_ceil(4),
@@ -59,7 +60,7 @@ pub(super) fn gone_through(filter: &Filter, table: Table, looked_at: u32) -> u32
 }
 
 pub(super) async fn look(readers: &SqlitePool, now: i64, filter: &Filter, page: &Page) -> Result<StepPage> {
-    // One moment for both tables: a step that finishes meanwhile is in one of them.
+    // One snapshot for both tables: a step that finishes meanwhile is in exactly one of them.
     let mut tx = readers.begin().await?;
     let wanted = Page { limit: page.limit.saturating_add(1), ..page.clone() };
     let mut parts = Vec::new();
@@ -97,7 +98,7 @@ pub(super) async fn count(readers: &SqlitePool, now: i64, filter: &Filter, most:
     Ok(Count::new(counted, is_all, most))
 }
 
-/// Steps of a table that match, newest first, down to a floor.
+/// Returns the matching steps of a table, newest first, down to a floor.
 pub(super) async fn select(
     tx: &mut SqliteConnection,
     now: i64,
@@ -120,8 +121,8 @@ pub(super) async fn select(
         Table::Done => "s.output",
     });
     query.push(", s.lease");
-    // First the keys, which an index may tell alone, in their order, so that the page ends the search; then the rest.
-    // `cross` keeps them in this order.
+    // The subquery selects the keys in order, from an index alone where possible, so that the page limit ends the
+    // search. The join then reads the other columns. `cross` keeps the tables in this order.
     query.push(" from (select s.task, s.step from ").push(name(table)).push(" s");
     push_where_by_key(&mut query, filter, table, now);
     Range { below: page.after, floor }.push(&mut query);

@@ -1,11 +1,11 @@
--- Failed and conflicted steps, newest first, with what they are mostly looked for by: they lie far apart in the table, and each
--- page of it that need not be read is time saved.
+-- Failed and conflicted steps, newest first, with the columns that most queries filter by. These steps are far apart in
+-- the table, so the index saves reading its pages.
 create index holdoff_steps_aside on holdoff_steps (task, step, state, lane, class, failures, destination, created_at)
     where state in (4, 5);
 
--- What happened when, as nodes counted it, for people to look at: level 0 in narrow buckets, kept for minutes, level 1
--- in wide ones, kept for a day. What is counted: 0 steps by outcome, 1 failures by class, 2 retries by attempt,
--- 3 operations and 4 destinations by whether they failed.
+-- Recent activity, as counted by the nodes, for dashboards. Level 0 has narrow buckets and is kept for minutes. Level 1
+-- has wide buckets and is kept for a day. The column "what" is 0 for steps by outcome, 1 for failures by class, 2 for
+-- retries by attempt, 3 for operations and 4 for destinations, both by whether they failed.
 create table holdoff_pulse (
     level integer not null,
     what integer not null,
@@ -18,7 +18,7 @@ create table holdoff_pulse (
     primary key (level, what, at, namespace, name, outcome)
 ) strict, without rowid;
 
--- The processes that work here, and what they said last.
+-- The processes that use this store, with the last report of each.
 create table holdoff_nodes (
     id blob primary key,
     name text not null,

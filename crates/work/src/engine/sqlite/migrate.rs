@@ -1,4 +1,4 @@
-//! What the schema went through. Migrations only add, as in Postgres.
+//! The migrations of the schema. As in Postgres, migrations only add.
 
 use holdoff_sql::{Component, Migration};
 

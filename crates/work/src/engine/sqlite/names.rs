@@ -1,4 +1,4 @@
-//! Numbers for names: policies, lanes; and what is paused.
+//! Numbers of policies and lanes, and the paused queues and operations.
 
 use sqlx::{SqliteConnection, SqlitePool};
 

@@ -1,4 +1,4 @@
-//! What operators do to steps: each a set, in one transaction, with a count.
+//! The actions of operators on steps: each changes a set of steps in one transaction and returns their number.
 
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
@@ -20,7 +20,7 @@ pub(super) async fn act(mut write: Write, filter: &Filter, action: &Action) -> R
     Ok(count)
 }
 
-/// To how many steps it would be done.
+/// Returns the number of steps that the action would change.
 pub(super) async fn affected(
     readers: &SqlitePool,
     now: i64,
@@ -40,7 +40,7 @@ pub(super) async fn affected(
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// Makes steps ready again, with all their tries before them.
+/// Makes steps ready again, with their attempts reset.
 async fn revive(
     tx: &mut SqliteConnection,
     now: i64,
@@ -63,8 +63,8 @@ async fn revive(
     Ok(query.build().execute(tx).await?.rows_affected())
 }
 
-/// Moves steps into the history, alone or with all of their tasks. A worker that still has one is fenced off,
-/// because its row is gone.
+/// Moves steps into the history, alone or with their whole tasks. A worker that still holds a step is fenced, because
+/// the step's row is gone.
 async fn end(
     tx: &mut SqliteConnection,
     now: i64,

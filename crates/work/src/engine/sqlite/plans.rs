@@ -1,4 +1,4 @@
-//! What the hot statements must not do: read the whole table.
+//! Tests that the hot statements do not read the whole table.
 
 use sqlx::{AssertSqlSafe, Row};
 

@@ -1,4 +1,4 @@
-//! What nodes have counted, and the nodes.
+//! Recent activity as counted by the nodes, and the nodes.
 
 use sqlx::SqlitePool;
 use sqlx::types::Uuid;
@@ -15,7 +15,7 @@ const ADD: &str = "insert into holdoff_pulse (level, what, at, namespace, name, 
     from json_each(?1) where true
     on conflict do update set count = count + excluded.count, class = coalesce(excluded.class, class)";
 
-/// Adds to what is there, and keeps what a node says of itself.
+/// Adds counts to existing rows, and stores the node's report about itself.
 pub(super) async fn beat(mut write: Write, rows: &[PulseRow], node: Option<&NodeRow>) -> Result<()> {
     if !rows.is_empty() {
         let mut added = Rows::new();
@@ -58,11 +58,11 @@ pub(super) async fn leave(mut write: Write, node: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Forgets what is too old.
+/// Deletes counts and nodes that are too old.
 pub(super) async fn forget(mut write: Write) -> Result<()> {
     let old = "delete from holdoff_pulse where level = ?1 and what in (0, 1, 2, 3, 4) and at < ?2";
     for level in Level::ALL {
-        // A bucket goes when its end is too old.
+        // A bucket is deleted when its end is too old.
         let before = write.now.saturating_sub(micros(level.kept + level.rest));
         sqlx::query(old).bind(level.number).bind(before).execute(&mut *write.tx).await?;
     }

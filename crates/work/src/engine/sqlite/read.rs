@@ -1,4 +1,4 @@
-//! Looking at tasks and steps.
+//! Reads tasks and their attempts, and counts steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) async fn task(
     id: TaskId,
     with_payloads: bool,
 ) -> Result<Option<TaskRecord>> {
-    // One moment for both tables: a step that finishes meanwhile is in one of them.
+    // One snapshot for both tables: a step that finishes meanwhile is in exactly one of them.
     let mut tx = readers.begin().await?;
     let page = Page { limit: u32::MAX, with_payloads, ..Page::default() };
     let filter = Filter::task(id);
@@ -51,8 +51,8 @@ pub(super) async fn stats(readers: &SqlitePool, now: i64, stale_after: Duration)
     let mut tx = readers.begin().await?;
     let lanes = "select id, namespace, queue, operation, paused from holdoff_lanes";
     let lanes: Vec<LaneRow> = sqlx::query_as(lanes).fetch_all(&mut *tx).await?;
-    // By the index alone; and then by the table alone, in its own order: from one to the other and back for every step would
-    // take many times as long.
+    // The first query reads the index alone, and the second reads the table alone, in its own order. A single query
+    // would alternate between the two for every step and take many times as long.
     let query = "select lane, state, count(*), sum(due_at <= ?1), 0, ?1 - min(due_at)
         from holdoff_steps group by lane, state";
     let mut groups: Vec<Group> = sqlx::query_as(query).bind(now).fetch_all(&mut *tx).await?;
@@ -65,7 +65,8 @@ pub(super) async fn stats(readers: &SqlitePool, now: i64, stale_after: Duration)
     Ok(reading::stats(lanes, groups, done))
 }
 
-/// How many finished steps are counted at a time: SQLite sorts by lane in memory, all of them at once if it may.
+/// The number of finished steps counted at once. SQLite sorts by lane in memory, and without a bound it would sort all
+/// steps at once.
 const COUNTED_AT_ONCE: i64 = 50_000;
 
 async fn done_by_lane(tx: &mut SqliteConnection) -> Result<Vec<(i32, i64)>> {

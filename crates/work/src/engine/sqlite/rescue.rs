@@ -1,4 +1,4 @@
-//! Taking steps back from workers that vanished.
+//! Rescues steps from workers that vanished.
 
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, SqlitePool};
@@ -24,8 +24,9 @@ pub(super) async fn rescue(mut write: Write, rule: RescueRule, tell: Tell<'_>) -
     let policy = "(select p.compiled from holdoff_policies p where p.id = s.policy)";
     let delay =
         |attempt| next_due::sqlite(policy, attempt, "s.last_delay_us", "(random() & 4294967295)", "?5");
-    // The wait is the step's own policy's, as after so many failures, and at least the file's; rolls are drawn here,
-    // so that the steps of one dead worker come back spread out. It counts rescues, not failures.
+    // The wait is computed by the step's own policy, as after that many failures, and is at least the configured
+    // minimum. The statement draws the random numbers, so that the steps of one dead worker return spread out. It
+    // counts rescues, not failures.
     let update = format!(
         "update holdoff_steps as s set
             state = iif(s.rescues >= ?2, 4, 1),

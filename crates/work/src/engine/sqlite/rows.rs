@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::StepId;
 
-/// Writes rows.
+/// Writes rows as JSON.
 pub(super) struct Rows {
     text: String,
-    /// Whether a value has been written into the row at hand.
+    /// Whether the current row has a value.
     is_begun: bool,
 }
 
@@ -17,7 +17,7 @@ impl Rows {
         Self { text: String::from("["), is_begun: false }
     }
 
-    /// Begins a row with its step.
+    /// Begins a row with the step's key.
     pub(super) fn step(&mut self, step: StepId) -> &mut Self {
         self.row().bytes(Some(step.task.as_uuid().as_bytes())).number(i64::from(step.number))
     }
@@ -86,7 +86,7 @@ impl Rows {
     }
 }
 
-/// Rows of nothing but steps.
+/// Returns rows that consist only of step keys.
 pub(super) fn steps<'a>(steps: impl IntoIterator<Item = &'a StepId>) -> String {
     let mut rows = Rows::new();
     for step in steps {

@@ -1,6 +1,6 @@
--- Times are microseconds since 1970, given by whoever writes; see the clock.
+-- Times are microseconds since 1970, supplied by the writing process (see sqlite/time.rs in holdoff-sql).
 
--- Everything that decides who may claim a step, and in which order.
+-- The properties that decide which worker may claim a step, and in which order.
 create table holdoff_lanes (
     id integer primary key,
     namespace text not null,
@@ -12,7 +12,7 @@ create table holdoff_lanes (
     unique (namespace, queue, operation, kind, priority)
 ) strict;
 
--- What is paused, so that lanes made later know.
+-- Paused queues and operations, so that lanes created later are paused too.
 create table holdoff_paused (
     namespace text not null,
     what integer not null,
@@ -21,7 +21,7 @@ create table holdoff_paused (
     primary key (namespace, what, name)
 ) strict, without rowid;
 
--- Compiled policies by content and name. Work in flight keeps the one it started with.
+-- Compiled policies by content and name. A step keeps the policy it was submitted with.
 create table holdoff_policies (
     id integer primary key,
     hash blob not null,
@@ -31,7 +31,7 @@ create table holdoff_policies (
     unique (hash, name)
 ) strict;
 
--- Policy files by content; one is active.
+-- Policy files by content. One of them is active.
 create table holdoff_policy_sets (
     hash blob primary key,
     file text not null,
@@ -45,7 +45,7 @@ create table holdoff_workers (
     started_at integer not null
 ) strict;
 
--- Steps that are not over.
+-- Unfinished steps.
 create table holdoff_steps (
     task blob not null,
     step integer not null,
@@ -79,8 +79,8 @@ create table holdoff_steps (
     primary key (task, step)
 ) strict, without rowid;
 
--- Ready steps by when they are due, running ones by when their lease ends. Not partial: SQLite does not see that
--- `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
+-- Ready steps by due time, and running steps by the end of their lease. The index is not partial: SQLite does not infer
+-- that `state = 1` implies `state in (1, 2)`, and would read the whole table instead.
 create index holdoff_steps_due on holdoff_steps (lane, state, due_at);
 create index holdoff_steps_ended on holdoff_steps (lane, state, ended_at) where state in (4, 5);
 
@@ -92,7 +92,7 @@ create table holdoff_edges (
 ) strict, without rowid;
 create index holdoff_edges_child on holdoff_edges (task, child);
 
--- Steps that are over, in the order in which they ended.
+-- Finished steps, in the order in which they ended.
 create table holdoff_done (
     id integer primary key,
     task blob not null,
@@ -119,7 +119,7 @@ create table holdoff_done (
     unique (task, step)
 ) strict;
 
--- Every exit from running that was no success, by the lease that was reported.
+-- Every exit from running that was not a success, by the reported lease.
 create table holdoff_attempts (
     task blob not null,
     step integer not null,

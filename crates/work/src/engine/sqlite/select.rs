@@ -1,4 +1,4 @@
-//! A filter as SQL.
+//! Translates a filter into SQL.
 
 use sqlx::{QueryBuilder, Sqlite};
 
@@ -13,12 +13,12 @@ pub(super) const fn name(table: Table) -> &'static str {
     }
 }
 
-/// Adds `where …` for rows called `s`, which are found by whatever index serves best.
+/// Appends `where …` for rows called `s`. The planner chooses the index.
 pub(super) fn push_where(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64) {
     push(query, filter, table, now, "");
 }
 
-/// The same for rows that are gone through by their key: the plus keeps the planner from other indexes.
+/// Appends the same for rows that are read in key order. The unary plus prevents the use of other indexes.
 pub(super) fn push_where_by_key(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i64) {
     push(query, filter, table, now, "+");
 }
@@ -27,7 +27,7 @@ fn push(query: &mut QueryBuilder<Sqlite>, filter: &Filter, table: Table, now: i6
     query.push(if table == Table::Aside { " where s.state in (4, 5)" } else { " where true" });
     if !filter.states.is_empty() {
         let codes: Vec<String> = filter.states.iter().map(|state| state.code().to_string()).collect();
-        // Only failed and conflicted steps are few enough to be looked up by their state.
+        // Only failed and conflicted steps are few enough for a lookup by state.
         let is_rare =
             filter.states.iter().all(|state| matches!(state, StepState::Failed | StepState::Conflicted));
         let plus = if is_rare { plus } else { "+" };
@@ -85,7 +85,7 @@ fn push_lane(query: &mut QueryBuilder<Sqlite>, filter: &Filter, plus: &str) {
         query.push(" and queue = ").push_bind(queue.clone());
     }
     if let Some(operation) = &filter.operation {
-        // GLOB tells capitals apart, as Postgres' LIKE does; its other special signs are disarmed.
+        // GLOB is case-sensitive, like LIKE in Postgres. Its other special characters are escaped.
         let pattern: String = operation.chars().map(glob_sign).collect();
         query.push(" and operation glob ").push_bind(pattern);
     }

@@ -1,4 +1,4 @@
-//! Signals: one living task for each fingerprint.
+//! Signals: at most one live task for each fingerprint.
 
 use sqlx::types::Uuid;
 use sqlx::{SqliteConnection, SqlitePool};
@@ -11,8 +11,8 @@ use crate::engine::reading::{self, SignalRow};
 use crate::store::{NewTask, Result, SignalKey};
 use crate::{SignalRecord, Signalled, TaskId};
 
-/// Whether the task of signal `g` lives; `?3` is when a failed one must have ended, at the earliest. What is blocked
-/// is blocked by a step that this finds.
+/// Whether the task of signal `g` suppresses signals; a failed task does if it ended after `?3`. Blocked steps need no
+/// condition of their own, because the step that blocks them is found.
 macro_rules! lives {
     () => {
         "g.namespace = ?1 and g.fingerprint = ?2 and exists (
@@ -21,7 +21,8 @@ macro_rules! lives {
     };
 }
 
-/// Whoever made the task, and asks again because the answer was lost, is not counted again.
+/// Counts an occurrence. If the caller that created the task repeats its call because the response was lost, the
+/// statement does not count it again.
 const COUNT: &str = concat!(
     "update holdoff_signals as g set occurrences = g.occurrences + (g.task is not ?5), last_at = ?4 where ",
     lives!(),
@@ -51,7 +52,7 @@ pub(super) async fn signal(mut write: Write, key: &SignalKey<'_>, task: &NewTask
     Ok(signalled)
 }
 
-/// The living task, if there is one. Those who wait for one look often, and looking keeps nobody from writing.
+/// Returns the live task, if there is one. Waiting callers poll this often, and reading blocks no writer.
 pub(super) async fn task(readers: &SqlitePool, now: i64, key: &SignalKey<'_>) -> Result<Option<TaskId>> {
     let look = concat!("select g.task from holdoff_signals g where ", lives!());
     let task: Option<Uuid> = sqlx::query_scalar(look)

@@ -1,4 +1,4 @@
-//! Taking tasks in.
+//! Accepts tasks.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::rows::{Rows, micros};
 use crate::TaskId;
 use crate::store::{Dedup, NewTask, Result, Submitted};
 
-/// Takes tasks in, as part of the caller's transaction.
+/// Accepts tasks, as part of the caller's transaction.
 pub(crate) async fn submit(
     tx: &mut SqliteConnection,
     now: i64,
@@ -40,14 +40,14 @@ pub(crate) async fn submit(
     Ok(submitted)
 }
 
-/// Whether the task was taken in by an earlier call whose answer was lost.
+/// Whether an earlier call, whose response was lost, has already submitted the task.
 async fn is_known(tx: &mut SqliteConnection, task: TaskId) -> Result<bool> {
     let query = "select exists (select 1 from holdoff_steps where task = ?1) or exists (select 1 from holdoff_done where task = ?1)";
     Ok(sqlx::query_scalar(query).bind(task.as_uuid()).fetch_one(tx).await?)
 }
 
-/// Takes the key, and answers who has it. A key that is taken stays with its task as long as that lives, and until
-/// its time is over.
+/// Takes the deduplication key, and returns the task that holds it. A key stays with its task while the task is live,
+/// and until the retention is over.
 async fn take_key<'t>(
     tx: &mut SqliteConnection,
     now: i64,

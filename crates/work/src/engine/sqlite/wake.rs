@@ -1,4 +1,4 @@
-//! Knowing that steps have become due, also when another process has written them.
+//! Wakes workers when steps become due, also if another process has written them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 #[derive(Debug)]
 pub(super) struct Wake {
-    /// Nothing for a database in memory, which only this process can write.
+    /// `None` for a database in memory, which only this process can write.
     readers: Option<SqlitePool>,
     woken: Arc<watch::Sender<()>>,
     watcher: OnceLock<AbortOnDropHandle<()>>,
@@ -20,12 +20,12 @@ impl Wake {
         Self { readers, woken: Arc::new(watch::Sender::new(())), watcher: OnceLock::new() }
     }
 
-    /// This process has made steps due.
+    /// Signals that this process has made steps due.
     pub(super) fn send(&self) {
         self.woken.send_replace(());
     }
 
-    /// The file does not say what was written.
+    /// Returns the receiver for all changes, because a change of the file does not say which rows were written.
     pub(super) fn policies(&self) -> watch::Receiver<()> {
         self.subscribe()
     }

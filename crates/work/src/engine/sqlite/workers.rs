@@ -1,4 +1,4 @@
-//! Workers by name, and forgetting those that are gone.
+//! Workers by name, and the removal of those that are gone.
 
 use sqlx::SqlitePool;
 
@@ -7,7 +7,7 @@ use crate::store::{Result, WORKERS_FORGOTTEN, WorkerId};
 
 const HOUR: i64 = 60 * 60 * 1_000_000;
 
-/// A name has one row. Those of an earlier release may have left several: the latest stands for all.
+/// Registers a worker. A name has one row. An earlier release may have left several; the latest is used for all.
 pub(super) async fn register(mut write: Write, name: &str) -> Result<WorkerId> {
     let update = "update holdoff_workers set seen_at = ?2
         where id = (select max(id) from holdoff_workers where name = ?1) returning id";
@@ -29,17 +29,18 @@ pub(super) async fn seen(mut write: Write, worker: WorkerId, name: &str) -> Resu
     Ok(())
 }
 
-/// A row without a time belongs to an earlier release, which may be there for long without a word.
+/// Whether any row is old. A row without `seen_at` was written by an earlier release, whose workers may run for a long
+/// time without reporting.
 const IS_ANY_OLD: &str = "select exists (select 1 from holdoff_workers
     where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1)";
 
-/// To find out who is mentioned is to read everything: it is done when somebody has been gone for two hours, and then
-/// for all who have been for one.
+/// Whether a removal is worthwhile. Finding the mentioned workers reads all steps and attempts. Therefore the removal
+/// runs only when a worker has not reported for two hours, and then covers all that have not reported for one.
 pub(super) async fn is_any_old(readers: &SqlitePool, now: i64) -> Result<bool> {
     Ok(sqlx::query_scalar(IS_ANY_OLD).bind(now.saturating_sub(2 * HOUR)).fetch_one(readers).await?)
 }
 
-/// Everybody who is mentioned.
+/// The temporary table for the workers that a step or an attempt mentions.
 const MENTIONED: &str =
     "create temp table if not exists holdoff_mentioned (worker integer primary key) without rowid";
 
@@ -52,7 +53,7 @@ pub(super) async fn forget(mut write: Write) -> Result<u64> {
         union select worker from holdoff_attempts where worker is not null
         union select worker from holdoff_done where worker is not null";
     sqlx::query(look).execute(&mut *tx).await?;
-    // The last number is kept: SQLite would give it to somebody else.
+    // The highest number is kept, because SQLite would assign it to another worker.
     let forget = "delete from holdoff_workers where id in (
             select id from holdoff_workers
             where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1
@@ -61,7 +62,7 @@ pub(super) async fn forget(mut write: Write) -> Result<u64> {
             limit ?2)";
     let long_ago = now.saturating_sub(HOUR);
     let gone = sqlx::query(forget).bind(long_ago).bind(WORKERS_FORGOTTEN).execute(&mut *tx).await?;
-    // Those who stay are looked at again in an hour.
+    // The remaining workers are examined again in an hour.
     let keep = "update holdoff_workers set seen_at = ?2
         where coalesce(seen_at, started_at + 30 * 86400 * 1000000) < ?1
             and (id in (select worker from temp.holdoff_mentioned) or id = (select max(id) from holdoff_workers))";

@@ -1,4 +1,4 @@
-//! Servers that behave.
+//! Servers that behave correctly.
 
 use super::server::{Server, answer, say};
 use super::*;

@@ -1,4 +1,4 @@
-//! Credentials and their tokens.
+//! Credentials and their access tokens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use crate::{Credential, Secret};
 
 const SECRET: &str = "very-secret-sauce";
 
-/// A file with the secret, and settings that know one credential.
+/// Returns a file with the secret, and settings with one credential.
 fn with_credential(make: impl FnOnce(Secret) -> Credential) -> (TempDir, HttpSettings) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
@@ -22,7 +22,7 @@ fn with_credential(make: impl FnOnce(Secret) -> Credential) -> (TempDir, HttpSet
     (folder, settings)
 }
 
-/// Gives out `token-1`, `token-2` and so on, for this long.
+/// Issues `token-1`, `token-2` and so on, with this lifetime.
 async fn token_endpoint(expires_in: &'static str) -> Server {
     let given = AtomicUsize::new(0);
     Server::start(move |_, stream| {
@@ -42,7 +42,7 @@ fn client_credentials(url: String) -> impl FnOnce(Secret) -> Credential {
     }
 }
 
-/// Lets in whoever has this token.
+/// Accepts requests with this token.
 async fn door(token: &'static str) -> Server {
     Server::start(move |seen, stream| {
         let open = seen.headers.get("authorization").is_some_and(|sent| sent == &format!("Bearer {token}"));
@@ -90,7 +90,7 @@ async fn an_ageing_token_is_renewed_before_it_is_refused() {
     let payload = HttpStep::post(api.url("/")).credential("shop").payload().unwrap();
     let first = runner.run(&context(1), &payload).await.unwrap_err();
     assert_eq!(generation(&first), 1);
-    // Its two milliseconds have passed by the time the next one may use it.
+    // The token's lifetime of two milliseconds has ended before the next request.
     tokio::time::sleep(Duration::from_millis(3)).await;
     runner.run(&context(2), &payload).await.unwrap();
 }
@@ -171,7 +171,7 @@ async fn a_credential_does_not_follow_to_another_host() {
     assert_eq!(target.seen()[0].headers.get("authorization"), None);
 }
 
-/// Whoever may submit a step must not be able to have a credential sent to a server of their own.
+/// A caller that may submit steps must not be able to have a credential sent to its own server.
 #[tokio::test]
 async fn a_credential_goes_only_to_the_hosts_it_is_for() {
     let (tokens, api) = (token_endpoint("").await, Server::saying(answer(200, "", "in")).await);

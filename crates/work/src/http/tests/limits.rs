@@ -108,7 +108,7 @@ async fn impatience_opens_no_breaker() {
         assert_eq!(class(&fault(&runner, &impatient).await), Class::Timeout);
     }
     run(&runner, &HttpStep::get(server.url("/"))).await.unwrap();
-    // Whoever waits as long as everybody does has something to say: one of two calls that count has failed.
+    // A request with the usual timeout counts: one of two counted calls has failed.
     let patient = HttpStep::get(server.url("/slow")).timeout(Duration::from_millis(100));
     assert_eq!(class(&fault(&runner, &patient).await), Class::Timeout);
     busy(&fault(&runner, &HttpStep::get(server.url("/"))).await);

@@ -14,7 +14,7 @@ use super::*;
 
 const ENDLESS: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n";
 
-/// Says this and then nothing more, without closing.
+/// Sends this and then nothing more, without closing the connection.
 async fn stalling(beginning: &'static [u8]) -> Server {
     Server::start(move |_, mut stream| async move {
         stream.write_all(beginning).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_refusal_counts_even_if_its_text_does_not_come() {
 async fn a_connection_that_breaks_is_transient() {
     let server = Server::start(|_, mut stream| async move {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
-        // Closed with data outstanding on our terms: the other side gets a reset.
+        // The connection closes with outstanding data, so the client receives a reset.
         stream.set_zero_linger().unwrap();
     })
     .await;
@@ -89,7 +89,7 @@ async fn an_endless_body_is_not_read_on() {
     let fault = fault(&runner(&settings), &HttpStep::get(server.url("/"))).await;
     assert_eq!(class(&fault), Class::Permanent);
     assert!(fault.message().contains("longer than http.max_response, 100000 bytes"), "{fault}");
-    // What was written beyond the limit filled the sockets' buffers, and then the connection was gone.
+    // The data beyond the limit filled the sockets' buffers, and then the client closed the connection.
     assert!(written.await.unwrap() < 50 << 20);
 }
 
@@ -115,7 +115,7 @@ async fn what_is_not_http_is_transient() {
     assert_eq!(class(&fault(&runner, &HttpStep::get(server.url("/"))).await), Class::Transient);
 }
 
-/// Accepts one connection after another and does this with each.
+/// Accepts one connection after another and calls this function with each.
 async fn accepting<F, Fut>(serve: F) -> String
 where
     F: Fn(TcpStream) -> Fut + Send + Sync + 'static,

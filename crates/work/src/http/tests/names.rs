@@ -1,4 +1,4 @@
-//! Names that change their mind about where they lead.
+//! Names whose addresses change between resolutions.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::server::{Server, answer, say};
 use super::*;
 
-/// What the resolver answers, one list after the other, and the last one for ever.
+/// Returns the resolver's answers: one list after the other, and the last one forever.
 fn answers(asked: &AtomicUsize, lists: &[&[&str]]) -> Vec<SocketAddr> {
     let number = asked.fetch_add(1, Ordering::SeqCst).min(lists.len() - 1);
     lists[number].iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0)).collect()
 }
 
-/// A server that may be called, and a private one beside it on the same port. Neither keeps a connection, so every request
-/// asks for the name anew.
+/// Starts a server that may be called, and a private one on the same port. Neither keeps connections open, so every
+/// request resolves the name again.
 async fn pair(first: String) -> (Server, Server) {
     loop {
         let open = Server::saying(first.clone()).await;

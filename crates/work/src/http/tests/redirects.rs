@@ -1,4 +1,4 @@
-//! Servers that send the request elsewhere.
+//! Servers that redirect requests.
 
 use super::server::{Server, answer, say};
 use super::*;

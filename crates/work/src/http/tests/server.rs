@@ -1,4 +1,4 @@
-//! A server on loopback that says exactly what it is told to.
+//! A server on loopback that sends exactly the given responses.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) line: String,
@@ -30,7 +30,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Reads a request from each connection, then leaves the connection to `answer`.
+    /// Reads a request from each connection, then passes the connection to `answer`.
     pub(super) async fn start<F, Fut>(answer: F) -> Self
     where
         F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
@@ -39,7 +39,7 @@ impl Server {
         Self::at("127.0.0.1:0".parse().unwrap(), answer).await.unwrap()
     }
 
-    /// The same at this address, if it is free.
+    /// Starts the server at this address, if it is free.
     pub(super) async fn at<F, Fut>(address: SocketAddr, answer: F) -> Option<Self>
     where
         F: Fn(Seen, TcpStream) -> Fut + Send + Sync + 'static,
@@ -66,7 +66,7 @@ impl Server {
         Some(Self { address, seen, accepting: accepting.abort_handle() })
     }
 
-    /// Says the same to everybody.
+    /// Sends the same response to every client.
     pub(super) async fn saying(answer: impl Into<String>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| say(stream, answer.clone())).await
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-/// An answer with this status, these further header lines and this body.
+/// Builds a response with this status, these additional header lines and this body.
 pub(super) fn answer(status: u16, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}")
@@ -96,7 +96,7 @@ pub(super) async fn say(mut stream: TcpStream, answer: String) {
     let _ = stream.shutdown().await;
 }
 
-/// Waits until the other side has closed the connection.
+/// Waits until the client has closed the connection.
 pub(super) async fn hold(mut stream: TcpStream) {
     let mut nothing = [0; 64];
     while stream.read(&mut nothing).await.is_ok_and(|read| read > 0) {}

@@ -1,4 +1,4 @@
-//! Policies of every kind, and what to ask them.
+//! Generates policies of every kind, and cases for them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 use holdoff_policy::{Beyond, Compiled, Failure, Growth, Jitter, Policy, RetryAfter, Shape, SoFar};
 use serde_json::{Value, json};
 
-/// How many cases one seed makes.
+/// The number of cases that a seed generates.
 pub(super) const CASES_PER_ROUND: u64 = POLICIES * CASES_PER_POLICY;
 const POLICIES: u64 = 40;
 const CASES_PER_POLICY: u64 = 100;
@@ -14,14 +14,14 @@ const CASES_PER_POLICY: u64 = 100;
 /// 365 days.
 const LONGEST_US: u64 = 31_536_000_000_000;
 
-/// What one seed makes: some policies, and cases for each.
+/// The policies that a seed generates, and cases for each.
 pub(super) struct Round {
     seed: u64,
     pub(super) policies: Vec<Compiled>,
     pub(super) cases: Vec<Case>,
 }
 
-/// One question; the policy is its place in the round.
+/// The inputs of a decision; `policy` is an index into the round's policies.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) policy: i32,
@@ -43,7 +43,7 @@ impl Round {
         Self { seed, policies, cases }
     }
 
-    /// What to say when something is wrong.
+    /// Returns the command that replays this round, for failure messages.
     pub(super) fn replay(&self) -> String {
         let seed = self.seed;
         format!(
@@ -51,7 +51,7 @@ impl Round {
         )
     }
 
-    /// The cases as an array of arrays.
+    /// Returns the cases as an array of arrays.
     pub(super) fn as_json(&self) -> String {
         let row = |case: &Case| {
             json!([case.policy, case.attempt, case.last_delay_us, case.roll, case.retry_after_us])
@@ -71,7 +71,7 @@ impl Case {
         }
     }
 
-    /// What Rust decides.
+    /// Returns the decision of the Rust implementation.
     pub(super) fn expected(&self, policy: &Compiled) -> Option<i64> {
         let micros = |us: i64| Duration::from_micros(u64::try_from(us).unwrap());
         let so_far = SoFar {
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-/// Mostly sensible times, sometimes very short or very long ones.
+/// Returns mostly realistic times, and sometimes very short or very long ones.
 fn time_us(rng: &mut Rng) -> u64 {
     match rng.u8(0..8) {
         0 => rng.u64(0..1_000),
@@ -100,7 +100,8 @@ fn time(rng: &mut Rng) -> Duration {
     Duration::from_micros(time_us(rng))
 }
 
-/// Every growth meets every jitter; every fourth policy is one that nobody can declare, but a store can hold.
+/// Returns a policy. Every growth is combined with every jitter. Every fourth policy is a compiled form that cannot be
+/// declared, but that a store can hold.
 fn policy(rng: &mut Rng, number: u64) -> Compiled {
     loop {
         let compiled = if number % 4 == 3 { stored(rng) } else { declared(rng) };
@@ -149,7 +150,7 @@ fn declared(rng: &mut Rng) -> Option<Compiled> {
     builder.build().ok().map(|policy| policy.compiled().clone())
 }
 
-/// The shares may be anything here, lines may stand still, tables be long and fall.
+/// Returns a compiled form with arbitrary shares. A line may be constant, and a table may be long or decreasing.
 fn stored(rng: &mut Rng) -> Option<Compiled> {
     let cap = time_us(rng);
     let below = |rng: &mut Rng, most: u64| if rng.bool() { most } else { rng.u64(0..=most) };
@@ -184,7 +185,8 @@ fn stored(rng: &mut Rng) -> Option<Compiled> {
     serde_json::from_value(form).ok()
 }
 
-/// Around where the policy's answer changes: its last try, the end of its table, the top of its line.
+/// Returns an attempt near the points where the policy's answer changes: its last attempt, the end of its table, the
+/// top of its line.
 fn attempt(rng: &mut Rng, policy: &Compiled) -> i32 {
     let bend = match policy.shape() {
         Shape::Table(ceilings) => ceilings.len() as u64,

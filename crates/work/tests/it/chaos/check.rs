@@ -1,4 +1,4 @@
-//! What must be true when everything is done.
+//! The conditions that must hold when all steps are done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use sqlx::types::Uuid;
 use crate::chaos::plan::Behaviour;
 use crate::chaos::records::{Attempt, Done, Records};
 
-/// Outcomes and states by the numbers the stores keep.
+/// Outcomes and states, by the numbers that the stores keep.
 const RETRIED: i16 = 1;
 const SNOOZED: std::ops::RangeInclusive<i16> = 4..=6;
 const RESCUED: i16 = 7;
@@ -21,7 +21,7 @@ const SECOND_MICROS: i64 = 1_000_000;
 
 type Key = (Uuid, i32);
 
-/// What the workers have written to their log about lost leases.
+/// The entries of the workers' log about lost leases.
 pub(crate) struct Seen {
     stale: usize,
     repeated: usize,
@@ -40,7 +40,7 @@ impl Seen {
         Self { stale, repeated: count(&[late]) - stale, lost, polite: count(&["stopped by itself"]) }
     }
 
-    /// Whether stale workers have reported, and workers have noticed that a lease was lost.
+    /// Returns whether stale workers have reported, and workers have noticed a lost lease.
     pub(crate) fn is_all(&self) -> bool {
         self.stale > 0 && self.lost > 0
     }
@@ -100,7 +100,7 @@ fn named((task, step): Key) -> String {
     format!("{task}/{step}")
 }
 
-/// Every step that was submitted is done, once, and nothing else is.
+/// Every submitted step has succeeded exactly once, and there are no other steps.
 fn nothing_is_lost(records: &Records, steps: u64) {
     assert_eq!(records.live, 0, "steps are left");
     assert_eq!(records.done.len() as u64, steps);
@@ -110,9 +110,9 @@ fn nothing_is_lost(records: &Records, steps: u64) {
     assert!((0..steps).all(|step| numbers.contains(&step)));
 }
 
-/// A claim raises the lease by one and every exit but success by one more, so each run that did not succeed has an
-/// odd lease of its own, without gaps, and the success has the next. Failures are those that were planned: no other
-/// trouble counts as one, and none of them was lost or counted twice.
+/// A claim raises the lease by one, and every exit but success raises it by one more. Each run that did not succeed
+/// therefore has an odd lease of its own, without gaps, and the success has the next odd one. The failures are the
+/// planned ones: no other fault counts as a failure, and no failure is lost or counted twice.
 fn counters_add_up(records: &Records, attempts: &HashMap<Key, Vec<&Attempt>>, seed: u64) {
     for done in &records.done {
         let key = (done.task, done.step);
@@ -135,8 +135,9 @@ fn counters_add_up(records: &Records, attempts: &HashMap<Key, Vec<&Attempt>>, se
     assert!(!records.attempts.iter().any(|attempt| stale(&attempt)), "a stale worker was believed");
 }
 
-/// Whoever's success was accepted acted before, and nobody has claimed since: the last token that was applied is
-/// exactly the lease of the success. Tokens were applied in growing order, and each was somebody's lease.
+/// The worker whose success was accepted acted before, and no worker has claimed the step since: the last applied
+/// token is exactly the lease of the success. Tokens were applied in ascending order, and each was the lease of a
+/// claim.
 fn effects_are_fenced(records: &Records, attempts: &HashMap<Key, Vec<&Attempt>>) {
     let mut applied: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for (step, token) in &records.applications {
@@ -175,8 +176,8 @@ fn children_come_after_parents(records: &Records, attempts: &HashMap<Key, Vec<&A
     }
 }
 
-/// No worker's clock has got into the store. SQLite's is the host's, so there the one who is an hour ahead is
-/// believed; but time never goes back.
+/// No worker's clock affects the store. SQLite uses the host's clock, so a worker that is an hour ahead moves the
+/// time of the store; but time never goes back.
 fn clocks_are_the_stores(records: &Records, has_server: bool, took: Duration) {
     let slack = if has_server { 0 } else { HOUR_MICROS };
     let begun = records.now - i64::try_from(took.as_micros()).unwrap() - slack - 5 * SECOND_MICROS;

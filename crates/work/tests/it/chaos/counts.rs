@@ -1,9 +1,9 @@
-//! How often each fault struck.
+//! The number of times each fault occurred.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that goes up.
+/// A counter that only grows.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -17,7 +17,7 @@ impl Count {
     }
 }
 
-/// How often each fault struck, and what was seen of it.
+/// The number of times each fault and each of its effects occurred.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) kills: Count,
@@ -33,7 +33,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Every fault, by what it is called. Those of a server strike only where there is one.
+    /// Returns the counter of every fault, by name. Faults of a server occur only if there is one.
     fn named(&self, has_server: bool) -> Vec<(&'static str, u64)> {
         let mut named = vec![
             ("workers killed", self.kills.get()),
@@ -53,14 +53,14 @@ impl Counts {
         named
     }
 
-    /// Every fault has struck.
+    /// Asserts that every fault has occurred.
     pub(crate) fn check(&self, has_server: bool) {
         for (what, count) in self.named(has_server) {
             assert!(count > 0, "no {what}: this run shows nothing");
         }
     }
 
-    /// A line for each.
+    /// Formats one line per fault.
     pub(crate) fn shown(&self, has_server: bool) -> String {
         let mut named = self.named(has_server);
         named.push(("batches submitted again", self.resubmissions.get()));

@@ -1,4 +1,4 @@
-//! What the steps change: a table that refuses lower tokens than the highest it has seen.
+//! The resource that the steps change: a table that rejects tokens lower than the highest it has seen.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use sqlx::{PgPool, SqliteConnection, SqlitePool};
 
 use crate::chaos::inbox::Inbox;
 
-/// What became of an effect.
+/// The result of an effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Applied,
-    /// A later claim has acted already.
+    /// A later claim has already acted.
     Refused,
 }
 
-/// The resource. Everything it takes is also written down in order.
+/// The resource. It also logs everything it accepts, in order.
 pub(crate) enum Effects {
     Postgres(PgPool),
     Sqlite(SqlitePool, Inbox),
@@ -34,7 +34,7 @@ const SQLITE: &str = "create table effects (step text primary key, token integer
     create table refusals (step text not null, token integer not null) strict;
     create table violations (what text not null) strict";
 
-/// Nobody waits longer than this for a stopped process that has the file's lock.
+/// The maximum wait for the file's lock if a stopped process holds it.
 const BUSY: Duration = Duration::from_secs(20);
 
 impl Effects {
@@ -44,7 +44,7 @@ impl Effects {
             let pool = PgPoolOptions::new().max_connections(6).connect_lazy_with(options);
             return Ok(Self::Postgres(pool));
         }
-        // The file need not survive the machine, only its processes.
+        // The file must survive its processes, but not the machine.
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -62,8 +62,8 @@ impl Effects {
         }
     }
 
-    /// Applies an effect unless a later claim has acted. `run` is this run's own number, so that one who repeats
-    /// himself can be told from two who have the same token.
+    /// Applies an effect unless a later claim has acted. `run` is the number of this run, which distinguishes a
+    /// repetition by one run from two runs with the same token.
     pub(crate) async fn apply(&self, step: &str, token: i64, run: i64) -> Result<Fate, sqlx::Error> {
         let (fate, seen) = match self {
             Self::Postgres(pool) => apply_postgres(pool, step, token, run).await?,
@@ -88,9 +88,9 @@ impl Effects {
     }
 }
 
-/// The fate, and the highest token now known.
+/// Returns the result, and the highest token that is now known.
 async fn apply_postgres(pool: &PgPool, step: &str, token: i64, run: i64) -> Result<(Fate, i64), sqlx::Error> {
-    // The row is locked when its application gets a number, so that numbers tell the order.
+    // The row is locked when the application gets its number, so that the numbers show the order.
     let put = "with put as (
             insert into chaos.effects as e (step, token, run, applied) values ($1, $2, $3, 1)
             on conflict (step) do update set token = excluded.token, run = excluded.run, applied = e.applied + 1
@@ -111,7 +111,7 @@ async fn apply_postgres(pool: &PgPool, step: &str, token: i64, run: i64) -> Resu
     Ok((Fate::Refused, seen))
 }
 
-/// The same, as part of a transaction that has the file's lock.
+/// Applies an effect in a transaction that holds the file's lock, and returns the same.
 pub(crate) async fn apply_sqlite(
     tx: &mut SqliteConnection,
     step: &str,

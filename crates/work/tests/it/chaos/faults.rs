@@ -1,4 +1,4 @@
-//! What happens to the worker processes.
+//! The faults of the worker processes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::chaos::counts::Counts;
 use crate::chaos::fleet::Fleet;
 use crate::chaos::plan::LEASE;
 
-/// The fleet, for those who strike it.
+/// The fleet, shared by the tasks that inject faults.
 pub(crate) type Shared = Arc<Mutex<Fleet>>;
 
 pub(crate) fn lock(fleet: &Shared) -> MutexGuard<'_, Fleet> {
     fleet.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A time between half and one and a half of this.
+/// Returns a random time between half and one and a half of this.
 pub(crate) fn about(rng: &mut Rng, time: Duration) -> Duration {
     time.mul_f64(0.5 + rng.f64())
 }
 
-/// Kills workers, and now and then shuts one down, until the time is over.
+/// Kills workers, and sometimes shuts one down, until the end.
 pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) {
     const EVERY: Duration = Duration::from_millis(300);
     while Instant::now() < until {
@@ -36,7 +36,7 @@ pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) {
     }
 }
 
-/// Stops workers for longer than their leases, and lets them go on with what they think is theirs.
+/// Stops workers for longer than their leases, and then lets them continue with steps that they no longer hold.
 pub(crate) async fn stop(fleet: Shared, counts: Arc<Counts>, mut rng: Rng, until: Instant) {
     const BETWEEN: Duration = Duration::from_millis(500);
     while Instant::now() < until {
@@ -48,14 +48,14 @@ pub(crate) async fn stop(fleet: Shared, counts: Arc<Counts>, mut rng: Rng, until
             fleet.spare(slot, true);
             slot
         };
-        // Young workers have nothing to be late with.
+        // A worker that has just started holds no steps that it could report late.
         sleep(Duration::from_millis(600)).await;
         lock(&fleet).signal(slot, Signal::STOP);
         let stopped = Instant::now();
         sleep(LEASE + longer).await;
         lock(&fleet).signal(slot, Signal::CONT);
         counts.stops.add(u64::from(stopped.elapsed() > LEASE));
-        // Time to say what nobody wants to hear any more.
+        // Time for the worker to send reports that the store must reject.
         sleep(Duration::from_millis(400)).await;
         lock(&fleet).spare(slot, false);
     }

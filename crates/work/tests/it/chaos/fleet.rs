@@ -11,19 +11,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::chaos::counts::Counts;
 use crate::chaos::{worker, worker_name};
 
-/// How many run at once.
+/// The number of workers that run at once.
 pub(crate) const SIZE: usize = 4;
 
-/// How wrong each one's clock is.
+/// The clock error of each worker.
 ///
-/// On SQLite the host's clock is the store's, never below the largest time seen: there the one who is ahead takes
-/// everybody with him as soon as he writes, which ends all leases at once, and the one behind must follow.
+/// On SQLite the store uses the host's clock, but never less than the largest time seen. If the worker that is ahead
+/// writes, the time of the store moves ahead for all workers, which ends all leases at once, and the worker that is
+/// behind must follow.
 const SKEWS: [Option<&str>; SIZE] = [None, Some("-1h"), Some("+1h"), None];
 
-/// The time zone each one asks for. Holdoff's sessions are in UTC whatever they are told.
+/// The time zone that each worker asks for. Holdoff's sessions use UTC in any case.
 const ZONES: [&str; SIZE] = ["Pacific/Auckland", "America/Los_Angeles", "Asia/Kathmandu", "Pacific/Apia"];
 
-/// Where workers find things.
+/// The addresses and files that workers use.
 pub(crate) struct Places {
     pub(crate) store: String,
     pub(crate) effects: String,
@@ -31,7 +32,7 @@ pub(crate) struct Places {
     pub(crate) log: PathBuf,
 }
 
-/// Worker processes, each in a slot with its own clock and time zone. All are killed when this is dropped.
+/// Worker processes, each in a slot with its own clock and time zone. Dropping the fleet kills them all.
 pub(crate) struct Fleet {
     places: Places,
     counts: Arc<Counts>,
@@ -41,7 +42,7 @@ pub(crate) struct Fleet {
 
 struct Slot {
     child: Child,
-    /// Whether it is left alone for now.
+    /// Whether faults must leave the worker alone for now.
     is_spared: bool,
 }
 
@@ -55,12 +56,12 @@ impl Fleet {
         fleet
     }
 
-    /// Those that may be struck.
+    /// Returns the slots of the workers that may be struck.
     pub(crate) fn targets(&self) -> Vec<usize> {
         (0..SIZE).filter(|slot| !self.slots[*slot].is_spared).collect()
     }
 
-    /// Kills one, which learns nothing of it, and starts another in its place.
+    /// Kills a worker without warning, and starts another in its slot.
     pub(crate) fn replace(&mut self, slot: usize) {
         let child = self.spawn(slot);
         let mut old = std::mem::replace(&mut self.slots[slot].child, child);
@@ -71,7 +72,7 @@ impl Fleet {
         self.counts.kills.add(1);
     }
 
-    /// Tells one to go in good order, and starts another in its place.
+    /// Shuts a worker down gracefully, and starts another in its slot.
     pub(crate) fn dismiss(&mut self, slot: usize) {
         let child = self.spawn(slot);
         let mut old = std::mem::replace(&mut self.slots[slot].child, child);
@@ -87,12 +88,12 @@ impl Fleet {
         kill_process(Pid::from_child(child), signal).unwrap();
     }
 
-    /// Leaves one alone, or no longer.
+    /// Sets whether faults must leave a worker alone.
     pub(crate) fn spare(&mut self, slot: usize, is_spared: bool) {
         self.slots[slot].is_spared = is_spared;
     }
 
-    /// Nobody has ended who was not told to, and who was told so has ended well.
+    /// Asserts that no worker ended without being told to, and that those that were told to ended successfully.
     pub(crate) fn check(&mut self) {
         for slot in &mut self.slots {
             assert_alive(&mut slot.child);
@@ -133,7 +134,7 @@ fn assert_alive(child: &mut Child) {
     }
 }
 
-/// What libfaketime leaves behind when its process is killed.
+/// Removes the files that libfaketime leaves behind when its process is killed.
 fn forget_clock(child: &Child) {
     for name in ["sem.faketime_sem", "faketime_shm"] {
         let _ = std::fs::remove_file(format!("/dev/shm/{name}_{}", child.id()));

@@ -1,11 +1,12 @@
-//! Effects of one process on a SQLite file, in batches: one at a time would spend all time waiting for the lock.
+//! Applies the effects of one process to a SQLite file in batches. Single effects would spend most time waiting for
+//! the lock.
 
 use sqlx::SqlitePool;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::chaos::effects::{Fate, apply_sqlite};
 
-/// Where effects are handed in.
+/// Receives effects from the handlers.
 pub(crate) struct Inbox(mpsc::Sender<Request>);
 
 struct Request {
@@ -26,7 +27,7 @@ impl Inbox {
                 if let Err(error) = apply(&pool, &mut batch).await {
                     tracing::debug!(target: "chaos", %error, "the resource is away");
                 }
-                // Who has no answer asks again.
+                // A handler without an answer repeats its request.
                 batch.clear();
             }
         });
@@ -49,7 +50,7 @@ async fn apply(pool: &SqlitePool, batch: &mut Vec<Request>) -> Result<(), sqlx::
     }
     tx.commit().await?;
     for (request, answer) in batch.drain(..).zip(answers) {
-        // A handler that was stopped does not listen any more.
+        // A handler that was stopped no longer waits for the answer.
         let _ = request.answer.send(answer);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What is submitted, and how each step behaves: all drawn from the seed.
+//! The submitted tasks and the behaviour of each step, all drawn from the seed.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 /// The policy of every step.
 const POLICY: &str = "chaos";
 
-/// What handlers there are.
+/// The operations that have handlers.
 pub(crate) const OPERATIONS: [&str; 3] = ["pack", "weigh", "ship"];
 
-/// How long a step stays with a worker that says nothing.
+/// The time that a step stays with a worker that does not renew its lease.
 pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 
 /// A step's payload: its number, and its parents' numbers by their names.
@@ -23,27 +23,28 @@ pub(crate) struct Order {
     pub(crate) parents: Vec<(String, u64)>,
 }
 
-/// How a step behaves, whoever runs it.
+/// The behaviour of a step, the same on every worker.
 pub(crate) struct Behaviour {
     pub(crate) takes: Duration,
-    /// How often it fails before it succeeds.
+    /// The number of failures before the step succeeds.
     pub(crate) failures: u32,
-    /// Whether it fails after its effect, rather than before.
+    /// Whether the step fails after its effect, and not before.
     pub(crate) fails_late: bool,
     pub(crate) panics: bool,
-    /// Whether it asks for more time when it is claimed first.
+    /// Whether the step snoozes at its first claim.
     pub(crate) snoozes: bool,
     pub(crate) manners: Manners,
 }
 
-/// What a handler does when it is to be stopped.
+/// The reaction of a handler to cancellation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manners {
-    /// It is dropped wherever it is.
+    /// The handler is dropped at any point.
     Ordinary,
-    /// It looks whether it is to be stopped, and goes.
+    /// The handler checks for cancellation, and returns.
     Polite,
-    /// It acts, whatever it is told: what a stale worker must not do, and what the fence is for.
+    /// The handler ignores cancellation and acts. A stale worker must not do this, and the fencing token prevents the
+    /// effect.
     Stubborn,
 }
 
@@ -53,7 +54,7 @@ impl Behaviour {
         let millis = match rng.u32(..100) {
             0..86 => rng.u64(1..=5),
             86..97 => rng.u64(50..=150),
-            // Longer than the lease: it is renewed meanwhile.
+            // Longer than the lease, so the worker must renew it.
             _ => rng.u64(500..=2500),
         };
         Self {
@@ -71,7 +72,8 @@ impl Behaviour {
     }
 }
 
-/// What parent and workers agree on. Rescues are not bounded: here it is never the step's own fault.
+/// The settings of the parent process and the workers. Rescues are not bounded, because here a lost worker is never
+/// the fault of the step.
 pub(crate) fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.lease = LEASE;
@@ -89,8 +91,8 @@ pub(crate) fn policies() -> PolicySet {
     set
 }
 
-/// Tasks with so many steps in all: single ones, chains of three, diamonds. Each has a key, so that it may be
-/// submitted again by somebody who has heard nothing.
+/// Creates tasks with this number of steps in total: single steps, chains of three, and diamonds. Each task has a
+/// key, so that a caller without a response can submit it again.
 pub(crate) fn tasks(seed: u64, steps: u64) -> Vec<Task> {
     let mut rng = Rng::with_seed(seed);
     let mut tasks = Vec::new();
@@ -111,7 +113,7 @@ pub(crate) fn tasks(seed: u64, steps: u64) -> Vec<Task> {
     tasks
 }
 
-/// Steps by name, each with the places of its parents.
+/// Steps by name, each with the indexes of its parents.
 type Shape = &'static [(&'static str, &'static [usize])];
 const SINGLE: Shape = &[("a", &[])];
 const CHAIN: Shape = &[("a", &[]), ("b", &[0]), ("c", &[1])];

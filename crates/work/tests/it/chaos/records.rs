@@ -1,11 +1,11 @@
-//! What the store and the resource have written down, read by plain SQL.
+//! The records of the store and of the resource, read with plain SQL.
 
 use std::str::FromStr;
 
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-/// A step that is over. Times are microseconds since 1970, by the store's clock.
+/// A finished step. Times are microseconds since 1970, by the store's clock.
 pub(crate) struct Done {
     pub(crate) task: Uuid,
     pub(crate) step: i32,
@@ -36,7 +36,7 @@ pub(crate) struct Edge {
     pub(crate) child: i32,
 }
 
-/// What the resource holds about a step.
+/// The resource's record of a step.
 pub(crate) struct Effect {
     pub(crate) step: String,
     pub(crate) token: i64,
@@ -75,15 +75,15 @@ fn all<R, T: From<R>>(rows: Vec<R>) -> Vec<T> {
     rows.into_iter().map(T::from).collect()
 }
 
-/// Everything, in the order in which it was written where there is one.
+/// All records, in the order in which they were written if there is one.
 pub(crate) struct Records {
-    /// Steps that are not over.
+    /// The number of unfinished steps.
     pub(crate) live: i64,
     pub(crate) done: Vec<Done>,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) edges: Vec<Edge>,
     pub(crate) effects: Vec<Effect>,
-    /// Steps and tokens, as they were applied.
+    /// Steps and tokens, in the order in which they were applied.
     pub(crate) applications: Vec<(String, i64)>,
     pub(crate) refusals: i64,
     pub(crate) violations: Vec<String>,
@@ -134,7 +134,7 @@ impl Records {
         if store.starts_with("postgres") {
             let (mut steps, mut resource) =
                 (PgConnection::connect(store).await?, PgConnection::connect(effects).await?);
-            // Whoever reads in another time zone reads the same.
+            // A reader in another time zone must read the same times.
             sqlx::query("set time zone 'Pacific/Auckland'").execute(&mut steps).await?;
             let now = "select holdoff.micros(clock_timestamp())";
             return Ok(read_all!(
@@ -152,7 +152,7 @@ impl Records {
         Ok(read_all!(steps, resource, "holdoff_", "", "{}", now, "id"))
     }
 
-    /// Some of the steps that are not over, in words.
+    /// Describes some of the unfinished steps.
     pub(crate) async fn live(store: &str) -> Result<Vec<String>, sqlx::Error> {
         let words =
             "'state ' || state || ', lease ' || lease || ', waiting ' || waiting || ', parents ' || parents
@@ -166,7 +166,7 @@ impl Records {
         sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut open(store).await?).await
     }
 
-    /// How many steps are done, as far as can be told.
+    /// Returns the number of finished steps, as far as the store can be read.
     pub(crate) async fn count_done(store: &str) -> Result<u64, sqlx::Error> {
         let count: i64 = if store.starts_with("postgres") {
             let mut connection = PgConnection::connect(store).await?;

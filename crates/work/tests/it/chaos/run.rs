@@ -1,4 +1,4 @@
-//! One run: submit under faults, wait until everything is done, check.
+//! One run: submit tasks under faults, wait until all are done, and check.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,23 +16,23 @@ use crate::chaos::fleet::{Fleet, Places};
 use crate::chaos::records::Records;
 use crate::chaos::{check, faults, plan, server};
 
-/// Where it all takes place.
+/// The store, the resource, and the server if there is one.
 pub(crate) struct Ground {
     pub(crate) store: String,
     pub(crate) effects: String,
     pub(crate) server: Option<Postgres>,
 }
 
-/// How many batches the steps come in.
+/// The number of batches in which the tasks are submitted.
 const BATCHES: usize = 100;
 
-/// How long it may take to do what is left when the faults are over, for each thousand steps, and at least.
+/// The time limit for the remaining steps after the faults: per thousand steps, and the minimum.
 const LEFT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(120));
 
-/// The most runs until workers were seen to report too late, which is left to chance.
+/// The maximum number of runs until a late report was seen, which depends on chance.
 const MOST_RUNS: u64 = 4;
 
-/// Strikes a store until everything was seen that the runs are to show. Every run is checked.
+/// Runs chaos on a store until late reports and lost leases were seen. Every run is checked.
 pub(crate) fn run(engine: &str, mut ground: impl FnMut() -> Ground) {
     let seed = number("HOLDOFF_CHAOS_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let steps = holdoff_testbed::scaled("HOLDOFF_CHAOS_STEPS", 4_000, 20_000);
@@ -68,7 +68,7 @@ async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> chec
     let mut all = JoinSet::new();
     all.spawn(faults::kill(Arc::clone(&fleet), rng.fork(), until));
     all.spawn(faults::stop(Arc::clone(&fleet), Arc::clone(&counts), rng.fork(), until));
-    // Kept until the end of the run: whoever drops it, stops it.
+    // Kept until the end of the run, because dropping it stops the server.
     let server = server.map(Arc::new);
     if let Some(server) = &server {
         all.spawn(server::terminate(store.clone(), Arc::clone(&counts), rng.fork(), until));
@@ -105,7 +105,8 @@ async fn strike(ground: Ground, seed: u64, steps: u64, faulty: Duration) -> chec
     seen
 }
 
-/// Submits all tasks, spread over the faults. Whoever gets no answer asks again, under the same key.
+/// Submits all tasks, spread over the time of the faults. A submission without a response is repeated under the same
+/// key.
 async fn submit(work: Work, tasks: Vec<Task>, counts: Arc<Counts>, faulty: Duration) {
     let batches: Vec<Vec<Task>> = tasks.chunks(tasks.len().div_ceil(BATCHES)).map(<[Task]>::to_vec).collect();
     let pause = faulty.mul_f64(0.8) / u32::try_from(BATCHES).unwrap();
@@ -119,7 +120,7 @@ async fn submit(work: Work, tasks: Vec<Task>, counts: Arc<Counts>, faulty: Durat
     }
 }
 
-/// Waits until so many steps are done; answers how many are not when it takes too long.
+/// Waits until this number of steps is done. Returns the number of missing steps if that takes too long.
 async fn wait(store: &str, steps: u64, since: Instant) -> u64 {
     let (each, least) = LEFT;
     let patience = least.max(each * u32::try_from(steps / 1000).unwrap());

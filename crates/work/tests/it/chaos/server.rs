@@ -1,4 +1,4 @@
-//! What happens to Postgres.
+//! The faults of Postgres.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::chaos::counts::Counts;
 use crate::chaos::faults::about;
 
-/// Cuts off some of holdoff's connections, again and again.
+/// Terminates some of holdoff's connections, repeatedly.
 pub(crate) async fn terminate(url: String, counts: Arc<Counts>, mut rng: Rng, until: Instant) {
     const EVERY: Duration = Duration::from_millis(400);
     while Instant::now() < until {
@@ -21,14 +21,14 @@ pub(crate) async fn terminate(url: String, counts: Arc<Counts>, mut rng: Rng, un
                 select pid from pg_stat_activity where application_name = 'holdoff'
                 order by md5(pid::text || $1) limit 3
             ) unlucky";
-        // The server may just be away.
+        // The server may be down at this moment.
         let Ok(mut connection) = PgConnection::connect(&url).await else { continue };
         let cut: Result<i64, _> = sqlx::query_scalar(query).bind(salt).fetch_one(&mut connection).await;
         counts.terminations.add(u64::try_from(cut.unwrap_or(0)).unwrap_or(0));
     }
 }
 
-/// Crashes the server a few times, evenly spread.
+/// Crashes the server a few times, at even intervals.
 pub(crate) async fn crash(server: Arc<Postgres>, counts: Arc<Counts>, until: Instant) {
     const TIMES: u32 = 3;
     let pause = until.saturating_duration_since(Instant::now()) / (TIMES + 1);
@@ -40,7 +40,7 @@ pub(crate) async fn crash(server: Arc<Postgres>, counts: Arc<Counts>, until: Ins
     }
 }
 
-/// Keeps an old snapshot open, so that no dead row can be removed.
+/// Keeps an old snapshot open, so that Postgres can remove no dead row.
 pub(crate) async fn pin(url: String, counts: Arc<Counts>, until: Instant) {
     const LOOK_EVERY: Duration = Duration::from_millis(100);
     while Instant::now() < until {

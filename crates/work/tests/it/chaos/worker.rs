@@ -1,4 +1,4 @@
-//! One worker process: runs until it is killed, or until its standard input ends.
+//! One worker process, which runs until it is killed or its standard input ends.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use holdoff_work::{Context, Fault, Work};
 use crate::chaos::effects::{Effects, Fate};
 use crate::chaos::plan::{self, Behaviour, Manners, OPERATIONS, Order};
 
-/// The variables by which a worker process learns what to do.
+/// The environment variables that configure a worker process.
 pub(crate) const STORE: &str = "HOLDOFF_CHAOS_WORKER_STORE";
 pub(crate) const EFFECTS: &str = "HOLDOFF_CHAOS_WORKER_EFFECTS";
 pub(crate) const SEED: &str = "HOLDOFF_CHAOS_WORKER_SEED";
 
-/// How many steps it runs at once.
+/// The number of steps that the worker runs at once.
 const PLACES: usize = 50;
 
-/// How long it waits for what runs, when it is shut down in good order.
+/// The drain timeout of a graceful shutdown.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How often a handler that nobody can stop tries to act, when the resource is away.
+/// The maximum number of attempts of a handler to act while the resource is unavailable.
 const TRIES: u32 = 400;
 
 pub(crate) fn run_if_asked() {
@@ -74,11 +74,11 @@ async fn handle(context: Context, order: Order, seed: u64, effects: Arc<Effects>
         let acting = act(context, behaviour.takes, behaviour.manners, effects);
         let fate = match behaviour.manners {
             Manners::Ordinary => acting.await,
-            // Whoever waits for it may go; it goes on by itself.
+            // If the waiting handler is dropped, the spawned task continues by itself.
             Manners::Polite | Manners::Stubborn => tokio::spawn(acting).await.ok().flatten(),
         };
         if fate != Some(Fate::Applied) {
-            // Nobody may believe this report: a failed step would never be done.
+            // The store must reject this report: otherwise the step would fail and never be done.
             return Err(Fault::permanent("stale, and knows it"));
         }
     }
@@ -86,7 +86,7 @@ async fn handle(context: Context, order: Order, seed: u64, effects: Arc<Effects>
     if fails { Err(Fault::transient("not this time")) } else { Ok(order.number) }
 }
 
-/// Does what the step is for; nothing if it was stopped before.
+/// Applies the effect of the step. Returns `None` if it was stopped before.
 async fn act(context: Context, takes: Duration, manners: Manners, effects: Arc<Effects>) -> Option<Fate> {
     let run = i64::from_ne_bytes(fastrand::Rng::new().u64(..).to_ne_bytes());
     let (step, token) = (context.step().to_string(), i64::try_from(context.token()).unwrap());

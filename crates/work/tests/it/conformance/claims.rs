@@ -1,4 +1,4 @@
-//! Who gets a step, for how long, and what a report under an old lease does: nothing.
+//! Claims and leases: which worker gets a step, for how long, and that a report under an old lease changes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,7 +41,8 @@ async fn no_two_claimers_get_the_same_step(place: Place) {
         let claimer = claimer(&work, &["mail"]).await;
         claiming.push(tokio::spawn(async move {
             let mut mine = Vec::new();
-            // Others may have locked what is due just now: nothing twice in a row is the end.
+            // Other claimers may have locked the due steps at this moment, so only three empty claims in a row mean
+            // the end.
             let mut empty = 0;
             while empty < 3 {
                 let more = claimer.claim(17, MINUTE).await.unwrap();
@@ -97,7 +98,7 @@ async fn a_report_under_an_old_lease_changes_nothing(place: Place) {
     work.act(&Filter::task(task), &Action::Resolve(None)).await.unwrap();
     let owner = claim(&claimer).await;
     let before = step(&work, task.step(0)).await;
-    // What was recorded under the old lease is what is answered, whatever is reported now.
+    // The store answers with the outcome recorded under the old lease, whatever the new report contains.
     let recorded = Receipt::Recorded(Outcome::Conflicted);
     assert_eq!(claimer.complete(&zombie, Payload::empty()).await.unwrap(), recorded);
     assert_eq!(claimer.fail(&zombie, Fault::permanent("late")).await.unwrap(), recorded);
@@ -175,7 +176,7 @@ async fn the_token_grows_with_every_claim_and_every_exit(place: Place) {
             _ => drop(claimer.complete(&claimed, Payload::empty()).await.unwrap()),
         }
     }
-    // Two at least from one claim to the next: one for the exit, one for the claim.
+    // From one claim to the next the token grows by at least two: one for the exit, and one for the claim.
     assert!(tokens.windows(2).all(|pair| pair[1] >= pair[0] + 2), "{tokens:?}");
 }
 
@@ -236,14 +237,14 @@ async fn many_claims_come_at_once(place: Place) {
     claim_many(&claimer(&work, &["mail"]).await, 1500, MINUTE).await;
 }
 
-/// Whatever indexes there are besides.
+/// The test covers all indexes of the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_changes_no_index_of_postgres() {
     let place = Place::postgres();
     let work = place.open().await;
     submit_many(&work, 500, || Task::new("mail")).await;
     claim_many(&claimer(&work, &["mail"]).await, 500, MINUTE).await;
-    // Statistics come late.
+    // Postgres updates its statistics with a delay.
     let look = async || {
         let query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'steps'";
         let mut server = PgConnection::connect(&place.url).await.unwrap();

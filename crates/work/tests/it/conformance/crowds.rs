@@ -1,4 +1,4 @@
-//! Ten nodes report the same failure at once: one is heard.
+//! Ten nodes report the same failure at once, and the store accepts one report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::conformance::place::{
 };
 
 const NODES: usize = 10;
-/// Each claim is reported ten times at once; a hundred collide often enough.
+/// The number of claims. Each is reported ten times at once; with a hundred claims, reports collide often enough.
 const ROUNDS: usize = 100;
 
 pub(crate) async fn nodes(place: &Place, count: usize) -> Vec<(Work, Claimer)> {

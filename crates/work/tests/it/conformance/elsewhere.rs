@@ -1,4 +1,4 @@
-//! Steps that are claimed through one node and reported through another.
+//! Steps that one node claims and another node reports.
 
 use holdoff_work::{Fault, Outcome, Payload, Receipt, Step, StepState, Task};
 
@@ -17,7 +17,8 @@ async fn a_step_is_reported_through_another_node(place: Place) {
     assert_eq!(others.fail(&held, Fault::permanent("no")).await.unwrap(), Receipt::Accepted);
     assert_eq!(step(&here, task.step(0)).await.state, StepState::Failed);
 
-    // Whoever says it again is told what was recorded; whoever never had it is told so.
+    // A repeated report is answered with the recorded outcome; a report under a lease that was never granted is
+    // fenced.
     let late = mine.held(claimed.step(), claimed.token()).await.unwrap();
     let recorded = Receipt::Recorded(Outcome::Failed);
     assert_eq!(mine.complete(&late, Payload::empty()).await.unwrap(), recorded);
@@ -28,7 +29,7 @@ async fn a_step_is_reported_through_another_node(place: Place) {
     assert_eq!(attempts(&here, task.step(0)).await.len(), 1);
 }
 
-/// A lease's number is easy to guess, and a step that nobody has claimed has one too.
+/// A lease number is easy to guess, and a step that was never claimed has one too.
 async fn nobody_reports_on_a_step_that_nobody_holds(place: Place) {
     let work = place.open().await;
     let first = Step::new("first").delay(MINUTE);

@@ -1,4 +1,4 @@
-//! What becomes of a step that did not succeed, and what is kept about it.
+//! Steps that did not succeed: their next state, and the records that are kept.
 
 use std::time::Duration;
 

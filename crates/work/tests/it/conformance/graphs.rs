@@ -1,4 +1,4 @@
-//! Steps that wait for others.
+//! Steps that depend on other steps.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::conformance::place::{
     Place, SECOND, claim, claimer, ends, nothing_is_due, on_every_store, on_shared_stores, step, submit,
 };
 
-/// How often each step was run.
+/// The number of runs of each step.
 type Runs = Arc<Mutex<BTreeMap<String, u32>>>;
 
 /// A worker that counts runs and returns the step's number.
@@ -31,7 +31,7 @@ fn each_ran_once(runs: &Runs, steps: usize) {
     assert!(twice.is_empty(), "{twice:?}");
 }
 
-/// One before a thousand before one.
+/// Creates a task in which one step precedes a thousand steps, which precede one step.
 fn wide() -> Task {
     let mut task = Task::graph().step("first", Step::new("count"));
     let mut last = Step::new("count");
@@ -96,7 +96,7 @@ async fn outputs_of_parents_are_inputs_of_children(place: Place) {
     worker.shutdown().await;
 }
 
-/// `good` and `bad` before `end`; `side` after `good` alone.
+/// Creates a task in which `good` and `bad` precede `end`, and `good` alone precedes `side`.
 fn branches() -> Task {
     Task::graph()
         .step("good", Step::new("good"))
@@ -152,7 +152,7 @@ async fn a_cancelled_task_is_over_at_once(place: Place) {
     let task = submit(&work, branches()).await;
     good.complete(&claim(&good).await, Payload::json(&7).unwrap()).await.unwrap();
     let running = claim(&bad).await;
-    // One step is named, and the whole task is meant.
+    // The filter names one step, and the action cancels the whole task.
     assert_eq!(work.act(&Filter::step(task.step(1)), &Action::Cancel).await.unwrap(), 3);
     let (state, steps) = states(&work, task).await;
     assert_eq!((state, steps), (TaskState::Cancelled, vec![Succeeded, Cancelled, Cancelled, Cancelled]));

@@ -1,4 +1,4 @@
-//! What is forgotten, and what is not.
+//! Pruning: the records that are removed, and those that are kept.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::conformance::place::{
     submit_many,
 };
 
-/// Keeps hardly anything.
+/// Settings with a minimal retention.
 fn forgetful() -> Settings {
     let mut settings = settings();
     settings.history.keep = Duration::from_millis(1);
@@ -25,7 +25,7 @@ async fn complete(claimer: &Claimer, count: usize) {
     }
 }
 
-/// Prunes when everything that has ended has ended long enough ago.
+/// Prunes after the retention of everything that has ended.
 async fn prune(work: &Work) -> u64 {
     tokio::time::sleep(Duration::from_millis(20)).await;
     work.prune().await.unwrap()
@@ -67,7 +67,7 @@ async fn no_more_are_kept_than_may_be(place: Place) {
     let claimer = claimer(&work, &["mail"]).await;
     let tasks = submit_many(&work, 1600, || Task::new("mail")).await;
     complete(&claimer, 1600).await;
-    // Postgres counts its rows a little later.
+    // Postgres updates its count of rows with a delay.
     let left = eventually("pruning", || async {
         work.prune().await.unwrap();
         Some(ids(&work, &Filter::default()).await).filter(|left| left.len() <= 500)
@@ -180,6 +180,6 @@ async fn a_file_shrinks_when_the_past_is_forgotten() {
         claimer.complete(&claimed, Payload::bytes(vec![7; 200 * 1024])).await.unwrap();
     }
     assert_eq!(prune(&work).await, 60);
-    // It held twelve times that.
+    // The file was twelve times as large.
     assert!(place.size() < 1 << 20, "{} bytes", place.size());
 }

@@ -1,4 +1,4 @@
-//! Operators act on what workers are working on.
+//! Operators act on steps that workers are running.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use crate::conformance::place::{
     Place, claim, claimer, eventually, filter, list, on_every_store, submit, submit_many,
 };
 
-/// The child has the lower number, so that those who go from parent to child and those who go by number meet.
+/// Creates a task whose child has the lower number. Writers that lock from parent to child and writers that lock by
+/// number therefore meet in opposite order.
 fn pair() -> Task {
     Task::graph().step("child", Step::new("mail").after("parent")).step("parent", Step::new("mail"))
 }
 
-/// Every task ends, in one of the two ways it can, and nothing is left over.
+/// Every task either succeeds or is cancelled, and no step is left over.
 async fn operators_and_workers_meet_and_nothing_is_lost(place: Place) {
     let work = place.open().await;
     let tasks = submit_many(&work, 300, pair).await;
@@ -57,7 +58,7 @@ async fn operators_and_workers_meet_and_nothing_is_lost(place: Place) {
     }
 }
 
-/// A caller may stop waiting at any moment, in the middle of whatever its connection is doing.
+/// A caller may drop a call at any moment, whatever its connection is doing.
 async fn a_call_that_is_given_up_loses_nothing(place: Place) {
     let work = place.open().await;
     let task = submit(&work, Task::new("mail")).await;

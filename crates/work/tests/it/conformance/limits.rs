@@ -1,4 +1,4 @@
-//! What is not taken in, and that nothing of it is kept.
+//! Tasks that are refused, and that nothing of them is stored.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::conformance::place::{
 };
 
 async fn refused(work: &Work, task: Task) -> InvalidTask {
-    // A good task beside it goes neither.
+    // A valid task in the same call is not stored either.
     match work.submit_all(vec![Task::new("mail").dedup("good"), task]).await {
         Err(Error::Invalid(invalid)) => invalid,
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Finding steps, page by page, and counting them.
+//! Listing steps page by page, and counting them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -140,7 +140,7 @@ async fn filters_together_narrow(place: Place) {
 async fn stale_steps_are_found(place: Place) {
     let mut settings = settings();
     settings.stale_after = SECOND;
-    // No policy may wait longer than a step may be silent.
+    // No policy may wait longer than `stale_after`.
     let work = Work::open_with(&place.url, holdoff_policy::PolicySet::default(), settings.clone()).await;
     assert!(matches!(work, Err(Error::Policies(_))), "{work:?}");
     let mut impatient = holdoff_policy::PolicySet::default();
@@ -154,7 +154,7 @@ async fn stale_steps_are_found(place: Place) {
     c.fail(&claim(&c).await, Fault::permanent("no")).await.unwrap();
     let stale = |age| filter(|filter| filter.stale_after = Some(age));
     assert!(ids(&work, &stale(HOUR)).await.is_empty());
-    // Those that are ready or running, and no others.
+    // Only steps that are ready or running are stale.
     let expected = of(&[tasks[0], tasks[3]]);
     let found = ids(&work, &stale(Duration::ZERO)).await;
     assert_eq!(found, expected);
@@ -174,7 +174,7 @@ async fn paging_covers_everything_exactly_once(place: Place) {
     for count in [1, 30, 1, 40, 7] {
         submit(&work, wide(count)).await;
     }
-    // Half of them are over, and live in the history.
+    // Half of the steps are finished, and are in the history.
     for claimed in claim_many(&c, 79, HOUR).await.iter().step_by(2) {
         c.complete(claimed, Payload::empty()).await.unwrap();
     }
@@ -229,7 +229,7 @@ async fn the_numbers_add_up(place: Place) {
     let _ = zoo.ready;
 }
 
-/// So many that they are not counted whenever somebody asks.
+/// With this many steps, the store does not count at every call.
 async fn a_crowd_is_counted_now_and_then(place: Place) {
     let work = place.open().await;
     let due = || async { work.stats().await.unwrap().iter().map(|lane| lane.due).sum::<u64>() };

@@ -1,4 +1,4 @@
-//! Somebody else's transaction has locked a step's row.
+//! Another transaction has locked the row of a step.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::conformance::place::{
     HOUR, Place, SECOND, attempts, claim, claim_many, claimer, step, submit, submit_many,
 };
 
-/// Locks a step's row as `psql` would, until the connection is closed or told otherwise.
+/// Locks a step's row, as `psql` would, until the connection is closed or the transaction ends.
 async fn lock(place: &Place, step: StepId) -> PgConnection {
     let mut stranger = PgConnection::connect(&place.url).await.unwrap();
     stranger.execute("begin").await.unwrap();
@@ -20,7 +20,7 @@ async fn lock(place: &Place, step: StepId) -> PgConnection {
     stranger
 }
 
-/// Longer than one try waits for a lock, so that a second try is needed.
+/// The lock is held for longer than one attempt waits for it, so that a second attempt is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_waits_for_a_lock_and_is_tried_again() {
     let place = Place::postgres();
@@ -69,7 +69,7 @@ async fn a_lock_that_is_never_released_is_an_error_in_bounded_time() {
     for refused in [failed, completed] {
         assert!(matches!(refused, Err(Error::Store { transient: true, .. })), "{refused:?}");
     }
-    // The server still waits for what was cut off here, for as long as it waits for any lock.
+    // The server still executes the abandoned statements, until its own lock timeout.
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
     let mut watcher = PgConnection::connect(&place.url).await.unwrap();
     while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watcher).await.unwrap() > 0 {
@@ -81,7 +81,7 @@ async fn a_lock_that_is_never_released_is_an_error_in_bounded_time() {
     assert_eq!(claimer.fail(&claimed, Fault::transient("busy")).await.unwrap(), Receipt::Accepted);
 }
 
-/// A step that somebody has locked is passed over, and so is its lane if there is nothing else in it.
+/// A claim skips a step that another transaction has locked, and its lane if it has no other step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_step_keeps_nobody_from_the_others() {
     let place = Place::postgres();

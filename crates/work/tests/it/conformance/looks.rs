@@ -1,4 +1,4 @@
-//! Looking through much, a part at a time.
+//! Bounded queries over many steps, one page at a time.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::conformance::place::{
     HOUR, Place, claim_many, claimer, filter, on_every_store, submit, submit_many,
 };
 
-/// Steps of many kinds, in every state there is.
+/// Creates steps of many kinds, in every state.
 async fn crowd(work: &Work) -> Vec<StepRecord> {
     let operations = ["card.charge", "card.refund", "mail"];
     for number in 0..24 {
@@ -82,7 +82,7 @@ fn filters() -> impl Strategy<Value = Filter> {
     })
 }
 
-/// What a filter says, in so many words.
+/// The reference implementation of a filter.
 fn matches(filter: &Filter, step: &StepRecord) -> bool {
     let is = |wanted: &Option<String>, name: Option<&str>| {
         wanted.as_deref().is_none_or(|wanted| name == Some(wanted))
@@ -102,7 +102,7 @@ fn matches(filter: &Filter, step: &StepRecord) -> bool {
         && filter.text.as_deref().is_none_or(|text| has(text, &step.name) || has(text, &step.message))
 }
 
-/// Everything that looks find, one after another.
+/// Collects all steps that consecutive looks find.
 async fn walk(work: &Work, filter: &Filter, mut page: Page) -> Vec<StepId> {
     let mut seen = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Opening a store: by many at once, again, and when it belongs to a newer version.
+//! Opening a store: by many nodes at once, repeatedly, and if it belongs to a newer version.
 
 use holdoff_work::{Error, Task, Work};
 
@@ -37,7 +37,7 @@ async fn opening_again_changes_nothing(place: Place) {
 async fn a_newer_store_is_left_alone(place: Place) {
     let work = place.open().await;
     submit(&work, Task::new("mail")).await;
-    // A later version that this one can work beside.
+    // A newer schema that is compatible with this version.
     execute(
         &place,
         if place.is_postgres() {
@@ -48,7 +48,7 @@ async fn a_newer_store_is_left_alone(place: Place) {
     )
     .await;
     assert_eq!(list(&place.open().await, &filter(|_| ())).await.len(), 1);
-    // And one that it cannot.
+    // A newer schema that is not compatible.
     execute(
         &place,
         if place.is_postgres() {
@@ -64,7 +64,7 @@ async fn a_newer_store_is_left_alone(place: Place) {
     assert_eq!(list(&work, &filter(|_| ())).await.len(), 1, "nothing was changed");
 }
 
-/// What one node has submitted under its policies, another one runs that has never heard of them.
+/// A node runs a step under a policy that only the submitting node has.
 async fn a_policy_travels_with_its_step(place: Place) {
     let submitter = place.open().await;
     let task = submit(&submitter, Task::new("mail").policy("hourly")).await;

@@ -1,4 +1,4 @@
-//! How many names a store takes in, and which it forgets.
+//! Names: how many a store accepts, and which it removes.
 
 use std::time::Duration;
 
@@ -36,10 +36,10 @@ async fn lanes_have_a_limit_in_a_namespace_and_in_all(place: Place) {
     submit(&work, Task::new("a").namespace("eu")).await;
     submit(&work, Task::new("b").namespace("eu")).await;
     assert_eq!(refused(&work, Task::new("c").namespace("eu")).await, ("work.max_lanes", 5));
-    // What is there is taken in as before, by nodes that have never seen it, too.
+    // Existing lanes are accepted as before, also by nodes that have never used them.
     submit(&work, Task::new("a")).await;
     submit(&place.open_with(few_lanes()).await, Task::new("c")).await;
-    // Whoever raises the limit goes on.
+    // A node with a higher limit creates further lanes.
     submit(&place.open().await, Task::new("d")).await;
 }
 
@@ -66,7 +66,7 @@ fn workers(place: &Place) -> &'static str {
 
 async fn a_worker_that_comes_again_has_one_row(place: Place) {
     let work = place.open().await;
-    // As an earlier release leaves it.
+    // Rows that an earlier release leaves behind.
     execute(
         &place,
         if place.is_postgres() {
@@ -116,7 +116,7 @@ async fn workers_that_nothing_mentions_are_forgotten(place: Place) {
     let attempt = attempts(&work, task.step(0)).await.remove(0);
     assert_eq!(attempt.worker, "failing", "its attempt is still told");
 
-    // When the attempt goes, so does the name.
+    // When the attempt is removed, its worker's name is removed too.
     let again = claimer(&work, &["mail"]).await;
     again.complete(&claim(&again).await, Payload::empty()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! Telling somebody, by a webhook.
+//! Notifications by webhook.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,10 +14,10 @@ use crate::conformance::place::{
     Place, claim, claimer, eventually, filter, list, on_every_store, settings, submit,
 };
 
-/// The operation of notifications, as it is seen in lists.
+/// The operation of notifications, as it appears in lists.
 const OPERATION: &str = "holdoff.notification";
 
-/// Somebody who wants to know: keeps what was posted, and answers with these statuses in turn, the last for ever.
+/// A webhook receiver: it keeps the posted messages, and responds with these statuses in turn, the last one forever.
 struct Hook {
     url: String,
     posted: Arc<Mutex<Vec<Value>>>,
@@ -93,7 +93,7 @@ async fn notifications(work: &Work) -> Vec<StepState> {
     list(work, &matching).await.iter().map(|step| step.state).collect()
 }
 
-/// All that was to be told has been told, or given up.
+/// Waits until all notifications are delivered or have failed, and returns their states.
 async fn settled(work: &Work, count: usize) -> Vec<StepState> {
     let look = || async {
         let states = notifications(work).await;
@@ -115,7 +115,7 @@ async fn notifications_have_a_namespace_of_their_own(place: Place) {
     let intruding = Task::new("mail").namespace("holdoff.notifications");
     let refused = work.submit(intruding).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid(InvalidTask::Reserved { .. })), "{refused}");
-    // Whoever runs requests of every namespace runs these.
+    // A worker that runs the HTTP steps of all namespaces runs notifications too.
     let worker = work.worker().http().start().await.unwrap();
     assert_eq!(settled(&work, 1).await, [StepState::Succeeded]);
     worker.shutdown().await;
@@ -130,7 +130,7 @@ async fn failures_and_conflicts_are_told_once_each(place: Place) {
     claimer.fail(&claim(&claimer).await, Fault::transient("busy")).await.unwrap();
     let claimed = claim(&claimer).await;
     for _ in 0..3 {
-        // Only the first is heard.
+        // The store accepts only the first report.
         claimer.fail(&claimed, Fault::permanent("no mailbox, token=abc")).await.unwrap();
     }
     let conflicted = submit(&work, Task::new("mail")).await;
@@ -211,7 +211,7 @@ async fn nobody_is_told_about_a_hook_that_fails(place: Place) {
     submit(&work, Task::new("mail")).await;
     claimer.fail(&claim(&claimer).await, Fault::permanent("no")).await.unwrap();
     assert_eq!(settled(&work, 1).await, [StepState::Failed]);
-    // What failed can be seen, and nothing was made because of it.
+    // The failed notification is listed, and caused no further notification.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(notifications(&work).await, [StepState::Failed]);
     assert_eq!(work.list(&Filter::default(), &Page::default()).await.unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! What operators do to steps, to all that match and to no others.
+//! Actions of operators, which affect all matching steps and no others.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::conformance::place::{
     submit, submit_many,
 };
 
-/// Ten failed, ten conflicted and ten ready steps in each of two queues.
+/// Creates ten failed, ten conflicted and ten ready steps in each of two queues.
 async fn troubled(work: &Work) -> Claimer {
     let claimer = claimer(work, &["mail"]).await;
     for queue in ["a", "b"] {
@@ -122,7 +122,7 @@ async fn a_paused_queue_gives_nothing_out(place: Place) {
     submit(&work, Task::new("mail").queue("a")).await;
     work.pause("default", Pausable::Queue, "a").await.unwrap();
     nothing_is_due(&claimer).await;
-    // Lanes made after the pause are in it too.
+    // The pause also applies to lanes that are created after it.
     submit(&work, Task::new("print").queue("a")).await;
     submit(&work, Task::new("mail").queue("a").priority(0)).await;
     nothing_is_due(&claimer).await;
@@ -143,7 +143,7 @@ async fn a_paused_queue_gives_nothing_out(place: Place) {
 async fn a_paused_operation_gives_nothing_out(place: Place) {
     let work = place.open().await;
     let claimer = claimer(&work, &["mail", "print"]).await;
-    // Paused before anybody has heard of it, twice, and beside a queue of the same name.
+    // The operation is paused twice before it has a lane, and a queue of the same name is paused too.
     for what in [Pausable::Operation, Pausable::Operation, Pausable::Queue] {
         work.pause("default", what, "mail").await.unwrap();
     }

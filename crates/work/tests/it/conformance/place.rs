@@ -1,4 +1,4 @@
-//! The stores, and what all subjects need.
+//! The stores, and the functions that all subjects use.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// A store of its own for one test.
+/// A separate store for one test.
 pub(crate) struct Place {
     pub(crate) url: String,
     directory: Option<TempDir>,
@@ -43,13 +43,13 @@ impl Place {
         self.url.starts_with("postgres")
     }
 
-    /// Bytes on disk, if the store is a file.
+    /// Returns the size of the store's file, in bytes.
     pub(crate) fn size(&self) -> u64 {
         let file = self.directory.as_ref().unwrap().path().join("work.db");
         std::fs::metadata(file).unwrap().len()
     }
 
-    /// A node with connections of its own. A store in memory belongs to one node.
+    /// Opens a node with its own connections. A store in memory belongs to one node.
     pub(crate) async fn open(&self) -> Work {
         self.open_with(settings()).await
     }
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// Says something to the store behind everybody's back.
+/// Executes a statement directly on the store.
 pub(crate) async fn execute(place: &Place, statement: &'static str) {
     if place.is_postgres() {
         PgConnection::connect(&place.url).await.unwrap().execute(statement).await.unwrap();
@@ -68,7 +68,7 @@ pub(crate) async fn execute(place: &Place, statement: &'static str) {
     }
 }
 
-/// What the store says when it is asked behind everybody's back.
+/// Runs a query directly on the store.
 pub(crate) async fn count(place: &Place, query: &'static str) -> i64 {
     if place.is_postgres() {
         let mut store = PgConnection::connect(&place.url).await.unwrap();
@@ -112,7 +112,7 @@ macro_rules! on_shared_stores {
 
 pub(crate) use {on_every_store, on_shared_stores};
 
-/// `quick` is everybody's policy: three tries, 20 ms apart.
+/// The policies of the tests. The default is `quick`: three attempts, 20 ms apart.
 pub(crate) fn policies() -> PolicySet {
     let fixed = |wait| Policy::builder(Growth::constant(wait)).cap(wait).jitter(Jitter::None);
     let exactly = RetryAfter { spread: Duration::ZERO, ..RetryAfter::default() };
@@ -130,14 +130,14 @@ pub(crate) fn policies() -> PolicySet {
     set
 }
 
-/// Like the defaults, but nobody waits long to look again.
+/// The default settings, with a short poll interval.
 pub(crate) fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.poll = Duration::from_millis(20);
     settings
 }
 
-/// Looks until there is something; what cannot be awaited is asked for.
+/// Polls a condition that cannot be awaited until it returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + CONDITION_TIMEOUT;
     loop {
@@ -149,7 +149,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     }
 }
 
-/// Takes a task in that is new.
+/// Submits a task, which must be new.
 pub(crate) async fn submit(work: &Work, task: Task) -> TaskId {
     match work.submit(task).await.unwrap() {
         Submitted::Created(task) => task,
@@ -157,7 +157,7 @@ pub(crate) async fn submit(work: &Work, task: Task) -> TaskId {
     }
 }
 
-/// Takes many tasks of one step in.
+/// Submits many tasks of one step.
 pub(crate) async fn submit_many(work: &Work, count: usize, task: impl Fn() -> Task) -> Vec<TaskId> {
     let tasks = (0..count).map(|_| task()).collect();
     work.submit_all(tasks).await.unwrap().iter().map(Submitted::task).collect()
@@ -167,13 +167,13 @@ pub(crate) async fn claimer(work: &Work, operations: &[&str]) -> Claimer {
     work.claimer("tester", operations, &[]).await.unwrap()
 }
 
-/// The next step, as soon as it is due.
+/// Claims the next step, as soon as it is due.
 pub(crate) async fn claim(claimer: &Claimer) -> Claim {
     let look = || async { claimer.claim(1, MINUTE).await.unwrap().pop() };
     eventually("a step to claim", look).await
 }
 
-/// So many steps that are due.
+/// Claims this number of due steps.
 pub(crate) async fn claim_many(claimer: &Claimer, count: usize, lease: Duration) -> Vec<Claim> {
     let mut claims = Vec::new();
     while claims.len() < count {
@@ -190,18 +190,18 @@ pub(crate) async fn nothing_is_due(claimer: &Claimer) {
     assert!(claims.is_empty(), "{claims:?}");
 }
 
-/// The record of one step, payload and output included.
+/// Returns the record of one step, including payload and output.
 pub(crate) async fn step(work: &Work, id: StepId) -> StepRecord {
     work.list(&Filter::step(id), &Page::first(1).with_payloads()).await.unwrap().pop().unwrap()
 }
 
-/// Attempts of one step that did not succeed, oldest first.
+/// Returns the attempts of one step that did not succeed, oldest first.
 pub(crate) async fn attempts(work: &Work, id: StepId) -> Vec<AttemptRecord> {
     let task = work.task(id.task).await.unwrap().unwrap();
     task.attempts.into_iter().filter(|attempt| attempt.step == id).collect()
 }
 
-/// Every step that matches, over all pages.
+/// Returns every matching step, from all pages.
 pub(crate) async fn list(work: &Work, filter: &Filter) -> Vec<StepRecord> {
     let mut page = Page::first(Page::MOST);
     let mut all = Vec::new();
@@ -217,14 +217,14 @@ pub(crate) async fn ids(work: &Work, filter: &Filter) -> BTreeSet<StepId> {
     list(work, filter).await.into_iter().map(|step| step.id).collect()
 }
 
-/// A filter with this said about it.
+/// Returns a filter with these conditions.
 pub(crate) fn filter(say: impl FnOnce(&mut Filter)) -> Filter {
     let mut filter = Filter::default();
     say(&mut filter);
     filter
 }
 
-/// Waits until the task has come to this end.
+/// Waits until the task ends, and checks its state.
 pub(crate) async fn ends(work: &Work, task: TaskId, state: TaskState) {
     let ended = tokio::time::timeout(CONDITION_TIMEOUT, work.wait(task)).await;
     let ended = ended.unwrap_or_else(|_| panic!("task {task} does not end")).unwrap();

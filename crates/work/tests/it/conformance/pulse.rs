@@ -1,4 +1,4 @@
-//! What happened lately, and who is there.
+//! Recent activity and the list of nodes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::conformance::place::{
     HOUR, MINUTE, Place, claim, claimer, eventually, on_every_store, on_shared_stores, submit_many,
 };
 
-/// Everything within a window.
+/// Sums all buckets of a window.
 fn total(pulse: &Pulse) -> Beat {
     pulse.buckets.iter().fold(Beat::default(), |mut sum, beat| {
         sum.submitted += beat.submitted;
@@ -20,7 +20,7 @@ fn total(pulse: &Pulse) -> Beat {
     })
 }
 
-/// What is written down as soon as so many runs are.
+/// Returns the recent activity as soon as it contains this number of runs.
 async fn after(work: &Work, namespace: Option<&str>, window: Duration, runs: u64) -> Pulse {
     eventually("what was counted", || async {
         let pulse = work.pulse(namespace, window).await.unwrap();
@@ -69,7 +69,7 @@ async fn everything_that_ends_is_counted_by_what_it_was(place: Place) {
 async fn hosts_are_counted_by_name(place: Place) {
     let work = place.open().await;
     let worker = work.worker().http().start().await.unwrap();
-    // A port at which nobody listens.
+    // A port without a listener.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let call = Task::http("call", &HttpStep::get(format!("http://{free}/")));
     let task = work.submit(call.policy("quick")).await.unwrap().task();
@@ -81,7 +81,7 @@ async fn hosts_are_counted_by_name(place: Place) {
     worker.shutdown().await;
 }
 
-/// Nothing is counted twice or forgotten when two nodes write the same rows.
+/// No count is added twice or lost when two nodes write the same rows.
 async fn the_counts_of_two_nodes_add_up(place: Place) {
     let nodes = [place.open().await, place.open().await];
     let mut workers = Vec::new();
@@ -127,7 +127,7 @@ async fn a_node_is_listed_as_long_as_it_works(place: Place) {
     assert_eq!((node.policies.clone(), node.drift.clone()), (work.policy_version().to_string(), None));
     assert!(node.is_alive && node.version == env!("CARGO_PKG_VERSION"), "{node:?}");
     assert!(node.started_at <= node.seen_at);
-    // What was counted last is written down before it goes.
+    // The last counts are written before the node shuts down.
     let task = work.submit(Task::new("mail")).await.unwrap().task();
     work.wait(task).await.unwrap();
     worker.shutdown().await;

@@ -1,4 +1,4 @@
-//! Known ways to get a retry's time wrong when several write and read it, and that none of them is possible here.
+//! Known races between writers and readers of a retry's time, and that none of them is possible here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::conformance::place::{
     on_shared_stores, step, submit, submit_many,
 };
 
-/// Several nodes judge the same failure differently. One is heard, and what it decided stays.
+/// Several nodes report the same failure with different waits. The store accepts one report, and its wait stays.
 async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
     let nodes = nodes(&place, 5).await;
     let work = nodes[0].0.clone();
@@ -47,7 +47,7 @@ async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
         let kept = attempts(&work, record.id).await;
         let wait = HOUR * kept[0].message.as_deref().unwrap().parse::<u32>().unwrap();
         assert_eq!((kept.len(), kept[0].delay, record.failures), (1, Some(wait), 1));
-        // Whose answer was lost on the way was heard all the same, and knows only that it was recorded.
+        // If the response to an accepted report was lost, its node knows only that an outcome was recorded.
         assert!(decided.get(&record.id).is_none_or(|heard| *heard == wait), "{}", record.id);
         let until = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
         assert!(until >= wait && until < wait + 10 * MINUTE, "{until:?} is not {wait:?}");
@@ -55,7 +55,7 @@ async fn concurrent_backoff_updates_do_not_overwrite_each_other(place: Place) {
     }
 }
 
-/// Whoever looks meanwhile sees a running step, or one that waits for as long as it was told; and can claim neither.
+/// A concurrent reader sees either a running step or one with its complete wait, and can claim neither.
 async fn readiness_never_sees_a_half_written_failure(place: Place) {
     let work = place.open().await;
     submit_many(&work, 300, || Task::new("mail").policy("hourly")).await;
@@ -95,7 +95,8 @@ async fn readiness_never_sees_a_half_written_failure(place: Place) {
     assert!(seen > 0, "the reader has looked");
 }
 
-/// The log, the last attempt and the next are written together: nobody's later writing moves one of them.
+/// The record of the attempt, its time and the next due time are written together: no later write changes one of
+/// them.
 async fn the_time_of_the_attempt_and_the_wait_are_written_together(place: Place) {
     let work = place.open().await;
     let task = submit(&work, Task::new("mail").policy("hourly")).await;
@@ -106,14 +107,14 @@ async fn the_time_of_the_attempt_and_the_wait_are_written_together(place: Place)
     let record = step(&work, task.step(0)).await;
     let kept = attempts(&work, task.step(0)).await.pop().unwrap();
     assert_eq!((record.last_attempted_at, kept.started_at), (Some(begun), begun));
-    // It was due an hour after it ended, and it ended when it had taken what it took; what is between is the way
-    // of the report.
+    // The step is due an hour after its run ended. The end of the run is its start plus its duration, and the
+    // difference is the transmission of the report.
     let due = record.due_at.unwrap().as_micros();
     let ended = begun.as_micros() + i64::try_from(kept.took.as_micros()).unwrap();
     let wait = i64::try_from(kept.delay.unwrap().as_micros()).unwrap();
     let way = due - wait - ended;
     assert!((0..i64::try_from((10 * SECOND).as_micros()).unwrap()).contains(&way), "{way} µs");
-    // Whatever comes later under the same lease moves nothing.
+    // Later reports under the same lease change nothing.
     for late in [Fault::transient("late").retry_after(2 * HOUR), Fault::permanent("late")] {
         claimer.fail(&claimed, late).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Workers that vanish, and what becomes of their steps.
+//! Rescue of the steps of workers that vanished.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::conformance::place::{
     on_every_store, on_shared_stores, settings, step, submit, submit_many,
 };
 
-/// So short that nobody waits long for a rescue.
+/// A lease that is short, so that tests do not wait long for a rescue.
 const LEASE: Duration = Duration::from_millis(300);
 
 fn hasty() -> Settings {
@@ -24,7 +24,7 @@ fn hasty() -> Settings {
     settings
 }
 
-/// A worker that does nothing but look after the store.
+/// Starts a worker that only does maintenance.
 async fn janitor(work: &Work) -> Worker {
     work.worker().name("janitor").start().await.unwrap()
 }
@@ -45,7 +45,7 @@ async fn a_step_whose_worker_vanished_comes_back(place: Place) {
     let janitor = janitor(&work).await;
     let record = rescued(&work, task, 1).await;
     assert_eq!((record.state, record.failures, record.snoozes, record.rescues), (StepState::Ready, 0, 0, 1));
-    // Its own policy says how long it waits.
+    // The step's own policy determines the wait.
     let wait = record.due_at.unwrap().since(record.last_attempted_at.unwrap());
     assert!(wait >= 60 * MINUTE && wait < 62 * MINUTE, "{wait:?}");
     let kept = attempts(&work, task.step(0)).await;

@@ -1,4 +1,4 @@
-//! Signals: one living task for each fingerprint.
+//! Signals: one live task for each fingerprint.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn signals_are_listed_with_what_became_of_them(place: Place) {
     assert!(work.signals(None, 10).await.unwrap().iter().all(|signal| signal.state == TaskState::Failed));
 }
 
-/// Nothing but the store keeps them apart here.
+/// Here only the store deduplicates; there is no lock.
 async fn a_hundred_at_once_make_one_task(place: Place) {
     let nodes = [place.open().await, place.open().await, place.open().await];
     for round in 0..10 {

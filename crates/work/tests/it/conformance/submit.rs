@@ -1,4 +1,4 @@
-//! Taking tasks in.
+//! Submission of tasks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -173,7 +173,7 @@ async fn payloads_arrive_as_they_were(place: Place) {
     }
 }
 
-/// Two policies that say the same are two names all the same.
+/// Two policies with the same content keep their own names.
 async fn a_step_remembers_its_policy_by_name(place: Place) {
     let work = place.open().await;
     for name in ["twin", "quick"] {

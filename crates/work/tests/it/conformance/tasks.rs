@@ -7,7 +7,7 @@ use holdoff_work::{
 
 use crate::conformance::place::{HOUR, Place, claim, claimer, filter, on_every_store, submit};
 
-/// Every task there is, by pages of this size.
+/// Returns all tasks, by pages of this size.
 async fn all(work: &Work, filter: &Filter, state: Option<TaskState>, limit: u32) -> Vec<TaskId> {
     let (mut all, mut before) = (Vec::new(), None);
     loop {

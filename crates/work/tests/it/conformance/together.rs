@@ -1,4 +1,4 @@
-//! Many callers at once: their tasks share transactions, and nobody's trouble is another's.
+//! Concurrent callers: their tasks share transactions, and the error of one caller does not affect the others.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const CALLERS: usize = 200;
 
 type Answers = Vec<(usize, Result<Submitted, Error>)>;
 
-/// Everybody submits a task at once.
+/// All callers submit a task at once.
 async fn all_at_once(work: &Work, task: impl Fn(usize) -> Task) -> Answers {
     let mut calls = JoinSet::new();
     for number in 0..CALLERS {
@@ -72,18 +72,19 @@ async fn who_goes_away_leaves_the_others_alone(place: Place) {
 
 on_every_store!(each_caller_gets_its_own_answer, who_goes_away_leaves_the_others_alone);
 
-/// While one is being written, the others line up; what has lined up is written at once. On one thread, so that it is known
-/// when all have.
+/// While one transaction is being written, further tasks queue up and are then written together. The test runs on one
+/// thread, so that it knows when all are queued.
 #[tokio::test]
 async fn many_callers_share_a_transaction() {
     let place = Place::postgres();
     let work = place.open().await;
-    // Names are looked up once; from now on nobody asks the store before lining up.
+    // Names are looked up once; from now on no submission queries the store before it queues up.
     submit(&work, Task::new("mail")).await;
     let mut other = PgConnection::connect(&place.url).await.unwrap();
     let mut lock = other.begin().await.unwrap();
     lock.execute("lock table holdoff.steps in exclusive mode").await.unwrap();
-    // Within a transaction Postgres shows what others do as it was when somebody first looked.
+    // A connection of its own, because inside a transaction Postgres shows the activity of others as it was at the
+    // first look.
     let mut watcher = PgConnection::connect(&place.url).await.unwrap();
     let first = tokio::spawn({
         let work = work.clone();
@@ -101,7 +102,7 @@ async fn many_callers_share_a_transaction() {
         let work = work.clone();
         calls.spawn(async move { work.submit(Task::new("mail")).await });
     }
-    // All of them come before this one's next turn.
+    // All calls queue up before this task runs again.
     tokio::task::yield_now().await;
     lock.rollback().await.unwrap();
     first.await.unwrap().unwrap();
@@ -113,7 +114,7 @@ async fn many_callers_share_a_transaction() {
     assert_eq!(transactions, 3, "the one before, the first, and all {CALLERS} callers");
 }
 
-/// A task that the store refuses, which no check foresaw, takes nobody else with it.
+/// A task that the store refuses, and that no check rejected before, does not affect the other tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_stored_is_refused_alone() {
     let place = Place::postgres();

@@ -1,4 +1,4 @@
-//! Policies as versions: one for all nodes of a store, and whoever differs says so.
+//! Versions of policies: one is active for all nodes of a store, and a node that differs reports it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::conformance::place::{
     HOUR, Place, attempts, claim, claimer, eventually, on_shared_stores, settings, submit,
 };
 
-/// Every operation waits exactly so many hours.
+/// Policies under which every operation waits exactly this number of hours.
 fn hours(count: u32) -> PolicySet {
     let file = format!(
         "default = \"mine\"\n[policies.mine]\ngrowth = \"constant\"\ndelay = \"{count}h\"\ncap = \"{count}h\"\n\
@@ -22,7 +22,7 @@ async fn join(place: &Place, own: PolicySet) -> Work {
     Work::join(&place.url, own, settings(), "a test").await.unwrap()
 }
 
-/// What is waited after a first failure, of a task that was submitted already.
+/// Returns the wait after the first failure of a submitted task.
 async fn wait_of(work: &Work, task: holdoff_work::TaskId) -> Duration {
     let claimer = claimer(work, &["mail"]).await;
     claimer.fail(&claim(&claimer).await, Fault::transient("busy")).await.unwrap();
@@ -65,15 +65,15 @@ async fn a_start_publishes_what_the_store_has_never_seen(place: Place) {
     let second = join(&place, hours(1)).await;
     assert_eq!((second.policies().as_ref(), second.drift()), (&hours(1), None));
     let third = join(&place, hours(2)).await;
-    // Whoever comes back with an old file does not turn the clock back.
+    // A node that starts with an older file does not activate it again.
     let back = join(&place, hours(1)).await;
     assert_eq!(back.policies().as_ref(), &hours(2));
     let said = back.drift().unwrap().to_string();
     assert!(said.contains("holdoff policy apply"), "{said}");
-    // Whoever has no file has no opinion.
+    // A node without a file uses the active version and reports no drift.
     let plain = join(&place, PolicySet::default()).await;
     assert_eq!((plain.policies().as_ref(), plain.drift()), (&hours(2), None));
-    // Going back is possible, if it is meant.
+    // An operator can activate the older version explicitly.
     assert!(back.publish_own(hours(1), "a test").await.unwrap().replaced);
     third.look_at_policies().await.unwrap();
     assert_eq!(third.policies().as_ref(), &hours(1));
@@ -87,7 +87,7 @@ async fn what_cannot_be_used_is_not_put_in_force(place: Place) {
     assert_eq!(work.versions().await.unwrap().len(), 1, "the old one is kept");
     assert_eq!(work.policies().as_ref(), &hours(1));
 
-    // A node that is stricter than the one that publishes goes on with what it has.
+    // A node with stricter settings than the deploying node continues with its own policies.
     let mut strict = Settings::default();
     strict.stale_after = HOUR;
     let strict = Work::join(&place.url, hours(1), strict, "a test").await.unwrap();

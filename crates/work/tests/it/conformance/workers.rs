@@ -1,4 +1,4 @@
-//! Workers that run handlers: how they stop, and what they never do.
+//! Workers that run handlers: how they stop, and which errors they must not make.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +15,17 @@ use crate::conformance::place::{
     submit_many,
 };
 
-/// What a handler that never ends says about itself.
+/// The events of a handler that never ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Said {
     Begun,
-    /// Its context was cancelled.
+    /// The context was cancelled.
     Cancelled,
-    /// It was dropped.
+    /// The handler was dropped.
     Stopped,
 }
 
-/// Says that it was stopped when it is dropped.
+/// Reports that the handler was stopped, when it is dropped.
 struct Dropped(mpsc::UnboundedSender<Said>);
 
 impl Drop for Dropped {
@@ -34,7 +34,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A worker whose one handler never ends by itself; something it has started watches the context.
+/// Returns a worker whose only handler never ends by itself, and which watches its context from a spawned task.
 fn endless(work: &Work) -> (WorkerBuilder, mpsc::UnboundedReceiver<Said>) {
     let (said, heard) = mpsc::unbounded_channel();
     let builder = work.worker().handle("endless", move |context: Context, (): ()| {
@@ -58,7 +58,7 @@ async fn heard(heard: &mut mpsc::UnboundedReceiver<Said>) -> Said {
     tokio::time::timeout(20 * SECOND, heard.recv()).await.expect("something is said").unwrap()
 }
 
-/// Hears that the handler was stopped and its context cancelled, in whichever order.
+/// Waits for both events, in any order: the handler was stopped, and its context was cancelled.
 async fn hears_the_end(from: &mut mpsc::UnboundedReceiver<Said>) {
     let both = [heard(from).await, heard(from).await];
     assert!(both.contains(&Said::Cancelled) && both.contains(&Said::Stopped), "{both:?}");
@@ -72,7 +72,7 @@ async fn shutdown_puts_back_what_does_not_end(place: Place) {
     assert_eq!(heard(&mut said).await, Said::Begun);
     assert_eq!(worker.held(), 1);
     worker.shutdown_within(Duration::from_millis(50)).await;
-    // When it returns, the report is durable.
+    // When the shutdown returns, the report is durable.
     let record = step(&work, task.step(0)).await;
     assert_eq!((record.state, record.failures, record.snoozes), (StepState::Ready, 0, 1));
     let kept = attempts(&work, task.step(0)).await;
@@ -113,7 +113,7 @@ async fn a_dropped_worker_stops_at_once(place: Place) {
     assert_eq!(heard(&mut said).await, Said::Begun);
     drop(worker);
     hears_the_end(&mut said).await;
-    // Nobody has said anything about it: it is rescued when its lease is over.
+    // The dropped worker sent no report: the step is rescued when its lease expires.
     assert_eq!(step(&work, task.step(0)).await.state, StepState::Running);
 }
 
@@ -134,7 +134,7 @@ async fn a_lost_lease_stops_the_handler(place: Place) {
 
 async fn a_panic_is_a_failure_like_any_other(place: Place) {
     let work = place.open().await;
-    // Both in making its future, which is not asynchronous yet, and in running it.
+    // The handler panics both in creating its future, which is not asynchronous yet, and in running it.
     let worker = work.worker().handle("bad", |context: Context, (): ()| {
         assert!(context.attempt() > 1, "this is the first try");
         async move {
@@ -189,7 +189,7 @@ async fn a_worker_runs_only_what_it_can_and_may(place: Place) {
     });
     let worker = worker.start().await.unwrap();
     ends(&work, wanted, TaskState::Succeeded).await;
-    // It has looked again after that, and found nothing it wants.
+    // The worker polls again after that, and finds no matching step.
     tokio::time::sleep(Duration::from_millis(200)).await;
     worker.shutdown().await;
     assert_eq!(*seen.lock().unwrap(), BTreeSet::from([wanted.step(0)]));
