@@ -1,4 +1,4 @@
-//! What shows anybody that a history is the one that was decided.
+//! Certificates: the proof that a history is the decided history.
 
 use holdoff_paxos::log::Term;
 use holdoff_paxos::{Configuration, MAX_ACCEPTORS, NodeId, Slot, Tally};
@@ -9,42 +9,42 @@ use crate::machine::StateHash;
 
 const HEAD: &str = "holdoff ledger v1: where a history has come to";
 
-/// A signature, as the notary makes it.
+/// A signature in the format of the [`Notary`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Signature(pub Vec<u8>);
 
-/// Signs for this node, and knows whether others did.
+/// Signs for this node and verifies the signatures of other nodes.
 pub trait Notary {
-    /// This node's signature under a place and a hash.
+    /// Returns this node's signature of an index and a hash.
     fn sign(&self, index: Slot, hash: Hash) -> Signature;
 
-    /// Whether that is this voter's signature under them.
+    /// Returns true if `signature` is the signature of the voter `by` for this index and hash.
     fn is_signed(&self, by: NodeId, index: Slot, hash: Hash, signature: &Signature) -> bool;
 }
 
-/// Where a history has come to: the entries by their hash, and all that whoever goes on from there must know.
+/// The position that a history has reached: the hash of its entries, and the facts that the next entry depends on.
 ///
-/// It is the same for everybody at the same place.
+/// All nodes have the same head at the same index.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Head {
-    /// The place.
+    /// The index of the last entry.
     pub index: Slot,
-    /// The hash of the entry there, which covers all before it.
+    /// The hash of that entry, which covers all earlier entries.
     pub hash: Hash,
-    /// In whose term that entry was written.
+    /// The term of the leader that created that entry.
     pub term: Term,
-    /// The first place that the voters decide.
+    /// The first index that `voters` decide.
     pub start: Slot,
-    /// Who decides what comes next.
+    /// The configuration that decides the next entry.
     pub voters: Configuration,
     /// The hash of the machine's state.
     pub machine: StateHash,
-    /// The hash of the transactions that are known to be done, and of what came of them.
+    /// The hash of the remembered transactions and their results.
     pub done: StateHash,
 }
 
 impl Head {
-    /// What is signed, beside the place. None if it cannot be written down.
+    /// Returns the hash that a voter signs together with the index, or `None` if the head cannot be encoded.
     pub fn digest(&self) -> Option<Hash> {
         let bytes = postcard::to_stdvec(self).ok()?;
         let mut hasher = blake3::Hasher::new_derive_key(HEAD);
@@ -52,49 +52,51 @@ impl Head {
     }
 }
 
-/// One voter says that the history up to a place is decided, and where it has led to.
+/// The signature share of one voter: the voter has learned that the history up to a head is decided.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seal {
-    /// Where it has led to.
+    /// The head of the decided history.
     pub head: Head,
-    /// The voter's signature under that.
+    /// The voter's signature of the head.
     pub signature: Signature,
-    /// The latest voters that this one keeps a certificate of, by their first place.
+    /// The first index of the latest configuration whose configuration certificate this voter keeps.
     pub stone: Slot,
 }
 
-/// A majority of voters says that the history up to a place is decided, and where it has led to.
+/// The signature shares of a majority of the voters: the history up to a head is decided.
 ///
-/// A voter signs only when it has learned that the entry is decided. Since each hash covers all before it, one
-/// certificate is good for every entry up to its place, and for the state there.
+/// A voter signs only after it has learned that the entry is decided. Each hash covers all earlier entries, so one
+/// certificate proves every entry up to its index, and the state at that index.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Certificate {
-    /// Where it has led to.
+    /// The head of the decided history.
     pub head: Head,
-    /// Who says so.
+    /// The signers and their signatures.
     pub seals: Vec<(NodeId, Signature)>,
 }
 
 impl Certificate {
-    /// Whether a majority of the voters that it names has signed it.
+    /// Returns true if a majority of the voters in the head has signed the certificate.
     pub fn is_genuine(&self, notary: &impl Notary) -> bool {
         let Some(digest) = self.head.digest() else { return false };
         let signed = |(voter, signature): &(NodeId, Signature)| {
             notary.is_signed(*voter, self.head.index, digest, signature)
         };
-        // Who has not signed could be counted elsewhere: one bad signature spoils it.
+        // A receiver may count the signers against other voters, so one invalid signature invalidates the certificate.
         self.seals.len() <= MAX_ACCEPTORS && self.is_by_majority() && self.seals.iter().all(signed)
     }
 
-    /// Whether a majority of the voters that it names has signed it, if all signatures are good.
+    /// Returns true if a majority of the voters in the head is among the signers. Does not verify the signatures.
     pub(crate) fn is_by_majority(&self) -> bool {
         self.by(&self.head.voters).is_quorum(&self.head.voters)
     }
 
-    /// Whether it goes on from these voters: at least half of them have signed it, if all signatures are good.
+    /// Returns true if at least half of `voters` are among the signers, so that the certificate can follow that
+    /// configuration. Does not verify the signatures.
     ///
-    /// One voter comes or goes at a time, so that a majority of those who come next has at least half of these. As long as
-    /// liars are fewer than half, one of them is honest, and honest ones sign what is decided.
+    /// A change adds or removes one voter, so a majority of the new voters contains at least half of the previous
+    /// ones. As long as fewer than half of the voters lie, one of these is honest, and an honest voter signs only
+    /// decided entries.
     pub(crate) fn goes_on_from(&self, voters: &Configuration) -> bool {
         self.by(voters).len() * 2 >= voters.acceptors().len()
     }

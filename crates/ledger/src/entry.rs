@@ -1,4 +1,4 @@
-//! What stands in the history, and the hash that chains it.
+//! The entries of the history, and the hash that chains them.
 
 use std::fmt::{self, Debug};
 
@@ -12,68 +12,68 @@ use crate::machine::{Failed, Machine, StateHash};
 const ENTRY: &str = "holdoff ledger v1: one entry";
 const PLACE: &str = "holdoff ledger v1: a place and all before it";
 
-/// A transaction's name, given by whoever wants it and never given twice: the same name is the same transaction.
+/// A transaction id. The caller chooses it and never reuses it: a repeated id is the same transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TxId(pub u128);
 
-/// As it is written everywhere: in 32 hexadecimal digits.
+/// Formats the id as 32 hexadecimal digits, in every interface.
 impl fmt::Display for TxId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
 }
 
-/// The hash of an entry, which covers all entries before it.
+/// The hash of an entry, which covers all earlier entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Hash(pub(crate) [u8; 32]);
 
 impl Hash {
-    /// Its bytes.
+    /// Returns the bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// What can be told, stored and compared.
+/// A type that can be sent, stored and compared.
 pub trait Part: Clone + PartialEq + Debug + Serialize + DeserializeOwned {}
 
 impl<T: Clone + PartialEq + Debug + Serialize + DeserializeOwned> Part for T {}
 
-/// A machine whose goals, diffs and answers can stand in a history.
+/// A machine whose goals, diffs and answers can be part of a history.
 pub trait Replicated: Machine<Goal: Part, Diff: Part + Default, Answer: Part> {}
 
 impl<M: Machine<Goal: Part, Diff: Part + Default, Answer: Part>> Replicated for M {}
 
-/// A goal, and what came of it where it was run.
+/// A goal, with the diff and the result that its execution at the leader produced.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Entry<G, D, A> {
-    /// Its place: the slot of the log that it stands in.
+    /// The slot of the log that holds the entry.
     pub index: Slot,
-    /// In whose term it was written. Whoever takes it over leaves that as it is.
+    /// The term of the leader that created the entry. A later leader that inherits the entry keeps this term.
     pub term: Term,
-    /// The hash of the entry before it.
+    /// The hash of the previous index.
     pub prev_hash: Hash,
-    /// The transaction.
+    /// The transaction id.
     pub tx_id: TxId,
-    /// What was wanted.
+    /// The submitted goal.
     pub goal: G,
-    /// What it changed: nothing, if it failed.
+    /// The changes of the goal; empty if the goal failed.
     pub diff: D,
-    /// Whether it succeeded, and what it answered or why it failed.
+    /// The answer if the goal succeeded, or the reason if it failed.
     pub result: Result<A, Failed>,
-    /// The hash of the machine's state after it.
+    /// The hash of the machine's state after the entry.
     pub state_hash: StateHash,
 }
 
 /// An entry of this machine's history.
 pub type Value<M> = Entry<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
 
-/// What stands in a slot of the log: an entry, a barrier, or who decides from here on.
+/// The content of a slot of the log: an entry, a no-op entry, or a configuration change.
 pub type Logged<M> = log::Entry<Value<M>>;
 
-/// The hash of what stands in a slot on top of all before it. None if it cannot be written down.
+/// Returns the hash of a slot, which covers its entry and all earlier slots, or `None` if the entry cannot be encoded.
 ///
-/// A barrier and a change of who decides take a place in the chain like everything else.
+/// No-op entries and configuration changes take an index in the hash chain like all other entries.
 pub(crate) fn link<G: Part, D: Part, A: Part>(
     before: Hash,
     slot: Slot,
@@ -82,16 +82,16 @@ pub(crate) fn link<G: Part, D: Part, A: Part>(
     Some(chain(before, slot, written(entry)?.0))
 }
 
-/// The hash of a place, by the hash of what stands there.
+/// Returns the hash of an index from the hash of the previous index and the hash of the entry alone.
 pub(crate) fn chain(before: Hash, slot: Slot, here: Hash) -> Hash {
     let mut hasher = blake3::Hasher::new_derive_key(PLACE);
     hasher.update(&before.0).update(&slot.0.to_le_bytes()).update(&here.0);
     Hash(*hasher.finalize().as_bytes())
 }
 
-/// The hash of an entry by itself, and how many bytes it has.
+/// Returns the hash of an entry alone and its encoded size in bytes.
 ///
-/// It is made of the bytes that postcard's wire format, which is specified and fixed, gives these types.
+/// The hash covers the postcard encoding of the entry. The wire format of postcard is specified and stable.
 pub(crate) fn written<G: Part, D: Part, A: Part>(
     entry: &log::Entry<Entry<G, D, A>>,
 ) -> Option<(Hash, usize)> {

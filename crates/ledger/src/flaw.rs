@@ -1,24 +1,24 @@
-//! Known defects, to be planted by tests: whatever looks for defects must find these.
+//! Known defects that tests inject. The checks of the simulation must find each of them.
 
 pub use holdoff_paxos::flaw::Plant;
 
-/// A defect that the first system had, or that a hash or a restart could bring.
+/// A defect of the source document's algorithm, or a possible defect of the hash, the restart or the lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Whoever waits too long for a result counts the index up, and goes on without the diff.
+    /// A node whose wait for a result times out increments the index and continues without the diff.
     SkipOnTimeout,
-    /// A restart counts the stored entries as applied, and does not apply them.
+    /// A restart counts the stored entries as applied but does not apply them.
     CountOnRestart,
-    /// The hash of an entry does not cover what it changes.
+    /// The hash of an entry does not cover its diff.
     HashWithoutDiff,
-    /// A goal that fails leaves something behind where it was run.
+    /// A failing goal changes the state of the leader that executes it.
     FailureChanges,
-    /// What arrives is numbered by whoever receives it.
+    /// The receiver numbers the entries that it receives.
     LocalNumbers,
-    /// Who restarts has forgotten whom it vouched for, and votes for another at once.
+    /// A restarted voter forgets that it confirmed a term, and votes for another candidate at once.
     ForgetVouching,
-    /// Who has handed over reads on until its lease has run out.
+    /// A leader that has transferred leadership continues to serve reads until its lease expires.
     ReadOn,
 }
 

@@ -1,4 +1,4 @@
-//! One node of a ledger: what comes in, and what follows from it.
+//! One node of a ledger: its inputs and outputs.
 //!
 //! ```text
 //! io.rs       what comes, and what is wanted      fetching.rs  what is missing, from whoever has it
@@ -50,10 +50,10 @@ type Log<M> = Node<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>
 type LogInput<M> = log::Input<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
 type LogMessage<M> = log::Message<Value<M>, Checkpoint<<M as crate::machine::Machine>::Answer>>;
 
-/// A node of a ledger: it votes, leads, follows, and serves what is decided.
+/// A node of a ledger: it votes, leads, follows, and serves the decided history.
 ///
-/// Give it what happens by [`Ledger::step`], with a time that never goes back and a number drawn at random; store its
-/// records, in order; then do what it wants done.
+/// The runtime passes each event to [`Ledger::step`], with a time that never goes back and a random number. It stores
+/// the returned records in order, and then performs the outputs.
 pub struct Ledger<M: Replicated, N> {
     pub(crate) me: NodeId,
     options: Options,
@@ -62,7 +62,7 @@ pub struct Ledger<M: Replicated, N> {
     state: State<M>,
     tenure: Option<Tenure<M>>,
     pending: BTreeMap<TxId, Pending<M::Goal>>,
-    /// The last entries that were applied, for whoever misses them.
+    /// The last applied entries, which this node serves to nodes that miss them.
     pub(crate) history: VecDeque<Logged<M>>,
     pub(crate) certificates: BTreeMap<Slot, Certificate>,
     seals: Seals,
@@ -70,19 +70,19 @@ pub struct Ledger<M: Replicated, N> {
     fetching: Fetching,
     reads: Reads<M::Goal>,
     changing: Changing,
-    /// Up to where it has told others, as the leader, that all is decided.
+    /// As the leader: the highest decided index that this node has sent to other nodes.
     told: Slot,
-    /// When it last signed how far all is decided.
+    /// The time of the last signature share for the head of the history.
     sealed_us: Option<u64>,
     routing: Routing,
-    /// Until when this node lets nobody else lead than whom it has vouched for.
+    /// The end of the time for which this node supports no candidate except the leader that it has confirmed.
     vouched_us: u64,
-    /// In whose term it did so, in this life.
+    /// The term that this node has confirmed, in this incarnation.
     vouched: Option<log::Term>,
-    /// Until when it leaves it to another to lead, and whether it has done so since it last knew a leader.
+    /// The time until which this node lets another node lead, and whether it has done so since it last knew a leader.
     yields: (u64, bool),
     torn: Option<Tear>,
-    /// Who was last known to lead.
+    /// The last known leader.
     led: Option<NodeId>,
     counts: Counts,
     now_us: u64,
@@ -93,14 +93,15 @@ pub struct Ledger<M: Replicated, N> {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// An empty store for a ledger that these decide.
+    /// Returns an empty store for a ledger with these voters.
     pub fn empty(voters: Configuration) -> Store<M> {
         log::Store::new(voters, Checkpoint::default())
     }
 
-    /// A node that goes on from what it has stored.
+    /// Creates a node that continues from its store.
     ///
-    /// For the length of a lease it lets nobody lead: it may have vouched for somebody in its life before.
+    /// For the length of a lease the node takes part in no election: it may have confirmed a term in an earlier
+    /// incarnation.
     pub fn new(
         me: NodeId,
         options: Options,
@@ -150,7 +151,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         Ok(ledger)
     }
 
-    /// Something happens.
+    /// Processes one input.
     pub fn step(&mut self, now_us: u64, roll: u32, input: Input<M>) -> Step<M> {
         (self.now_us, self.roll) = (now_us, roll);
         if self.torn.is_none() {
@@ -163,53 +164,53 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         log::Step::new(early, std::mem::take(&mut self.records), outputs)
     }
 
-    /// What is decided and applied, as far as this node knows.
+    /// Returns the state after the decided entries that this node has applied.
     pub fn state(&self) -> &State<M> {
         &self.state
     }
 
-    /// Its promise and its log.
+    /// Returns the node's promise and its log.
     pub fn store(&self) -> &Store<M> {
         self.log.store()
     }
 
-    /// Who leads, as far as this node knows.
+    /// Returns the leader, as far as this node knows it.
     pub fn leader(&self) -> Option<NodeId> {
         self.log.leader()
     }
 
-    /// The term it leads in, if it does.
+    /// Returns the term that this node leads, if it is the leader.
     pub fn leads(&self) -> Option<log::Term> {
         self.log.leads()
     }
 
-    /// Whether it leads and takes transactions.
+    /// Returns true if this node leads and accepts transactions.
     pub fn is_ready(&self) -> bool {
         self.tenure.is_some() && !self.log.hands_over()
     }
 
-    /// Whether it leads, and more is decided than it has told anybody: whoever runs it says so by [`Input::Announce`] when it
-    /// has nothing else to send for now.
+    /// Returns true if this node leads and has not yet sent its latest decided index to any node. The runtime passes
+    /// [`Input::Announce`] when it has nothing else to send.
     pub fn must_announce(&self) -> bool {
         self.log.leads().is_some() && self.told < self.log.store().decided()
     }
 
-    /// How many transactions were submitted here and have not ended.
+    /// Returns the number of pending transactions that were submitted at this node.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// What it has done so far.
+    /// Returns the counters of this node.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Why it has stopped, if it has.
+    /// Returns the divergence that has stopped this node, if any.
     pub fn torn(&self) -> Option<&Tear> {
         self.torn.as_ref()
     }
 
-    /// Until when it lets nobody else lead than whom it has vouched for.
+    /// Returns the end of the time for which this node supports no candidate except the leader that it has confirmed.
     #[cfg(test)]
     pub(crate) fn vouched_until_us(&self) -> u64 {
         self.vouched_us
@@ -268,7 +269,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whoever has vouched for a leader helps nobody else to lead, nor itself, unless that leader leads no longer.
+    /// Passes a message to the log. A voter that has confirmed a leader's term supports no other candidate and does
+    /// not become one itself, unless that leader no longer leads.
     fn hear_log(&mut self, from: NodeId, message: LogMessage<M>) {
         if self.is_freed_by(from, &message) {
             self.vouched_us = self.now_us;
@@ -278,8 +280,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Means to lead if it is the one that the hint names. Else gives that one the time to, once for each time without a
-    /// leader. A lie costs a round of messages, or so much time.
+    /// Starts a pre-vote if the hint names this node. Otherwise, if no leader is known, waits for the named node, once
+    /// for each period without a leader. A false hint costs one round of messages, or that wait.
     fn heed_hint(&mut self, node: NodeId) {
         if node == self.me {
             self.yields.0 = self.now_us;
@@ -290,7 +292,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Something happens to the log; what is decided by it is applied.
+    /// Passes an input to the log and applies the entries that it decides.
     fn log(&mut self, input: LogInput<M>) {
         let mut step = self.log.step(self.now_us, self.roll, input);
         for output in step.early() {
@@ -319,7 +321,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                 log::Output::Stored { term, slot } => self.outputs.push(Output::Stored { term, slot }),
                 log::Output::HandedOver(to) => {
                     self.drop_lease();
-                    // It does not stand in the way of the one it has left it to.
+                    // This node does not compete with the target of the transfer.
                     self.yields = (self.now_us + 2 * self.options.log.election_us, true);
                     self.outputs.push(Output::HandedOver(to));
                 }
@@ -340,7 +342,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.outputs.push(Output::Send(to, letter));
     }
 
-    /// Applies what the log has decided: each entry once, in order, and nothing in the place of what is missing.
+    /// Applies the decided entries: each once and in order. A missing entry stops the loop; nothing replaces it.
     fn apply_decided(&mut self) {
         let before = self.state.index;
         if self.log.store().snapshot().last.slot > self.state.index {
@@ -357,7 +359,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// A snapshot has come in the place of entries.
+    /// Restores the state from a snapshot that replaces entries.
     fn begin_anew(&mut self) {
         match State::restore(self.log.store().snapshot()) {
             Ok(state) => {
@@ -392,7 +394,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Keeps so much history and all that the log has, and the certificates for it.
+    /// Keeps the last `kept` entries and all entries that the log has, and the certificates for them.
     fn forget(&mut self) {
         let base = self.log.store().snapshot().last.slot;
         while self.history.len() > self.options.kept && self.first_kept() <= base {
@@ -404,7 +406,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// The place of the oldest entry that can be served.
+    /// Returns the index of the oldest entry that this node can serve.
     pub(crate) fn first_kept(&self) -> Slot {
         Slot(self.state.index.0 + 1 - self.history.len() as u64)
     }
@@ -422,7 +424,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.torn = Some(tear);
     }
 
-    /// The first system's restart.
+    /// The restart of the source document's algorithm (fault injection).
     fn count_without_applying(&mut self) {
         while let Some(entry) = self.log.store().entry(self.state.index.next()) {
             let slot = self.state.index.next();

@@ -1,14 +1,16 @@
-//! **One leader, one history.** Transactions on the Paxos log: whoever leads runs a goal, a majority keeps what came of
-//! it, and everybody applies that, in one order.
+//! **One leader, one history.** Transactions on the Paxos log: the leader executes a goal, a majority of the voters
+//! stores the resulting entry, and every node applies the decided entries in the same order.
 //!
-//! - [`machine`]: the states that goals change.
-//! - [`Entry`]: a goal and what came of it; each hash covers the one before.
-//! - [`State`]: what the entries have made of a machine; takes the next entry and no other.
-//! - [`Ledger`]: the core of a node: [`step`](Ledger::step) takes what happens and gives what is to be stored, then done.
+//! - [`machine`]: the state machines that goals change.
+//! - [`Entry`]: a goal, its diff and its result; each hash covers the previous one.
+//! - [`State`]: a machine after the applied entries; it accepts only the next entry.
+//! - [`Ledger`]: the core of a node: [`step`](Ledger::step) takes an input and returns the records to store and the
+//!   outputs to perform afterwards.
 //!
-//! - [`runtime`]: nodes as they run: disks, links, gossip, members.
+//! - [`runtime`]: nodes with disks, links, gossip and members.
 //!
-//! All but the runtime is pure: no clock, no chance, no I/O. `docs/ledger.md` says what holds and why.
+//! All modules except the runtime are pure: they use no clock, no random number generator and no I/O. `docs/ledger.md`
+//! states the guarantees and the reasons.
 
 mod certificate;
 mod entry;

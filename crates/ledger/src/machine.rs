@@ -1,4 +1,4 @@
-//! States that goals change, the same way everywhere.
+//! State machines that goals change, with the same result on every node.
 //!
 //! ```text
 //! table.rs    rows in order, and their sum     facts.rs      goals over facts, in a language of their own
@@ -9,9 +9,9 @@
 //! pair.rs     two machines in one history
 //! ```
 //!
-//! Whoever leads [executes](Machine::execute) a goal over what is committed and, in an overlay, what is not yet. The goal
-//! becomes a diff of values; everybody else only [applies](Machine::apply) it, and ends with the same
-//! [hash](Machine::hash).
+//! The leader [executes](Machine::execute) a goal over the committed state and an overlay of uncommitted diffs. The
+//! execution returns a diff of values. The other nodes only [apply](Machine::apply) the diff, and all nodes end with
+//! the same [hash](Machine::hash).
 //!
 //! ```
 //! use holdoff_ledger::machine::{Facts, Machine};
@@ -55,37 +55,38 @@ pub use view::View;
 
 /// A state that goals change.
 ///
-/// Executing may depend on nothing but the state and the goal. Built in are [`KeyValue`] and [`Facts`], which are both a
-/// [`Table`] with [rules](Rules).
+/// The result of an execution depends only on the state and the goal. The built-in machines are [`KeyValue`] and
+/// [`Facts`]; both are a [`Table`] with [rules](Rules).
 pub trait Machine: Default {
-    /// What somebody wants.
+    /// The request of a caller.
     type Goal;
-    /// What it changes: values, which need no goal to be applied.
+    /// The changes of a goal, as values: a node applies them without the goal.
     type Diff;
-    /// What whoever wanted it gets to know.
+    /// The answer that the caller receives.
     type Answer;
-    /// Diffs that are not committed yet, in their order. Who leads no longer drops it: the state never saw them.
+    /// The uncommitted diffs, in their order. A node that stops leading drops its overlay; the state never contains
+    /// these diffs.
     type Overlay: Default;
 
-    /// What a goal would change, here and now. It changes nothing itself, whether it fails or not, and costs what it
-    /// touches, however large the state is.
+    /// Returns the changes that a goal would make to the state with the overlay. An execution changes nothing, whether
+    /// it succeeds or fails. Its cost depends on the rows that it touches, not on the size of the state.
     fn execute(&self, over: &Self::Overlay, goal: &Self::Goal) -> Result<(Self::Diff, Self::Answer), Failed>;
 
-    /// Puts a diff on top of those that are not committed yet.
+    /// Adds a diff to the end of the overlay.
     fn lay(&self, over: &mut Self::Overlay, diff: Self::Diff) -> Result<(), Misfit>;
 
-    /// Moves the oldest diff of an overlay into the state. False if there is none.
+    /// Moves the oldest diff of an overlay into the state. Returns false if the overlay is empty.
     fn settle(&mut self, over: &mut Self::Overlay) -> Result<bool, Misfit>;
 
-    /// Changes the state by a diff that is committed. One that does not fit changes nothing.
+    /// Applies a committed diff to the state. A diff that does not fit changes nothing.
     fn apply(&mut self, diff: &Self::Diff) -> Result<(), Misfit>;
 
-    /// The hash of the state with the overlay on top.
+    /// Returns the hash of the state with the overlay applied.
     fn hash(&self, over: &Self::Overlay) -> StateHash;
 
-    /// The whole state without what is not committed: the same bytes for the same state.
+    /// Encodes the whole state without uncommitted diffs. Equal states have equal bytes.
     fn snapshot(&self) -> Vec<u8>;
 
-    /// The state of these bytes.
+    /// Decodes a state from the bytes of a snapshot.
     fn restore(bytes: &[u8]) -> Result<Self, BadSnapshot>;
 }

@@ -1,6 +1,7 @@
-//! Every metric of this crate: names, help, and where they are set.
+//! All metrics of this crate: their names, their help texts, and the functions that set them.
 //!
-//! Labels are the namespaces of this process's ledgers, and words of ours: never a key, a node or a transaction.
+//! Label values are the namespaces of this process's ledgers and constants of this crate, never a key, a node or a
+//! transaction.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
@@ -30,7 +31,7 @@ const GOSSIP_MESSAGES: &str = "holdoff_ledger_gossip_messages_total";
 const GOSSIP_BYTES: &str = "holdoff_ledger_gossip_bytes_total";
 const SUSPICIONS: &str = "holdoff_ledger_suspicions_total";
 
-/// Gives every metric its help text. Call it once, after the recorder is installed.
+/// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
     describe_gauge!(STOPPED, "1 if this node of a ledger has stopped: its disk has failed, or does not fit");
     describe_gauge!(LEADS, "1 if this node leads and takes transactions");
@@ -59,7 +60,7 @@ pub fn describe() {
     describe_counter!(SUSPICIONS, "times that this node suspected a leader by its heartbeat");
 }
 
-/// A transaction that was submitted here has come to its end.
+/// Counts a transaction that was submitted at this node and has ended.
 pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
     let outcome = match outcome {
         Outcome::Committed { .. } => "committed",
@@ -71,12 +72,12 @@ pub(crate) fn ended<A>(namespace: &str, outcome: &Outcome<A>) {
     counter!(TRANSACTIONS, "namespace" => namespace.to_owned(), "outcome" => outcome).increment(1);
 }
 
-/// A node has stopped.
+/// Records that a node has stopped.
 pub fn stopped(namespace: &str) {
     gauge!(STOPPED, "namespace" => namespace.to_owned()).set(1.0);
 }
 
-/// Sets everything that a node's status tells, for whoever is about to look.
+/// Sets all gauges and counters from a node's status, before an exporter reads them.
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 pub fn set(status: &Status) {
     let namespace = || status.namespace.clone();

@@ -1,11 +1,13 @@
-//! Nodes on bad links, with disks that forget, tear or are lost: first everything goes wrong, then all is healed.
+//! A simulation of nodes on unreliable links and disks: a phase with faults, and then healing.
 //!
-//! Messages are lost, doubled, held back; links are cut, also one way; nodes crash, with a part of what they were storing
-//! on disk, or none, and one may lose its disk and come back as somebody else; voters come and go; leaders hand over; hints
-//! name anybody; history is tampered with on its way. In every other run leaders send what they have not stored. Whatever a node applies, acknowledges or answers is held against one truth. After
-//! healing all must come to the same state, and go on.
+//! Links lose, duplicate and delay messages; cuts affect both directions or one. Nodes crash with a part of their
+//! unflushed records on disk, or with none. One node may lose its disk and return under another id. Voters are added
+//! and removed, leaders transfer leadership, hints name any node, and history is tampered with in transit. In every
+//! other run leaders send entries that they have not stored yet. The simulation checks every applied entry,
+//! acknowledgement and answer against one replay. After healing all nodes must reach the same state and continue to
+//! commit.
 //!
-//! A seed that fails is printed with the command that replays it. `HOLDOFF_LEDGER_SEEDS` sets how many are run.
+//! A failing seed is printed with the command that replays it. `HOLDOFF_LEDGER_SEEDS` sets the number of seeds.
 
 mod cases;
 mod learning;
@@ -23,15 +25,15 @@ use holdoff_sim::kernel::{Chance, Incident, Latency, Link, Skew, World};
 use machine::Machine;
 use truth::{Plan, Truth};
 
-/// How long everything goes wrong, when the last thing is wanted, and when all must be well.
+/// The end of the fault phase, the time of the last request, and the time at which all nodes must have recovered.
 const TROUBLE_US: u64 = 4_000_000;
 const QUIET_US: u64 = 6_500_000;
 const HEALED_US: u64 = 8_000_000;
 
-/// How often each thing happened in a run.
+/// The number of occurrences of each event in a run.
 type Counts = BTreeMap<&'static str, u64>;
 
-/// What must strike in three of ten runs.
+/// The faults that must occur in at least three of ten runs.
 const FAULTS: [&str; 16] = [
     "crashed",
     "restarted",
@@ -63,7 +65,7 @@ fn run(seed: u64) -> Result<Counts, String> {
     let mut world: World<Machine> = World::new(seed, nodes, bad_link(&mut chance));
     plan(&mut world, &mut chance);
     for node in 0..nodes {
-        // No two drift further apart than the lease allows for.
+        // Two clocks never drift further apart than the lease allows.
         let drift_ppm = i32::try_from(chance.between(0, 40_000)).unwrap() - 20_000;
         world.set_skew(node, Skew { offset_us: 0, drift_ppm });
     }
@@ -83,7 +85,7 @@ fn bad_link(chance: &mut Chance) -> Link {
     Link { loss: share(0.2), duplication: share(0.2), delay: share(0.2), delayed_by, ..Link::default() }
 }
 
-/// Crashes and cuts, as many as the seed says.
+/// Plans crashes and cuts by the seed.
 fn plan(world: &mut World<Machine>, chance: &mut Chance) {
     let last = world.nodes() - 1;
     let some_node = |chance: &mut Chance| u32::try_from(chance.between(0, u64::from(last))).unwrap();
@@ -110,7 +112,7 @@ fn plan(world: &mut World<Machine>, chance: &mut Chance) {
     }
 }
 
-/// Up to two leaders crash just when others have heard more of them than their disks have.
+/// Crashes up to two leaders at a time when other nodes have received entries that are not on the leader's disk.
 fn fell_leaders(world: &mut World<Machine>, chance: &mut Chance) {
     for _ in 0..chance.between(1, 2) {
         let at_us = world.now_us() + chance.between(300_000, TROUBLE_US / 2);
@@ -142,7 +144,7 @@ fn heal(world: &mut World<Machine>) {
     }
 }
 
-/// Seeds of a quick and of a deep run, in four parts that run side by side.
+/// The number of seeds of a quick and of a deep run, in four parts that run in parallel.
 const SEEDS: (u64, u64) = (400, 2000);
 
 fn seeds(part: u64) -> Range<u64> {
@@ -177,7 +179,7 @@ fn hold_one_history(seeds: Range<u64>) {
     for fault in FAULTS.iter().filter(|_| runs >= 100) {
         assert!(struck(*fault) * 10 >= runs * 3, "{fault} struck in {} of {runs} runs only", struck(*fault));
     }
-    // In every other run leaders send what they have not stored.
+    // In every other run leaders send entries that they have not stored yet.
     let [ahead, early] = [struck("ahead of its disk"), runs / 2];
     assert!(runs < 100 || ahead * 10 >= early * 3, "{ahead} of {early} were ahead of their disk only");
 }

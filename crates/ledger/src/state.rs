@@ -1,4 +1,4 @@
-//! What the entries have made of a machine.
+//! The state that the applied entries have produced.
 
 mod done;
 #[cfg(test)]
@@ -15,101 +15,102 @@ use crate::certificate::{Certificate, Head};
 use crate::entry::{Hash, Logged, Replicated, TxId, link};
 use crate::machine::{BadSnapshot, Failed, Misfit};
 
-/// A machine, how far the history has brought it, and which transactions it has seen lately.
+/// A machine, the index of its last applied entry, and the transactions that it remembers.
 ///
-/// It takes the entry after the last one, on top of the same hash, and no other; the index never moves without the diff.
+/// A state accepts only the entry at the next index whose `prev_hash` is its own hash. The index never advances
+/// without the diff.
 #[derive(Clone, Debug)]
 pub struct State<M: Replicated> {
     pub(crate) machine: M,
     pub(crate) index: Slot,
     pub(crate) hash: Hash,
-    /// In whose term the last entry was written.
+    /// The term of the leader that created the last entry.
     term: Term,
-    /// The first place that the voters decide.
+    /// The first index that `voters` decide.
     pub(crate) start: Slot,
     pub(crate) voters: Configuration,
     pub(crate) done: Done<M::Answer>,
 }
 
-/// A whole state, to be stored and sent in the place of entries.
+/// A whole state, which nodes store and send instead of entries.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Checkpoint<A> {
     pub(crate) hash: Hash,
     pub(crate) machine: Vec<u8>,
     pub(crate) done: Vec<Row<A>>,
-    /// What shows that it is the state there; not yet, if there is none.
+    /// The certificate of this state, or `None` if no majority has signed it yet.
     pub(crate) proof: Option<Certificate>,
-    /// One certificate for each of the configurations that came after the first, by which anybody who knows an earlier
-    /// one can trust a later one. They prove themselves, and are not part of the state.
+    /// One configuration certificate for each configuration after the first. With them a node that knows an earlier
+    /// configuration verifies a later one. They prove themselves and are not part of the state.
     pub(crate) stones: Vec<Certificate>,
 }
 
-/// Why an entry is not the next one. The state is as it was.
+/// The reason why an entry is not the next one. The state has not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Tear {
-    /// It belongs elsewhere.
+    /// The entry belongs to another index.
     #[error("the entry is for index {found}, and {next} comes next: fetch what is missing")]
     Gap {
-        /// What comes next.
+        /// The next index of the state.
         next: Slot,
-        /// What came.
+        /// The index of the entry.
         found: Slot,
     },
-    /// It stands on another history.
+    /// The entry follows another history.
     #[error("the entry at {0} stands on another history: fetch it from somebody else")]
     Fork(Slot),
-    /// Its transaction is done already.
+    /// The transaction of the entry is already in the history.
     #[error("the transaction of the entry at {0} is done already: whoever wrote it is broken")]
     Twice(Slot),
-    /// It is for another state.
+    /// The diff does not fit the state.
     #[error(transparent)]
     Misfit(#[from] Misfit),
-    /// It changes something else than whoever wrote it says.
+    /// The diff produces a state whose hash differs from the hash in the entry.
     #[error("the entry at {0} makes another state than it says: fetch it from somebody else")]
     OtherState(Slot),
-    /// A checkpoint cannot be read.
+    /// The checkpoint cannot be decoded.
     #[error(transparent)]
     Checkpoint(#[from] BadSnapshot),
-    /// The transactions of a checkpoint are none that a history could have.
+    /// The remembered transactions of the checkpoint cannot come from a valid history.
     #[error("the checkpoint at {0} has transactions that are out of order: fetch it from somebody else")]
     Disorder(Slot),
 }
 
 impl<M: Replicated> State<M> {
-    /// Nothing has happened yet, and these decide.
+    /// Creates the state before the first entry, with these voters.
     pub fn new(voters: Configuration) -> Self {
         let (machine, index, hash) = (M::default(), Slot(0), Hash::default());
         let (term, start, done) = (Term::none(), Slot(1), Done::default());
         Self { machine, index, hash, term, start, voters, done }
     }
 
-    /// The machine as it is now.
+    /// Returns the machine in its current state.
     pub fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// The last entry that is in it.
+    /// Returns the index of the last applied entry.
     pub fn index(&self) -> Slot {
         self.index
     }
 
-    /// The hash of that entry, and of all before it.
+    /// Returns the hash of the last applied entry, which covers all earlier entries.
     pub fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// Who decides what comes next.
+    /// Returns the configuration that decides the next entry.
     pub fn voters(&self) -> &Configuration {
         &self.voters
     }
 
-    /// What came of a transaction, and where it stands; none if that is not known, or not any more.
+    /// Returns the index and the result of a transaction, or `None` if the id is unknown or forgotten.
     pub fn done(&self, tx_id: TxId) -> Option<(Slot, &Result<M::Answer, Failed>)> {
         self.done.get(tx_id)
     }
 
-    /// Takes the next entry.
+    /// Applies the next entry.
     pub fn apply(&mut self, slot: Slot, entry: &Logged<M>) -> Result<(), Tear> {
         let mut over = M::Overlay::default();
         let hash = self.fits(slot, entry)?;
@@ -119,7 +120,7 @@ impl<M: Replicated> State<M> {
         self.settle(slot, hash, entry, &mut over)
     }
 
-    /// Takes the next entry, whose diff is the oldest of this overlay.
+    /// Applies the next entry, whose diff is the oldest diff of this overlay.
     pub(crate) fn settle_oldest(
         &mut self,
         slot: Slot,
@@ -153,7 +154,7 @@ impl<M: Replicated> State<M> {
         Ok(())
     }
 
-    /// Whether this is the next entry; the hash with it.
+    /// Checks that this is the next entry, and returns its hash.
     fn fits(&self, slot: Slot, entry: &Logged<M>) -> Result<Hash, Tear> {
         let next = self.index.next();
         if slot != next {
@@ -183,13 +184,13 @@ impl<M: Replicated> State<M> {
         self.done.forget(slot);
     }
 
-    /// The whole of it.
+    /// Returns the whole state as a checkpoint, without a proof and without configuration certificates.
     pub(crate) fn checkpoint(&self) -> Checkpoint<M::Answer> {
         let (machine, done) = (self.machine.snapshot(), self.done.rows());
         Checkpoint { hash: self.hash, machine, done, proof: None, stones: Vec::new() }
     }
 
-    /// Where the history has come to.
+    /// Returns the head of the applied history.
     pub fn head(&self) -> Head {
         Head {
             index: self.index,
@@ -202,7 +203,7 @@ impl<M: Replicated> State<M> {
         }
     }
 
-    /// The state that a snapshot of the log stands for.
+    /// Restores the state from a snapshot of the log.
     pub(crate) fn restore(snapshot: &log::Snapshot<Checkpoint<M::Answer>>) -> Result<Self, Tear> {
         let log::Mark { slot: index, term } = snapshot.last;
         let (start, voters) = (snapshot.start, snapshot.configuration.clone());
@@ -217,7 +218,7 @@ impl<M: Replicated> State<M> {
 }
 
 impl<A> Default for Checkpoint<A> {
-    /// What stands before the first entry.
+    /// The checkpoint before the first entry.
     fn default() -> Self {
         let (hash, machine, done) = (Hash::default(), Vec::new(), Vec::new());
         Self { hash, machine, done, proof: None, stones: Vec::new() }

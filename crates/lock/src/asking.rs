@@ -1,4 +1,4 @@
-//! Asking the store: with a time limit, and behind a breaker.
+//! Calls to the store, with a time limit and a circuit breaker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,18 +8,18 @@ use holdoff_policy::{Admission, Breaker, BreakerOptions};
 use crate::store::{LeaseStore, Result};
 use crate::{Error, clock};
 
-/// A store, and the breaker that everybody who asks it shares.
+/// A store, and the circuit breaker that all callers of the store share.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking {
     store: Arc<dyn LeaseStore>,
     breaker: Arc<Mutex<Breaker>>,
 }
 
-/// A call that was not answered as it should be.
+/// A failed call.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) error: Error,
-    /// Whether the store may have done it nevertheless.
+    /// Whether the store may have executed the call although it failed.
     pub(crate) was_asked: bool,
 }
 
@@ -36,7 +36,7 @@ impl Asking {
         Self { store, breaker: Arc::new(Mutex::new(Breaker::new(breaker))) }
     }
 
-    /// The same store behind another breaker.
+    /// Returns the same store behind another breaker.
     pub(crate) fn behind(&self, breaker: BreakerOptions) -> Self {
         Self::new(Arc::clone(&self.store), breaker)
     }
@@ -45,7 +45,7 @@ impl Asking {
         &*self.store
     }
 
-    /// Makes a call, if the breaker lets it, and waits so long for its answer.
+    /// Makes a call if the breaker admits it, and waits for the response for at most `limit`.
     pub(crate) async fn call<T>(
         &self,
         limit: Duration,
@@ -63,8 +63,10 @@ impl Asking {
         answer
     }
 
-    /// Makes a call whatever the breaker says: those who hold a lock must not lose it, nor keep it from others,
-    /// because those who want one have failed too often. They are few, and their calls are far apart.
+    /// Makes a call regardless of the breaker.
+    ///
+    /// Holders use it to renew and release. A holder must not lose its lock, nor block other contenders, because
+    /// acquisitions have failed too often. Holders are few, and their calls are far apart.
     pub(crate) async fn insist<T>(
         &self,
         limit: Duration,

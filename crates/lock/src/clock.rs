@@ -1,9 +1,9 @@
-//! The one door to the clocks and to chance.
+//! The only access to the clocks and to random numbers.
 //!
-//! Leases are judged on a clock that goes on while the machine is suspended. Timers are tokio's, which stand still
-//! then; so whoever waits for a moment looks at [`now`] again when its timer has fired, and whoever asks whether a
-//! lease is valid asks [`now`] and no timer. Time is tokio's plus the time spent suspended, so that tests which pause
-//! time pause everything.
+//! Leases are measured on a clock that keeps running while the machine is suspended. Timers are tokio's, and they stop
+//! during a suspension. Code that waits for a point in time therefore reads [`now`] again when its timer has fired, and
+//! code that checks the validity of a lease reads [`now`] instead of a timer. The time is tokio's plus the time spent
+//! suspended, so that a test that pauses tokio's time pauses all time.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::Instant;
 
-/// Suspension is counted in whole steps of this, so that the two clocks it is told from, read one after the other,
-/// do not tremble.
+/// The granularity of the suspended time. It hides the jitter of the difference between two clocks that are read one
+/// after the other.
 const STEP_MS: u64 = 10;
 
-/// The time since some fixed moment, suspension included. It only grows.
+/// Returns the time since a fixed origin, including suspensions. It never decreases.
 pub(crate) fn now() -> Duration {
     Instant::now().saturating_duration_since(start()).saturating_add(suspended())
 }
 
-/// Sleeps until [`now`] is at least this, or a little less: look again.
+/// Sleeps until [`now`] has reached `moment`.
 pub(crate) async fn sleep_until(moment: Duration) {
-    /// After a suspension nobody oversleeps by more than this.
+    /// The longest sleep between two readings of [`now`], and so the most that a suspension can delay the return.
     const LONGEST: Duration = Duration::from_secs(1);
     loop {
         let left = moment.saturating_sub(now());
@@ -34,12 +34,12 @@ pub(crate) async fn sleep_until(moment: Duration) {
     }
 }
 
-/// A number drawn at random.
+/// Returns a random number.
 pub(crate) fn roll() -> u32 {
     Rng::new().u32(..)
 }
 
-/// An hour ago when first asked: a runtime whose time is paused may have begun before this.
+/// Returns the origin: an hour before the first call. A runtime with paused time may have started before that call.
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -49,7 +49,7 @@ fn start() -> Instant {
     })
 }
 
-/// Seconds since 1970, by a clock that somebody may set: no lease is measured with it.
+/// Returns the seconds since 1970 on the wall clock. The wall clock can be set, so no lease is measured with it.
 #[cfg(feature = "ledger")]
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 pub(crate) fn wall_s() -> u64 {
@@ -57,7 +57,7 @@ pub(crate) fn wall_s() -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
-/// How long the machine has been running, suspension included: the same to all its processes.
+/// Returns the time since the machine was booted, including suspensions. All processes of the machine read the same.
 #[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
 pub(crate) fn since_boot() -> Duration {
     let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -65,34 +65,34 @@ pub(crate) fn since_boot() -> Duration {
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-/// Which start of which machine that counts from.
+/// Returns an identifier of the boot that [`since_boot`] counts from.
 #[cfg(all(feature = "sqlite", any(target_os = "linux", target_os = "android")))]
 pub(crate) fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     format!("boot {}", id.trim())
 }
 
-/// Elsewhere the wall clock must do, which somebody may set.
+/// Returns the time of the wall clock, which can be set: on other systems this crate reads no boot clock.
 #[cfg(all(feature = "sqlite", not(any(target_os = "linux", target_os = "android"))))]
 #[expect(clippy::disallowed_methods, reason = "the one door")]
 pub(crate) fn since_boot() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The wall clock goes on when the machine is started again.
+/// Returns a constant: the wall clock continues over a reboot.
 #[cfg(all(feature = "sqlite", not(any(target_os = "linux", target_os = "android"))))]
 pub(crate) fn boot() -> String {
     "1970".to_owned()
 }
 
-/// How long the machine has been suspended in its life, as far as it is known.
+/// Returns the total time that the machine has been suspended since it was booted, as far as it is known.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn suspended() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
     static LONGEST_MS: AtomicU64 = AtomicU64::new(0);
-    // The boot clock first: if the thread is held up between the two, the difference comes out too small, never
-    // too large, and the largest seen is the truth.
+    // Read the boot clock first. If the thread is preempted between the two readings, the difference is too small,
+    // never too large; the largest difference seen is correct.
     let boot = clock_gettime(ClockId::Boottime);
     let awake = clock_gettime(ClockId::Monotonic);
     let millis = |time: rustix::time::Timespec| time.tv_sec * 1000 + time.tv_nsec / 1_000_000;
@@ -101,7 +101,7 @@ fn suspended() -> Duration {
     Duration::from_millis(LONGEST_MS.fetch_max(apart, Ordering::Relaxed).max(apart))
 }
 
-/// Elsewhere a suspended machine is not known from one that is awake: fencing tokens are what remains.
+/// Returns zero: on other systems a suspension is not detected, and only fencing tokens protect the resource.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn suspended() -> Duration {
     Duration::ZERO

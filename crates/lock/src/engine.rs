@@ -1,4 +1,4 @@
-//! The stores that can keep locks: one folder each, behind one trait, under one conformance suite.
+//! The stores that can keep locks: a folder for each, behind one trait, tested by one conformance suite.
 
 #[cfg(any(feature = "kubernetes", feature = "ledger"))]
 mod again;

@@ -1,58 +1,59 @@
-//! What can go wrong, what is true then, and what to do about it.
+//! Errors: what failed, the state after it, and the next action.
 
 use std::time::Duration;
 
 use crate::{Holder, InvalidKey, Token};
 
-/// What went wrong with a lock.
+/// An error of a lock operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else held it during every attempt that the policy allowed. Nothing of this one waits any more.
+    /// Another client held the lock at every attempt that the policy allowed. The acquisition no longer waits in the
+    /// store.
     #[error("the lock is held{}: given up after {attempts} attempts and {waited:?}", by(.holder.as_deref()))]
     Contended {
-        /// Who held it when it was last asked for.
+        /// The holder at the time of the last request, if known.
         holder: Option<Box<Holder>>,
-        /// How often it was asked for, wake-ups apart.
+        /// The number of attempts, without wake-ups.
         attempts: u32,
-        /// How long that took.
+        /// The time that the acquisition took.
         waited: Duration,
     },
-    /// The time was up before the lock was free. Nothing of this one waits any more.
+    /// The deadline passed before the lock was free. The acquisition no longer waits in the store.
     #[error("the lock was not free in time, but held{}: given up after {waited:?}", by(.holder.as_deref()))]
     DeadlineExceeded {
-        /// Who held it when it was last asked for.
+        /// The holder at the time of the last request, if known.
         holder: Option<Box<Holder>>,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// The caller wants it no more. Nothing of this one waits any more.
+    /// The caller cancelled the acquisition. It no longer waits in the store.
     #[error("waiting for the lock was cancelled")]
     Cancelled,
-    /// The lease could not be renewed in time, or somebody took the lock by force: it may be another's now.
+    /// The lease was not renewed in time, or an operator force-released the lock. Another client may hold it now.
     #[error("the lock with token {token} is lost: stop what it protects; its writes are refused by now")]
     Lost {
-        /// The token it was held with.
+        /// The token the lock was held with.
         token: Token,
     },
-    /// The store could not be reached, or refused.
+    /// The store could not be reached, or it rejected the request.
     #[error("the store failed ({}): {source}", if *.transient { "it may pass by itself" } else { "it will not pass by itself" })]
     Store {
-        /// Whether it may work next time.
+        /// Whether a later call may succeed.
         transient: bool,
-        /// What the store said.
+        /// The store's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The key cannot be used.
+    /// The key is invalid.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
-    /// So many wait for this key in this process that one more may not.
+    /// The queue of this process for this key is full.
     #[error("{limit} already wait for this lock in this process: come back later")]
     TooManyWaiters {
-        /// How many may.
+        /// The maximum number of waiters.
         limit: usize,
     },
-    /// The settings cannot be used.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
 }
@@ -62,7 +63,7 @@ fn by(holder: Option<&Holder>) -> String {
 }
 
 impl Error {
-    /// Whether it may work next time.
+    /// Returns whether a later call may succeed.
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,

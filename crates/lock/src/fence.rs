@@ -1,16 +1,16 @@
-//! The resource's side: what refuses a holder that does not know that its lease is over.
+//! Fencing at the resource: rejects the writes of a holder that does not know that its lease has expired.
 //!
-//! A lock alone cannot stop a process that was paused and goes on after its lease. The resource can: it remembers the
-//! highest token it has seen, and refuses lower ones. A row of the caller's own table needs nothing from here, only a
-//! column for the token and a clause:
+//! A lock alone cannot stop a process that was paused and resumes after its lease. The resource can: it stores the
+//! highest token it has seen and rejects lower tokens. A row of the caller's own table needs nothing from this module,
+//! only a column for the token and a condition:
 //!
 //! ```sql
 //! update accounts set balance = $1, token = $2 where id = $3 and token <= $2
 //! ```
 //!
-//! No row was changed: the token is stale; stop, and write nothing else. Where there is no such row (files are written,
-//! several tables change), a fence is one, in the database that is written to: `fence` in the same transaction, before
-//! the writes.
+//! If no row was changed, the token is stale: stop, and write nothing else. If there is no such row (the caller writes
+//! files, or changes several tables), use a fence, which is such a row in the database that the caller writes to. Call
+//! `fence` in the same transaction, before the writes.
 
 mod cell;
 #[cfg(feature = "postgres")]
@@ -22,30 +22,30 @@ use crate::Token;
 
 pub use cell::FencedCell;
 
-/// Somebody with a higher token was here: the lock that this token came with is lost. Nothing was changed.
+/// The resource has seen a higher token, so the lock of the rejected token is lost. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("token {token} is stale: token {seen} was here already, so the lock is lost; nothing was changed")]
 pub struct Stale {
-    /// The one that was refused.
+    /// The rejected token.
     pub token: Token,
-    /// The highest one seen.
+    /// The highest token seen.
     pub seen: Token,
 }
 
-/// Why a fence did not let somebody through.
+/// An error of a fence.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// Somebody with a higher token has been here: roll back, and stop what the lock protects.
+    /// The fence has seen a higher token. Roll back, and stop the work that the lock protects.
     #[error("{0}; roll back")]
     Stale(#[from] Stale),
-    /// The database could not be reached, or refused: roll back. Nobody was let through.
+    /// The database could not be reached, or it rejected the statement. Roll back. The fence has accepted no token.
     #[error("the database failed ({}): {source}", if *.transient { "it may pass by itself" } else { "it will not pass by itself" })]
     Store {
-        /// Whether it may work next time.
+        /// Whether a later call may succeed.
         transient: bool,
-        /// What the database said.
+        /// The database's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -68,7 +68,7 @@ impl From<holdoff_sql::Error> for FenceError {
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-/// Tokens have the sign's bit to spare.
+/// Converts a token to a column value. Tokens do not use the sign bit.
 fn number(token: Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
 }

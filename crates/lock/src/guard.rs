@@ -1,4 +1,4 @@
-//! What a holder has, and how it is lost.
+//! The guard of a held lock, and the notification of its loss.
 
 mod finish;
 mod keeper;
@@ -17,10 +17,10 @@ pub(crate) use keeper::Holding;
 pub(crate) use later::Later;
 use later::Ticket;
 
-/// A lock that is held. It is renewed in the background, and let go when this is dropped.
+/// A held lock. The library renews it in the background and releases it when the guard is dropped.
 ///
-/// Whatever the lock protects should look at the [token](Self::token): a program that is paused for longer than its
-/// lease does not know it, and its writes come late. Everything that can be stopped should stop when the lock is
+/// The protected resource should check the [token](Self::token): a program that is paused for longer than its lease
+/// does not notice it, and its writes arrive late. Work that can be stopped should stop when the lock is
 /// [lost](Self::lost); [`run`](Self::run) does that.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped lets the lock go"]
@@ -29,17 +29,17 @@ pub struct Guard {
     token: Token,
     tenure: Arc<Mutex<Tenure>>,
     lost: watch::Receiver<bool>,
-    /// Dropped to stop the keeper, which then lets go.
+    /// Dropped to stop the keeper, which then releases the lock.
     stop: Option<oneshot::Sender<()>>,
-    /// What the keeper says when it has let go.
+    /// Receives the result of the keeper's release.
     ended: Option<oneshot::Receiver<Result<(), Error>>>,
-    /// The keeper, as long as it is not needed.
+    /// The ticket of the keeper while it is not started.
     keeper: Ticket,
     holding: Arc<Holding>,
 }
 
 impl Guard {
-    /// Starts to keep what was granted.
+    /// Returns the guard of a granted lock, and schedules the keeper that renews it.
     pub(crate) fn keep(holding: Holding) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (tell_lost, lost) = watch::channel(false);
@@ -52,47 +52,48 @@ impl Guard {
         };
         let keeping = Arc::clone(&holding);
         let keeper = holding.later.note(first, async move {
-            // Nobody may be there to hear it.
+            // The receiver may be dropped already.
             _ = end.send(keeping.keep(stopped, tell_lost).await);
         });
         Self { key, token, tenure, lost, stop: Some(stop), ended: Some(ended), keeper, holding }
     }
 
-    /// The fencing token: give it to whatever the lock protects.
+    /// Returns the fencing token. Pass it to the resource that the lock protects.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// What is locked.
+    /// Returns the key.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Whether nobody else can have been granted the lock. Right also after the machine was suspended.
+    /// Returns whether the store cannot have granted the lock to another client. Also correct after a suspension.
     pub fn is_valid(&self) -> bool {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).is_valid(clock::now())
     }
 
-    /// How long that will stay so if no renewal succeeds.
+    /// Returns how long the lock stays valid if no renewal succeeds.
     pub fn valid_for(&self) -> Duration {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).valid_for(clock::now())
     }
 
-    /// Completes when the lock is lost, before anybody else can have been granted it; never, if it is let go in time.
+    /// Completes when the lock is lost, before the store can grant it to another client. Never completes if the lock is
+    /// released in time.
     ///
-    /// After the machine was suspended it may take a second: ask [`is_valid`](Self::is_valid) before something that
-    /// cannot be undone.
+    /// After the machine was suspended it may complete up to a second late. Check [`is_valid`](Self::is_valid) before
+    /// an action that cannot be undone.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut lost = self.lost.clone();
         async move {
-            // The keeper is gone without having said so: the lock was let go.
+            // The keeper ended without reporting a loss: the lock was released.
             if lost.wait_for(|lost| *lost).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Runs this as long as the lock is held: when it is lost, the future is dropped where it stands.
+    /// Runs a future while the lock is held. If the lock is lost, drops the future at its current await point.
     pub async fn run<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         let lost = || Error::Lost { token: self.token };
         if !self.is_valid() {
@@ -105,21 +106,21 @@ impl Guard {
         }
     }
 
-    /// Lets go, and waits until the store has it.
+    /// Releases the lock, and waits for the store's response.
     ///
-    /// [`Error::Lost`] says that the lock was lost before; any other error that the store could not be told, in which
-    /// case the lease ends by itself.
+    /// [`Error::Lost`] means that the lock was lost before. Any other error means that the store did not confirm the
+    /// release; the lease then expires. Cancel-safe: if the future is dropped, the release continues in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         if let Some(let_go) = self.let_go() {
             return let_go.await;
         }
         drop(self.stop.take());
         let Some(ended) = self.ended.take() else { return Ok(()) };
-        // A keeper that was stopped with its runtime has told nobody, and nor could this.
+        // A keeper that was stopped with its runtime has released nothing, and this function cannot either.
         ended.await.unwrap_or(Err(Error::Lost { token: self.token }))
     }
 
-    /// Lets go without a keeper, if none was needed yet.
+    /// Releases the lock without a keeper, if the keeper has not started yet.
     fn let_go(&self) -> Option<Finish<Result<(), Error>>> {
         let holding = Arc::clone(&self.holding);
         holding.later.cancel(self.keeper).then(|| Finish::new(async move { holding.let_go().await }))
@@ -128,7 +129,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Begun or not, it is finished in the background; a keeper hears that its guard is gone.
+        // The release finishes in the background. A running keeper notices that its guard is dropped.
         drop(self.let_go());
     }
 }

@@ -1,18 +1,18 @@
-//! What is locked.
+//! The keys of locks.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-/// The most bytes of a key.
+/// The maximum length of a key in bytes.
 const LONGEST: usize = 64 * 1024;
-/// The most bytes of a namespace.
+/// The maximum length of a namespace in bytes.
 const LONGEST_NAMESPACE: usize = 200;
-/// How much of a key is kept to be read by people.
+/// The maximum length of the readable form of a key.
 const READABLE: usize = 200;
 
-/// What is locked: any bytes, in a namespace.
+/// The key of a lock: any bytes, in a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key(Arc<Parts>);
 
@@ -23,14 +23,14 @@ struct Parts {
     digest: [u8; 32],
 }
 
-/// A key that cannot be used.
+/// An invalid key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKey {
-    /// It has no bytes.
+    /// The key is empty.
     #[error("the key is empty: name what is locked")]
     Empty,
-    /// It is too long.
+    /// The key is too long.
     #[error("the key has {0} bytes, and may have {LONGEST}: lock a digest of it")]
     TooLong(usize),
     /// The namespace is empty or too long.
@@ -39,7 +39,7 @@ pub enum InvalidKey {
 }
 
 impl Key {
-    /// The key of these bytes.
+    /// Returns the key of these bytes.
     pub fn new(namespace: &str, bytes: impl AsRef<[u8]>) -> Result<Self, InvalidKey> {
         let bytes = bytes.as_ref();
         match (namespace.len(), bytes.len()) {
@@ -54,22 +54,22 @@ impl Key {
         }
     }
 
-    /// Where it belongs.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &str {
         &self.0.namespace
     }
 
-    /// The key for people: cut, and with what cannot be printed escaped.
+    /// Returns the key for display: truncated, with unprintable characters escaped.
     pub fn readable(&self) -> &str {
         &self.0.readable
     }
 
-    /// What stores know it by: the SHA-256 of the namespace and the bytes.
+    /// Returns the SHA-256 of the namespace and the bytes, which identifies the lock in a store.
     pub fn digest(&self) -> &[u8; 32] {
         &self.0.digest
     }
 
-    /// The digest in hexadecimal digits.
+    /// Returns the digest in hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
         self.digest().iter().fold(String::with_capacity(64), |mut hex, byte| {
             _ = write!(hex, "{byte:02x}");
@@ -84,7 +84,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The length stands between, so that no two pairs run together alike.
+/// Hashes the namespace's length, the namespace and the bytes. The length keeps different pairs from colliding.
 fn digest(namespace: &str, bytes: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((namespace.len() as u64).to_be_bytes());

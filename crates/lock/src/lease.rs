@@ -1,4 +1,4 @@
-//! Locks that somebody else keeps: a client elsewhere, who renews and releases by itself.
+//! Locks that a remote client renews and releases itself.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::line::Place;
 use crate::pursuit::Wish;
 use crate::{Key, Nonce, Token, clock};
 
-/// A lock that somebody keeps himself, as it is named to the store: with
-/// [`Locks::renew`](crate::Locks::renew) and [`Locks::release`](crate::Locks::release).
+/// A lock that its client maintains itself, as the store identifies it: with [`Locks::renew`](crate::Locks::renew) and
+/// [`Locks::release`](crate::Locks::release).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
     key: Key,
@@ -16,39 +16,39 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What was handed over as this.
+    /// Returns the lease with this key, nonce and token.
     pub const fn new(key: Key, nonce: Nonce, token: Token) -> Self {
         Self { key, nonce, token }
     }
 
-    /// What is locked.
+    /// Returns the key.
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Which acquisition it was.
+    /// Returns the nonce of the acquisition.
     pub const fn nonce(&self) -> Nonce {
         self.nonce
     }
 
-    /// The fencing token: give it to whatever the lock protects.
+    /// Returns the fencing token. Pass it to the resource that the lock protects.
     pub const fn token(&self) -> Token {
         self.token
     }
 }
 
-/// A lock that was granted to somebody who has not heard of it yet.
+/// A lock that was granted to a client that has not received the grant yet.
 ///
-/// Dropping it lets the lock go, in the background: whoever it was for is gone. [`accept`](Self::accept) it when it
-/// was heard; from then on nothing here renews it or lets it go.
+/// If it is dropped, the lock is released in the background: the client is gone. Call [`accept`](Self::accept) when the
+/// client has received the grant; from then on the library neither renews nor releases the lock.
 #[derive(Debug)]
 #[must_use = "a lock that nobody accepts is let go"]
 pub struct Handover {
     lease: Lease,
     valid_until: Duration,
-    /// What lets go.
+    /// Releases the lock when it is dropped.
     wish: Wish,
-    /// The turn of this process.
+    /// The turn in this process's queue.
     _place: Option<Place>,
 }
 
@@ -58,17 +58,17 @@ impl Handover {
         Self { lease, valid_until, wish, _place: place }
     }
 
-    /// What is handed over.
+    /// Returns the lease.
     pub const fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// For how long nobody else can be granted it, unless it is renewed.
+    /// Returns how long the store cannot grant the lock to another client, without a renewal.
     pub fn valid_for(&self) -> Duration {
         self.valid_until.saturating_sub(clock::now())
     }
 
-    /// It was heard.
+    /// Confirms that the client has received the grant, and returns the lease.
     pub fn accept(mut self) -> Lease {
         self.wish.was_asked = false;
         self.lease.clone()

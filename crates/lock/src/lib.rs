@@ -1,4 +1,4 @@
-//! One at a time: leases with fencing tokens.
+//! Distributed locks: leases with fencing tokens.
 //!
 //! ```text
 //! locks.rs     the door: acquire, try, poll, once, inspect      guard.rs   what a holder has, and how it is lost
@@ -10,23 +10,24 @@
 //! lease.rs     locks that somebody else keeps                   settings/  the file's [lock]
 //! ```
 //!
-//! [`Locks::acquire`] is the whole lesson; [`Locks::once`] is what most want a lock for. `simulation.rs` runs the pure
-//! parts against each other, with everything that can go wrong.
+//! Start with [`Locks::acquire`]; most callers need [`Locks::once`]. `simulation.rs` runs the pure parts against each
+//! other under injected faults.
 //!
 //! # Invariants
 //!
-//! - A token only grows for a key: over release, expiry, forced release, pruning, and restore.
-//! - Whoever renews or releases names its nonce and its token; another's lock is never touched.
-//! - A guard says that it is lost before anybody else can have been granted the lock, on any clock.
-//! - Asking twice with one nonce is granted once: an answer that was lost is found again.
-//! - Of one process at most one asks the store for a key at a time; the others stand in line, first come first served.
-//! - Whoever stops waiting, however that comes about, leaves nothing behind; what a store that is away still knows of
-//!   it ends by itself.
-//! - Only an expired backoff is an attempt. What is not one is bounded between two that are.
+//! - The token of a key only grows: over release, expiry, forced release, pruning, and restore.
+//! - A renewal or release names its nonce and its token. It never changes the lock of another client.
+//! - A guard reports its loss before the store can grant the lock to another client, on any clock.
+//! - The store grants repeated requests with the same nonce only once, so a grant whose response was lost is recovered.
+//! - At most one contender of a process asks the store for a key at a time. The others wait in a queue, first come,
+//!   first served.
+//! - A contender that stops waiting, for any reason, leaves no state behind. If the store cannot be reached, the state
+//!   in it expires.
+//! - Only an expired backoff counts as an attempt. The number of other requests between two attempts is bounded.
 //!
 //! # Deliberately absent
 //!
-//! Shared (read) locks, and protection of a resource that does not look at tokens.
+//! Shared (read) locks, and protection of a resource that does not check tokens.
 
 mod asking;
 mod clock;
@@ -71,7 +72,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-/// The page for people, compiled and run.
+/// Compiles and runs the examples of the lock page.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/lock.md")]
 struct DocsLock;

@@ -1,4 +1,4 @@
-//! Those of this process who want the same lock: they stand in line, and only the first asks the store.
+//! The queue of this process's contenders for a lock: only the head of the queue asks the store.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::{Error, Key};
 type Digest = [u8; 32];
 type Turn = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
 
-/// The lines, by the lock.
+/// The queues, by the digest of the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines(Arc<Mutex<HashMap<Digest, Line>>>);
 
@@ -20,17 +20,17 @@ pub(crate) struct Lines(Arc<Mutex<HashMap<Digest, Line>>>);
 struct Line {
     turn: Arc<Semaphore>,
     lookout: Arc<Semaphore>,
-    /// The one whose turn it is included.
+    /// The number of members, including the head.
     members: usize,
 }
 
-/// A place in a line. Dropping it leaves the line; when the last one leaves, nothing is kept of it.
+/// A place in a queue. Dropping it leaves the queue; when the last member leaves, the queue is removed.
 pub(crate) struct Place {
     lines: Lines,
     digest: Digest,
     state: State,
     lookout: Arc<Semaphore>,
-    /// That this one looks around while it waits.
+    /// The permit to probe while it waits.
     watch: Option<OwnedSemaphorePermit>,
 }
 
@@ -40,7 +40,7 @@ enum State {
 }
 
 impl Lines {
-    /// Takes the last place, unless the line is too long.
+    /// Joins the end of the queue, unless the queue is full.
     pub(crate) fn join(&self, key: &Key, most_waiters: usize) -> Result<Place, Error> {
         let digest = *key.digest();
         let (turn, lookout) = {
@@ -61,7 +61,7 @@ impl Lines {
         Ok(Place { lines: self.clone(), digest, state, lookout, watch: None })
     }
 
-    /// How many stand in line for this key, the one whose turn it is included.
+    /// Returns the number of members of this key's queue, including the head.
     pub(crate) fn members(&self, key: &Key) -> usize {
         self.map().get(key.digest()).map_or(0, |line| line.members)
     }
@@ -76,8 +76,8 @@ impl Place {
         matches!(self.state, State::Mine { .. })
     }
 
-    /// Whether this one is to look around: the one whose turn it is, and one of those who wait, for the first may keep
-    /// the lock for long. The others need not look too.
+    /// Returns whether this member probes while it waits. The head does, and one of the waiting members does, because
+    /// the head may hold the lock for long. The others need not.
     pub(crate) fn looks_out(&mut self) -> bool {
         if !self.is_my_turn() && self.watch.is_none() {
             self.watch = Arc::clone(&self.lookout).try_acquire_owned().ok();
@@ -85,10 +85,10 @@ impl Place {
         self.is_my_turn() || self.watch.is_some()
     }
 
-    /// Waits for its turn. Giving up this wait does not give up the place.
+    /// Waits until this member is the head. Cancelling the wait keeps the place.
     pub(crate) async fn turn(&mut self) {
         if let State::Waiting(turn) = &mut self.state {
-            // Nobody closes the semaphore; were it closed, nobody would be kept waiting.
+            // The semaphore is never closed. If it were, no member would be left waiting.
             self.state = State::Mine { _permit: turn.as_mut().await };
             self.watch = None;
         }

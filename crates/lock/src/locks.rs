@@ -1,4 +1,4 @@
-//! The door: locks on one store.
+//! The entry point: the locks of one store.
 
 mod acquire;
 mod filter;
@@ -22,10 +22,10 @@ pub use filter::Filter;
 pub use once::{MakeOnce, Once, OnceError};
 pub use poll::Polled;
 
-/// How long a store is given for what is no acquisition.
+/// The time limit of a store call that is not part of an acquisition.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Locks on one store. Cheap to clone; everybody in a process who uses the same store should use clones of one.
+/// The locks of one store. Cheap to clone. All users of a store in one process should share clones of one value.
 ///
 /// ```
 /// use holdoff_lock::Locks;
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) asking: Asking,
     pub(crate) settings: Settings,
     pub(crate) policy: Arc<Policy>,
-    /// When to try a failed renewal again.
+    /// The policy for retries of a failed renewal.
     pub(crate) renewals: Arc<Policy>,
     pub(crate) lines: Lines,
     pub(crate) polls: poll::Polls,
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
 }
 
 impl Locks {
-    /// Locks that this store keeps.
+    /// Returns the locks of this store.
     pub(crate) fn over(store: Arc<dyn LeaseStore>) -> Self {
         let settings = Settings::default();
         let asking = Asking::new(store, settings.breaker.clone());
@@ -69,7 +69,7 @@ impl Locks {
         Self { shared: Arc::new(Shared { asking, settings, policy, renewals, lines, polls, later }) }
     }
 
-    /// The same locks with other settings.
+    /// Returns the same locks with other settings.
     pub fn with_settings(&self, settings: Settings) -> Result<Self> {
         settings.check()?;
         let Shared { asking, lines, polls, .. } = &*self.shared;
@@ -81,7 +81,7 @@ impl Locks {
         Ok(Self::assemble(asking, settings, lines.clone(), polls.clone()))
     }
 
-    /// The same locks with another namespace for keys for which none is given.
+    /// Returns the same locks with another default namespace for keys.
     pub fn with_namespace(&self, namespace: impl Into<String>) -> Result<Self> {
         let settings = self.shared.settings.clone().with_namespace(namespace);
         Key::new(&settings.namespace, "any")?;
@@ -89,26 +89,26 @@ impl Locks {
         Ok(Self::assemble(asking.clone(), settings, lines.clone(), polls.clone()))
     }
 
-    /// Acquires a lock, waiting for it as long as the policy allows: `locks.acquire(key).await`.
+    /// Acquires a lock, and waits for it as long as the policy allows: `locks.acquire(key).await`.
     pub fn acquire(&self, key: impl AsRef<[u8]>) -> Acquire {
         Acquire::new(self.clone(), key.as_ref().to_owned())
     }
 
-    /// Acquires a lock if it is free now; nothing if it is not.
+    /// Acquires a lock if it is free now; returns `None` if it is not.
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Option<Guard>> {
         self.acquire(key).at_once().await
     }
 
-    /// Asks for a lock without waiting, and says when to come back if it is not free: for controllers that must not
-    /// sleep. Between polls it is remembered that this process waits, and since when.
+    /// Asks for a lock without waiting, and returns when to poll again if it is not free. For controllers that must not
+    /// sleep. Between polls the process keeps its place among the waiters, and the time since which it waits.
     pub async fn poll(&self, key: impl AsRef<[u8]>) -> Result<Polled> {
         self.acquire(key).poll().await
     }
 
-    /// Makes something once, however many want it: looks with `probe` whether somebody made it while it waits for
-    /// the lock, and again when it has it; then makes it with `create`.
+    /// Creates a value once, for any number of callers. While the caller waits for the lock, `probe` checks whether
+    /// another caller has created the value. When it has the lock, it probes again, and then calls `create`.
     ///
-    /// `create` is given the token, and must itself be idempotent: the lock is the optimisation, `create` the guarantee.
+    /// `create` receives the token and must itself be idempotent: the lock is the optimisation, `create` the guarantee.
     pub fn once<T, E, P, PF, C, CF>(&self, key: impl AsRef<[u8]>, probe: P, create: C) -> MakeOnce<P, C>
     where
         P: FnMut() -> PF,
@@ -119,8 +119,8 @@ impl Locks {
         self.acquire(key).once(probe, create)
     }
 
-    /// Makes a lock that was handed over last for so long from now. Answers for how long nobody else can be granted
-    /// it; [`Error::Lost`] if it is another's, or nobody's.
+    /// Extends a detached lock to last for `lasts` from now. Returns how long the store cannot grant it to another
+    /// client. Fails with [`Error::Lost`] if another client holds the lock, or it is free.
     pub async fn renew(&self, lease: &Lease, lasts: Duration) -> Result<Duration> {
         settings::check_lease(lasts)?;
         let sent = clock::now();
@@ -131,43 +131,43 @@ impl Locks {
         Err(Error::Lost { token: lease.token() })
     }
 
-    /// Lets go of a lock that was handed over. [`Error::Lost`] says that it was another's, or nobody's: also if it
-    /// was let go before.
+    /// Releases a detached lock. Fails with [`Error::Lost`] if another client holds the lock, or it is free, also
+    /// because it was released before.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let call = self.store().release(lease.key(), lease.nonce(), lease.token());
         if self.insist(call).await? { Ok(()) } else { Err(Error::Lost { token: lease.token() }) }
     }
 
-    /// What these locks are like unless an acquisition says otherwise.
+    /// Returns the default settings of acquisitions.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// What is known of a lock; nothing if it was never held, or is forgotten.
+    /// Returns the state of a lock; `None` if it was never held, or has been pruned.
     pub async fn inspect(&self, key: impl AsRef<[u8]>) -> Result<Option<LockRecord>> {
         let key = self.key(key)?;
         self.call(self.store().read(&key)).await
     }
 
-    /// Locks, by namespace and key.
+    /// Returns locks, ordered by namespace and key.
     pub async fn list(&self, filter: &Filter) -> Result<Vec<LockRecord>> {
         let listing = filter.listing();
         self.call(self.store().list(&listing)).await
     }
 
-    /// Takes a lock from whoever has it, raising the token, so that its writes are refused from now on. Answers who
-    /// had it; nothing if nobody.
+    /// Force-releases a lock and raises its token, so that writes of the previous holder are rejected from now on.
+    /// Returns the previous holder, if there was one.
     pub async fn force_release(&self, key: impl AsRef<[u8]>) -> Result<Option<Holder>> {
         let key = self.key(key)?;
         self.call(self.store().force_release(&key)).await
     }
 
-    /// Raises the era of the store: to be called when it was restored from a backup. Answers the new one.
+    /// Raises the fencing epoch of the store. Call it after a restore from a backup. Returns the new epoch.
     pub async fn raise_era(&self) -> Result<u64> {
         self.call(self.store().raise_era()).await
     }
 
-    /// Forgets at most `limit` locks that nobody has held or asked for since so long. Answers how many.
+    /// Prunes at most `limit` locks that were neither held nor requested for `idle_for`. Returns the number pruned.
     pub async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         self.call(self.store().prune(idle_for, limit)).await
     }
@@ -180,7 +180,7 @@ impl Locks {
         self.shared.asking.store()
     }
 
-    /// For those who hold a lock: the breaker does not keep them from it.
+    /// Makes a holder's call, regardless of the breaker.
     async fn insist<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.shared.asking.insist(LIMIT, call).await.map_err(|Trouble { error, .. }| error)
     }
@@ -191,7 +191,7 @@ impl Locks {
 }
 
 impl Shared {
-    /// A place at the head of the line, if nobody of this process is there.
+    /// Returns the place at the head of the queue, if the queue of this process is empty.
     fn first_place(&self, key: &Key) -> Option<Place> {
         self.lines.join(key, self.settings.most_waiters).ok().filter(Place::is_my_turn)
     }

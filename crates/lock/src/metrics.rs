@@ -1,6 +1,6 @@
-//! Every metric of this crate: names, help, and where they are counted.
+//! All metrics of this crate: names, help texts, and the functions that record them.
 //!
-//! Labels are namespaces, which people choose from a few, and words of ours: never a key.
+//! Label values are namespaces, of which operators choose a few, and constants of this crate; never a key.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ const RENEWALS_FAILED: &str = "holdoff_lock_renewals_failed_total";
 const FOUND_WAITING: &str = "holdoff_lock_found_waiting_total";
 const WAKE_UPS: &str = "holdoff_lock_wake_ups_total";
 
-/// Attempts with a label of their own; those beyond share one.
+/// The attempts with a label of their own. All later attempts share one label.
 const LABELLED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
-/// Gives every metric its help text. Call it once, after the recorder is installed.
+/// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
     describe_counter!(ATTEMPTS, "times that a store was asked for a lock, wake-ups included");
     describe_counter!(ACQUISITIONS, "acquisitions that ended, by outcome");
@@ -35,7 +35,7 @@ pub fn describe() {
     describe_counter!(WAKE_UPS, "waits that ended because a lock was, or should be, free");
 }
 
-/// How an acquisition ended.
+/// Returns the outcome label of an acquisition.
 pub(crate) fn outcome(error: Option<&Error>) -> &'static str {
     match error {
         None => "acquired",

@@ -1,10 +1,10 @@
-//! Who holds, or wants, a lock.
+//! The identity of a holder or contender.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// One wish for a lock: drawn anew for each acquisition, and never used again.
+/// The identifier of one acquisition: random, and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(Uuid);
@@ -14,12 +14,12 @@ impl Nonce {
         Self(Uuid::new_v4())
     }
 
-    /// The nonce with this number.
+    /// Returns the nonce with this number.
     pub const fn new(number: Uuid) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the number.
     pub const fn get(self) -> Uuid {
         self.0
     }
@@ -31,11 +31,11 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// Who wants a lock. The nonce decides; the name is for people.
+/// The identity of a contender. Decisions depend on the nonce; the name is for display.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Owner {
-    /// This wish, and no other.
+    /// The nonce of this acquisition.
     pub nonce: Nonce,
-    /// What the process is called: nothing is decided by it.
+    /// The displayed name of the process. No decision depends on it.
     pub name: String,
 }

@@ -1,4 +1,4 @@
-//! One acquisition, from the line in this process to the store: carries out what the core of waiting says.
+//! One acquisition, from the queue in this process to the store. It executes the decisions of `wait.rs`.
 
 mod wish;
 
@@ -20,12 +20,12 @@ use crate::{Error, Guard, Holder, Key, Nonce, Owner, Token, clock, metrics};
 
 pub(crate) use wish::Wish;
 
-/// How long the store is given to answer a bid: so that of a lease whose grant went unheard enough is left to find it.
+/// Returns the time limit of one request. It leaves enough of the lease to read back a grant whose response was lost.
 pub(crate) fn answer_limit(lease: Duration) -> Duration {
     (lease / 3).clamp(Duration::from_secs(1), Duration::from_secs(10))
 }
 
-/// What an acquisition is asked to do, worked out.
+/// The resolved parameters of an acquisition.
 #[derive(Debug)]
 pub(crate) struct Terms {
     pub(crate) key: Key,
@@ -33,7 +33,7 @@ pub(crate) struct Terms {
     pub(crate) lease: Duration,
     pub(crate) deadline: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
-    /// What the holder is called.
+    /// The displayed name of the holder.
     pub(crate) name: String,
 }
 
@@ -46,22 +46,22 @@ pub(crate) struct Pursuit {
     cancel: Option<CancellationToken>,
     place: Option<Place>,
     heard: Option<Subscription>,
-    /// Whether whoever drives this was told that the store is about to be asked again.
+    /// Whether [`Progress::Woke`] was returned since the last request, so that the next request may be sent.
     was_told: bool,
     holder: Option<Holder>,
     trouble: Option<Error>,
 }
 
-/// How far it got.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Something happened, and the lock is not had yet: a moment to look around.
+    /// An event occurred, and the lock is not granted yet. The caller may probe.
     Woke,
-    /// It is had: keep it, or hand it over.
+    /// The lock was granted. Keep it, or detach it.
     Granted(Grant),
 }
 
-/// That a lock was granted, by a request that was sent then.
+/// A grant, with the time at which its request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     token: Token,
@@ -93,12 +93,12 @@ impl Pursuit {
         Ok(Self { wish, wait, next, lease, cancel, place, heard, was_told: true, holder, trouble })
     }
 
-    /// Goes on until something happens that others may want to know of.
+    /// Continues until the lock is granted, or until an event after which the caller may probe.
     pub(crate) async fn step(&mut self) -> Result<Progress> {
         loop {
             let next = self.next;
             self.next = match next {
-                // One looks for all who wait in this process.
+                // One contender probes for all waiting contenders of this process.
                 Next::Ask { .. } if !self.was_told && self.looks_out() => {
                     self.was_told = true;
                     return Ok(Progress::Woke);
@@ -130,7 +130,7 @@ impl Pursuit {
         let sent = clock::now();
         let reply = match &mut self.place {
             Some(place) if place.is_my_turn() => self.ask_store(waits).await?,
-            // As long as another of this process is before it, that one holds the lock as far as this one knows.
+            // While another contender of this process is ahead in the queue, the lock counts as held.
             _ => {
                 let members = self.wish.shared.lines.members(&self.wish.key);
                 Reply::Held { free_in: None, waiting: u32::try_from(members).unwrap_or(u32::MAX) }
@@ -142,7 +142,7 @@ impl Pursuit {
     async fn ask_store(&mut self, waits: Duration) -> Result<Reply> {
         let wish = &mut self.wish;
         let store = wish.shared.asking.store();
-        // Before the store is asked, so that nothing is missed between its answer and the wait.
+        // Subscribe before the request, so that no notification is missed between the response and the wait.
         let _ = self.heard.get_or_insert_with(|| store.subscribe(&wish.key));
         metrics::asked(&wish.key);
         let (key, owner) = (wish.key.clone(), wish.owner.clone());
@@ -167,7 +167,7 @@ impl Pursuit {
         }
     }
 
-    /// What to do after the wait; nothing if it goes on, but something was heard.
+    /// Waits, and returns the next action; `None` if a notification arrived but the wait continues.
     async fn pause(&mut self, until: Duration) -> Result<Option<Next>> {
         let woken = {
             let (place, heard) = (&mut self.place, &mut self.heard);
@@ -218,7 +218,7 @@ impl Pursuit {
         self.stop(error).await
     }
 
-    /// Keeps what was granted.
+    /// Returns a guard that maintains the granted lock.
     pub(crate) fn keep(mut self, grant: Grant) -> Guard {
         self.granted(grant);
         let Self { mut wish, place, lease, .. } = self;
@@ -227,7 +227,7 @@ impl Pursuit {
         Guard::keep(wish.shared.holding(&wish.key, wish.owner.nonce, token, sent, lease, place))
     }
 
-    /// Hands over what was granted, to somebody who keeps it himself.
+    /// Returns the granted lock for a client that maintains it itself.
     pub(crate) fn hand_over(mut self, grant: Grant) -> Handover {
         self.granted(grant);
         Handover::new(self.wish, self.place, grant.token, valid_until(grant.sent, self.lease))
@@ -258,7 +258,7 @@ impl Pursuit {
         Error::DeadlineExceeded { holder, waited: self.wait.waited(clock::now()) }
     }
 
-    /// Ends without the lock, and leaves nothing behind.
+    /// Ends the acquisition without the lock, and withdraws it from the store.
     async fn stop(&mut self, error: Error) -> Error {
         self.wish.ended(metrics::outcome(Some(&error)));
         self.place = None;
@@ -267,7 +267,7 @@ impl Pursuit {
         error
     }
 
-    /// Ends because the lock is not needed any more.
+    /// Ends the acquisition because the lock is no longer needed.
     pub(crate) async fn found(&mut self) {
         self.wish.ended("found");
         self.place = None;
@@ -279,7 +279,7 @@ impl Pursuit {
     }
 }
 
-/// What an answer means to the core, to people, and to whoever gives up because of it.
+/// Converts a response to the reply for the core, the holder for display, and the error to report on giving up.
 pub(crate) fn understand(
     answer: std::result::Result<Answer, Trouble>,
 ) -> (Reply, Option<Holder>, Option<Error>) {
@@ -300,13 +300,13 @@ pub(crate) fn understand(
     }
 }
 
-/// Why a call was not waited for.
+/// The reason why a call was abandoned.
 enum Cut {
     Cancelled,
     TimeUp,
 }
 
-/// Runs a call, unless the time is up or the caller wants no more.
+/// Runs a call until the deadline or the cancellation.
 async fn in_time<T>(
     cancel: Option<&CancellationToken>,
     deadline: Option<Duration>,

@@ -1,4 +1,4 @@
-//! One key in a store, as a pure model: what every engine must do, with time as an input.
+//! The state machine of one key in a store, as a pure model: every engine behaves like it. Time is an input.
 //!
 //! ```text
 //!            bid                       release, withdraw, force          bid of the one it is kept for
@@ -14,21 +14,21 @@ use crate::store::{Answer, HEADSTART, Held};
 use crate::wakes::Heard;
 use crate::{Holder, Key, LockRecord, Nonce, Owner, Token};
 
-/// Beyond so many, those who wait are not noted any more: they ask again like all others, but are not told by name.
+/// The maximum number of recorded waiters. A waiter beyond it asks again like the others, but gets no reservation.
 const MOST_WAITERS: usize = 4096;
 
-/// A key: who has it, who waits, and for whom it is kept.
+/// A key: its holder, its waiters, and its reservation.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) token: Token,
     pub(crate) lease: Option<Lease>,
-    /// In the order they first asked.
+    /// The waiters, in the order of their first request.
     pub(crate) line: Vec<Waiter>,
     pub(crate) kept: Option<Waiter>,
     pub(crate) touched: Duration,
 }
 
-/// Who has it, since when, and until when.
+/// The holder, the time of the grant, and the expiry.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) owner: Owner,
@@ -37,28 +37,28 @@ pub(crate) struct Lease {
     pub(crate) until: Duration,
 }
 
-/// One that waits, and counts until then.
+/// A waiter, and the time until which it counts as waiting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) nonce: Nonce,
     pub(crate) until: Duration,
 }
 
-/// What the tokens of a whole store stand on.
+/// The base of the tokens of a whole store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ground {
     pub(crate) era: u64,
-    /// The highest token that was ever forgotten.
+    /// The highest token of all pruned locks.
     pub(crate) floor: Token,
 }
 
 impl Row {
-    /// A key that was never held.
+    /// Returns the row of a key that was never held.
     pub(crate) fn new(now: Duration) -> Self {
         Self { token: Token::new(0), lease: None, line: Vec::new(), kept: None, touched: now }
     }
 
-    /// Grants the lock, or notes that somebody waits.
+    /// Grants the lock, or records the contender as a waiter.
     pub(crate) fn bid(
         &mut self,
         owner: &Owner,
@@ -84,7 +84,7 @@ impl Row {
         Answer::Granted(self.token)
     }
 
-    /// Why it cannot be granted now, if so.
+    /// Returns the reason why the lock cannot be granted now, if there is one.
     fn obstacle(&self, nonce: Nonce, now: Duration) -> Option<Held> {
         if let Some(holder) = self.holder(now) {
             return Some(Held { free_in: holder.ends_in, holder: Some(holder), waiting: 0 });
@@ -105,23 +105,23 @@ impl Row {
         Held { waiting: self.waiting(now), ..held }
     }
 
-    /// Whether the lease goes on.
+    /// Extends the lease. Returns false if this nonce and token do not hold the lock.
     pub(crate) fn renew(&mut self, nonce: Nonce, token: Token, lease: Duration, now: Duration) -> bool {
         let mine = self.lease.as_mut().filter(|held| held.owner.nonce == nonce && held.token == token);
         let Some(mine) = mine else { return false };
-        // A renewal that comes late must not shorten the lease.
+        // A delayed renewal must not shorten the lease.
         mine.until = mine.until.max(now.saturating_add(lease));
         self.touched = now;
         true
     }
 
-    /// Lets go, if it was this one's, and says whom to tell.
+    /// Releases the lock if this nonce and token hold it. Returns the notification to send.
     pub(crate) fn release(&mut self, nonce: Nonce, token: Token, now: Duration) -> Option<Heard> {
         let is_mine = |held: &Lease| held.owner.nonce == nonce && held.token == token;
         self.lease.as_ref().is_some_and(is_mine).then(|| self.let_go(now))
     }
 
-    /// Wipes out a nonce, and says whom to tell if that made the lock free.
+    /// Removes all state of a nonce. Returns the notification to send if that freed the lock.
     pub(crate) fn withdraw(&mut self, nonce: Nonce, now: Duration) -> Option<Heard> {
         self.line.retain(|waiter| waiter.nonce != nonce);
         let has_it = self.lease.as_ref().is_some_and(|held| held.owner.nonce == nonce);
@@ -129,7 +129,7 @@ impl Row {
         (has_it || was_next).then(|| self.let_go(now))
     }
 
-    /// Takes it from whoever has it, with a token above all of theirs.
+    /// Takes the lock from its holder, and raises the token above all of the holder's.
     pub(crate) fn force_release(&mut self, ground: Ground, now: Duration) -> Option<(Option<Holder>, Heard)> {
         self.lease.as_ref()?;
         let holder = self.holder(now);
@@ -137,7 +137,7 @@ impl Row {
         Some((holder, self.let_go(now)))
     }
 
-    /// Keeps it for the one that has waited longest.
+    /// Frees the lock, and reserves it for the longest-waiting contender.
     fn let_go(&mut self, now: Duration) -> Heard {
         self.touched = now;
         self.lease = None;
@@ -149,12 +149,12 @@ impl Row {
         self.kept.map_or(Heard::Maybe, |kept| Heard::Next(kept.nonce))
     }
 
-    /// With which token this nonce has the lock: also when its lease is over, as long as nobody took it.
+    /// Returns the token with which this nonce holds the lock, also after its lease has expired, until the next grant.
     pub(crate) fn granted(&self, nonce: Nonce) -> Option<Token> {
         self.lease.as_ref().filter(|held| held.owner.nonce == nonce).map(|held| held.token)
     }
 
-    /// Who has it.
+    /// Returns the holder, unless its lease has expired.
     pub(crate) fn holder(&self, now: Duration) -> Option<Holder> {
         self.lease.as_ref().filter(|held| held.until > now).map(|held| Holder {
             owner: held.owner.clone(),
@@ -164,25 +164,25 @@ impl Row {
         })
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     pub(crate) fn waiting(&self, now: Duration) -> u32 {
         let live = self.line.iter().filter(|waiter| waiter.until > now).count();
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
-    /// The highest token ever granted.
+    /// Returns the highest token ever granted.
     pub(crate) fn token(&self) -> Token {
         self.token
     }
 
-    /// Whether nobody has held it or asked for it since so long.
+    /// Returns whether the lock was neither held nor requested for `idle_for`.
     pub(crate) fn is_idle(&self, idle_for: Duration, now: Duration) -> bool {
         let held_until = self.lease.as_ref().map_or(Duration::ZERO, |held| held.until);
         let last = self.touched.max(held_until);
         self.waiting(now) == 0 && last.saturating_add(idle_for) <= now
     }
 
-    /// What is known of it.
+    /// Returns the state of the lock for display.
     pub(crate) fn record(&self, key: &Key, now: Duration) -> LockRecord {
         LockRecord {
             namespace: key.namespace().to_owned(),

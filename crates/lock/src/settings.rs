@@ -1,4 +1,4 @@
-//! What locks are like unless an acquisition says otherwise.
+//! The default settings of acquisitions.
 
 mod file;
 
@@ -8,12 +8,12 @@ use holdoff_policy::{BreakerOptions, Crowd, Policy};
 
 use crate::{Error, Key};
 
-/// The shortest and the longest lease: below, renewals race with the network; above, a crash is never noticed.
+/// The range of leases. Below it, renewals race with the network; above it, a crash goes unnoticed.
 pub(crate) const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
 const LONGEST_NAME: usize = 200;
 
-/// What locks are like unless an acquisition says otherwise.
+/// The default settings of acquisitions.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,7 +27,7 @@ const LONGEST_NAME: usize = 200;
 pub struct Settings {
     pub(crate) namespace: String,
     pub(crate) policy: Option<Policy>,
-    /// What the policy is called in the file.
+    /// The name of the policy in the configuration file.
     policy_name: Option<String>,
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Duration,
@@ -38,68 +38,68 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The namespace of keys for which none is given; `default` unless set.
+    /// Sets the default namespace of keys; `default` unless set.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// When to ask again, and when to give up.
+    /// Sets the policy: when to ask again, and when to give up.
     ///
-    /// Unless set, it asks like the preset `lock`, but as often as it takes, for twice the lease: so that a holder
-    /// that was killed does not fail everybody. Where eight or more wait, it asks the less often the more there are:
-    /// whoever lets go names its successor, so a backoff is only the way out when that word was lost.
+    /// The default policy backs off like the preset `lock`, with any number of attempts, for twice the lease, so that a
+    /// killed holder does not fail every contender. With eight or more waiters, the contenders ask less often the more
+    /// waiters there are: a release names the next holder, so a backoff matters only if that notification was lost.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         (self.policy, self.policy_name) = (Some(policy), None);
         self
     }
 
-    /// How long to wait, however many attempts that takes: of the policy only the delays count. Zero asks once.
+    /// Sets the time to wait, with any number of attempts; only the policy's delays apply. Zero asks once.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// For how long a holder that vanished keeps others out; 30 s unless set. It is renewed while it is held.
+    /// Sets the lease: how long a vanished holder blocks other contenders; 30 s unless set. Held locks are renewed.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How many may wait for one key in this process; 1024 unless set.
+    /// Sets the maximum number of waiters for one key in this process; 1024 unless set.
     #[must_use]
     pub fn with_most_waiters(mut self, most: usize) -> Self {
         self.most_waiters = most;
         self
     }
 
-    /// What this process is called where people look at locks. Nothing is decided by it.
+    /// Sets the displayed name of this process. No decision depends on it.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// When a store that fails is left alone for a while.
+    /// Sets the circuit breaker: when a failing store is not called for a while.
     #[must_use]
     pub fn with_breaker(mut self, breaker: BreakerOptions) -> Self {
         self.breaker = breaker;
         self
     }
 
-    /// Which of its ledgers a daemon keeps its locks in; none unless set, and they are kept where its work is. Locks that
-    /// are open already stay where they are.
+    /// Sets the ledger in which a daemon keeps its locks. Unless set, a daemon keeps them in the store that holds its
+    /// work. Locks that are already open stay in their store.
     #[must_use]
     pub fn with_ledger(mut self, name: impl Into<String>) -> Self {
         self.ledger = Some(name.into());
         self
     }
 
-    /// The policy in force.
+    /// Returns the active policy.
     pub(crate) fn policy(&self) -> Policy {
         let wait = match (&self.policy, self.wait) {
             (Some(policy), None) => return policy.clone(),
@@ -127,37 +127,37 @@ impl Settings {
         Ok(())
     }
 
-    /// How long is waited at most, if that does not exceed the lease: then a killed holder fails everyone.
+    /// Returns the longest wait if it does not exceed the lease: then a killed holder fails every contender.
     pub fn short_wait(&self) -> Option<Duration> {
         self.longest_wait().filter(|wait| *wait <= self.lease)
     }
 
-    /// What the policy is called, if it was named in the file.
+    /// Returns the name of the policy, if the configuration file names one.
     pub fn policy_name(&self) -> Option<&str> {
         self.policy_name.as_deref()
     }
 
-    /// For how long a holder that vanished keeps others out.
+    /// Returns the lease: how long a vanished holder blocks other contenders.
     pub const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// How long to wait, if that was set.
+    /// Returns the time to wait, if it was set.
     pub const fn wait(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// How many may wait for one key in this process.
+    /// Returns the maximum number of waiters for one key in this process.
     pub const fn most_waiters(&self) -> usize {
         self.most_waiters
     }
 
-    /// Which of its ledgers a daemon keeps its locks in, if that was set.
+    /// Returns the ledger in which a daemon keeps its locks, if it was set.
     pub fn ledger(&self) -> Option<&str> {
         self.ledger.as_deref()
     }
 
-    /// How long the policy waits at most; nothing if without end.
+    /// Returns the longest time that the policy waits; `None` if it is unlimited.
     fn longest_wait(&self) -> Option<Duration> {
         let policy = self.policy();
         let total = policy.explain().total.map(|total| Duration::from_micros(total.high_us));
@@ -165,7 +165,7 @@ impl Settings {
     }
 }
 
-/// The preset `lock`, with a rule for crowds: all who wait together ask about forty times a second.
+/// Returns the preset `lock` with contention-aware backoff: all waiters together ask about forty times a second.
 fn crowded() -> Option<Policy> {
     let crowd = Crowd { slot: Duration::from_millis(50), limit: Duration::from_secs(3) };
     Policy::preset("lock")?.to_builder().crowd(crowd).build().ok()
@@ -203,11 +203,11 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     Err(Error::Settings(format!("the lease is {lease:?}, and must be between {least:?} and {most:?}")))
 }
 
-/// The same policy with no end but this.
+/// Returns the same policy with this wait as its only limit.
 pub(crate) fn until(policy: &Policy, wait: Duration) -> Result<Policy, Error> {
     // A policy counts whole microseconds.
     let wait = Duration::from_micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)).min(LONGEST_WAIT);
-    // Whoever does not wait asks once, and hears the answer.
+    // With a wait of zero, the contender asks once and receives the response.
     let builder = match wait {
         Duration::ZERO => policy.to_builder().attempts(1),
         wait => policy.to_builder().attempts(Policy::UNLIMITED).deadline(wait),
@@ -215,10 +215,10 @@ pub(crate) fn until(policy: &Policy, wait: Duration) -> Result<Policy, Error> {
     builder.build().map_err(|invalid| Error::Settings(invalid.to_string()))
 }
 
-/// Longer than anybody waits.
+/// The upper limit of a wait.
 const LONGEST_WAIT: Duration = holdoff_policy::MAX_DELAY;
 
-/// The program and the number of this process.
+/// Returns the name of the program and the id of this process.
 fn process() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_ref().and_then(|path| path.file_stem()).map(std::ffi::OsStr::to_string_lossy);

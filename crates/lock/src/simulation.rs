@@ -1,10 +1,10 @@
-//! Many contenders, one key, and everything that can go wrong: the pure cores under a seeded event queue.
+//! A simulation of many contenders for one key under injected faults: the pure cores on a seeded event queue.
 //!
 //! Contenders run [`Wait`](crate::wait::Wait) and [`Tenure`](crate::tenure::Tenure) on clocks of their own; the store
-//! is a [`Row`](crate::row::Row). Requests and answers are lost, or come late; processes crash, and are frozen for
-//! longer than their lease, between looking at their guard and writing. A resource remembers the highest token.
+//! is a [`Row`](crate::row::Row). Requests and responses are lost or delayed. Processes crash, or are frozen for longer
+//! than their lease, between the check of their guard and a write. A resource stores the highest token.
 //!
-//! A seed that fails is printed with the command that replays it. `HOLDOFF_LOCK_SEEDS` sets how many are run.
+//! A failing seed is printed with the command that replays it. `HOLDOFF_LOCK_SEEDS` sets the number of runs.
 
 mod contender;
 mod mutants;
@@ -17,23 +17,24 @@ use plan::Plan;
 use verdict::{Broken, Strikes};
 use world::{Ran, World};
 
-/// A bug that is planted in the store, or in how the contenders use the cores.
+/// A defect that is injected into the store, or into the contenders' use of the cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mutant {
     None,
-    /// A release frees the lock, whoever has it.
+    /// A release frees the lock of any holder.
     ReleaseWithoutOwner,
-    /// The store is read, then written without looking again.
+    /// The store is read, then written without a comparison.
     TakeoverWithoutCompare,
-    /// Tokens begin anew when a lock is let go.
+    /// Tokens start again when a lock is released.
     TokenReset,
-    /// Leases are judged by the wall clock of whoever asks.
+    /// Leases are measured by the wall clock of the requester.
     RemoteWallClock,
-    /// A lease is counted from when its answer came.
+    /// Validity counts from the arrival of the response.
     ValidFromAnswer,
-    /// A grant that is read back is counted from the last bid, although an earlier one may have been granted.
+    /// The validity of a grant that was read back counts from the last request, although an earlier one may be the
+    /// granted one.
     ReadBackFromLatest,
-    /// Everybody draws the same number.
+    /// All contenders draw the same random number.
     PointJitter,
 }
 

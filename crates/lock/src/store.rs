@@ -1,8 +1,8 @@
-//! What a store must do.
+//! The interface of a store.
 //!
-//! Every call is one compare-and-set, and one transaction. The clock that leases are measured with is the store's
-//! own; nothing here compares wall clocks. An engine decides nothing about when to ask again: one loop above does.
-//! `row.rs` says the same as a pure model; one suite, `tests/it/conformance`, runs against every engine.
+//! Every call is one compare-and-set and one transaction. Leases are measured by the store's own clock; no wall clocks
+//! are compared. An engine does not decide when to ask again: one loop above all engines does. `row.rs` is a pure model
+//! of this interface, and one suite, `tests/it/conformance`, runs against every engine.
 
 use std::time::Duration;
 
@@ -13,143 +13,146 @@ use crate::{Error, Key, Nonce, Owner, Token};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// A wish for a lock.
+/// A request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Bid {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
     pub(crate) lease: Duration,
-    /// If it is not granted: for how long it counts as waiting, that is, until when it will surely have asked again.
-    /// Nothing if it will not wait.
+    /// How long the contender counts as waiting if the lock is not granted: the time within which it will ask again.
+    /// `None` if it will not wait.
     pub(crate) waits: Option<Duration>,
 }
 
-/// What a store says to a bid.
+/// The response to a request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// It is yours: its lease runs from when the store was asked.
+    /// The lock was granted. Its lease starts when the store received the request.
     Granted(Token),
-    /// It is not.
+    /// The lock was refused.
     Held(Held),
 }
 
-/// Why a lock was not granted.
+/// The reason why a lock was refused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
-    /// Whose it is; nothing if it is free, but kept a moment for one that waits longer.
+    /// The holder; `None` if the lock is free, but reserved for a contender that has waited longer.
     pub(crate) holder: Option<Holder>,
-    /// When the lease ends unless it is renewed, or when the moment is over.
+    /// The time until the lease expires without a renewal, or until the reservation ends.
     pub(crate) free_in: Duration,
-    /// About how many wait, this one included; 0 if the engine does not know.
+    /// The approximate number of waiters, including this one; 0 if the engine does not record waiters.
     pub(crate) waiting: u32,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Holder {
-    /// The holder.
+    /// The identity of the holder.
     pub owner: Owner,
-    /// Its fencing token.
+    /// The fencing token.
     pub token: Token,
-    /// How long it has had it.
+    /// The time since the grant.
     pub held_for: Duration,
-    /// When its lease ends unless it is renewed.
+    /// The time until the lease expires without a renewal.
     pub ends_in: Duration,
 }
 
-/// What is known of a lock.
+/// The state of a lock.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct LockRecord {
-    /// Where it belongs.
+    /// The namespace.
     pub namespace: String,
-    /// Its key, as far as people can read it.
+    /// The key, in its readable form.
     pub key: String,
-    /// The SHA-256 it is known by, in hexadecimal digits.
+    /// The SHA-256 that identifies the lock, in hexadecimal digits.
     pub digest: String,
     /// The highest token ever granted.
     pub token: Token,
-    /// Who has it; nothing if it is free, or its lease is over.
+    /// The holder; `None` if the lock is free, or its lease has expired.
     pub holder: Option<Holder>,
-    /// About how many wait.
+    /// The approximate number of waiters.
     pub waiting: u32,
 }
 
-/// Which locks to list.
+/// The selection of a listing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) namespace: Option<String>,
-    /// Only those that somebody holds.
+    /// Selects only held locks.
     pub(crate) held: bool,
-    /// Only those whose readable key begins so.
+    /// Selects only locks whose readable key starts with this prefix.
     pub(crate) prefix: String,
-    /// Only those behind this one.
+    /// Selects only locks after this one.
     pub(crate) after: Option<Mark>,
     pub(crate) limit: u32,
 }
 
-/// Where a lock stands in a list.
+/// The position of a lock in a listing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Mark {
     pub(crate) namespace: String,
     pub(crate) key: String,
-    /// In hexadecimal digits, which are in the order of the bytes.
+    /// In hexadecimal digits, whose order is the order of the bytes.
     pub(crate) digest: String,
 }
 
 impl LockRecord {
-    /// Whether it stands behind this one.
+    /// Returns whether this lock comes after the given position.
     pub(crate) fn is_after(&self, mark: &Mark) -> bool {
         (&self.namespace, &self.key, &self.digest) > (&mark.namespace, &mark.key, &mark.digest)
     }
 }
 
-/// Keeps leases.
+/// A store of leases.
 ///
-/// A lock that is let go while somebody waits is kept for the one that has waited longest, for
-/// [`HEADSTART`]: nobody else is granted it meanwhile, so that whoever just let it go cannot take it again before
-/// those who were told of it can ask.
+/// If a lock is released while contenders wait, the store reserves it for the longest-waiting contender for
+/// [`HEADSTART`]. In that time the store grants it to no other contender, so that the previous holder cannot take it
+/// back before the notified waiters can ask.
 #[async_trait]
 pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
-    /// Grants the lock if it is free, if its lease is over, or if this very nonce has it already (then with the same
-    /// token and a new lease: the answer to an earlier call was lost). Otherwise notes that somebody waits.
-    /// Each grant to a new nonce raises the token.
+    /// Grants the lock if it is free, if its lease has expired, or if this nonce already holds it. In the last case the
+    /// token stays the same and the lease starts again: the response to an earlier call was lost. Otherwise records the
+    /// contender as a waiter. Each grant to a new nonce raises the token.
     async fn try_acquire(&self, bid: &Bid) -> Result<Answer>;
 
-    /// Makes the lease last for so long from now. Answers false, and changes nothing, if the lock belongs to another
-    /// nonce or token, or to nobody. A lease that is over but was taken by nobody may be renewed.
+    /// Extends the lease to this length from now. Returns false, and changes nothing, if another nonce or token holds
+    /// the lock, or it is free. An expired lease may be renewed if the lock was not granted again.
     async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool>;
 
-    /// Lets go, and tells the next. Answers false, and changes nothing, if it was not this nonce's and token's.
+    /// Releases the lock, and notifies the next waiter. Returns false, and changes nothing, if this nonce and token do
+    /// not hold it.
     async fn release(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool>;
 
-    /// Wipes out every trace of a nonce: it waits no more, and if a lost call granted it the lock, it lets go.
+    /// Removes all state of a nonce: it no longer waits. If a call whose response was lost granted it the lock,
+    /// releases it.
     async fn withdraw(&self, key: &Key, nonce: Nonce) -> Result<()>;
 
-    /// What is known of a lock; nothing if it was never held, or is forgotten.
+    /// Returns the state of a lock; `None` if it was never held, or has been pruned.
     async fn read(&self, key: &Key) -> Result<Option<LockRecord>>;
 
-    /// Whether this nonce has the lock, and with which token: what became of a call whose answer was lost.
+    /// Returns the token with which this nonce holds the lock, if it does: the outcome of a call whose response was
+    /// lost.
     async fn granted(&self, key: &Key, nonce: Nonce) -> Result<Option<Token>>;
 
-    /// Locks, by namespace and key.
+    /// Returns locks, ordered by namespace and key.
     async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>>;
 
-    /// Takes the lock from whoever has it, raising the token, so that its writes are refused from now on. Answers
-    /// who had it; nothing if nobody.
+    /// Takes the lock from its holder and raises the token, so that writes of the previous holder are rejected from now
+    /// on. Returns the previous holder, if there was one.
     async fn force_release(&self, key: &Key) -> Result<Option<Holder>>;
 
-    /// Raises the era: every token from now on is above every token before, also above those that this store has
-    /// forgotten because it was restored from a backup. Answers the new era.
+    /// Raises the fencing epoch. Every later token is above every earlier token, including tokens that the store has
+    /// lost because it was restored from a backup. Returns the new epoch.
     async fn raise_era(&self) -> Result<u64>;
 
-    /// Forgets at most `limit` locks that nobody has held or asked for since so long; tokens of new ones start above
-    /// theirs. Answers how many.
+    /// Prunes at most `limit` locks that were neither held nor requested for `idle_for`. Tokens of new locks start
+    /// above theirs. Returns the number pruned.
     async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64>;
 
-    /// Hears of this lock being let go, from now on. What it hears is a hint: any may be missed.
+    /// Subscribes to releases of this lock, from now on. Notifications are hints: any may be missed.
     fn subscribe(&self, key: &Key) -> Subscription;
 }
 
-/// How long a lock that was let go is kept for the one that waits longest.
+/// The duration of the reservation for the longest-waiting contender after a release.
 pub(crate) const HEADSTART: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Holding a lock, as a pure core: when to renew, and until when it is surely ours.
+//! The validity of a held lock, as a pure core: when to renew, and until when the lock is certainly held.
 //!
 //! ```text
 //!   sent      a third        the margin before the lease ends       the lease ends at the store, or later
@@ -6,48 +6,48 @@
 //!    valid      renew                  lost                            others may be granted it
 //! ```
 //!
-//! The store measures the lease from when it was asked, which is never before the request was sent. Whoever counts
-//! from `sent`, and stops a margin earlier, stops first.
+//! The store measures the lease from the arrival of the request, which is never before it was sent. A holder that
+//! counts from `sent`, and stops a margin earlier, stops before the store can grant the lock again.
 
 use std::time::Duration;
 
 use holdoff_policy::{Attempt, Decision, Failure, Policy, SoFar};
 
-/// The least margin: what timers and clock steps may be wrong by.
+/// The minimum margin: the error of timers and clock steps.
 const LEAST_MARGIN: Duration = Duration::from_millis(20);
 
-/// Until when a lease that was asked for at `sent` is surely held: a twentieth of it stays unused, which is far
-/// more than two clocks can drift apart meanwhile.
+/// Returns until when a lease that was requested at `sent` is certainly held. A twentieth of the lease stays unused,
+/// which is far more than two clocks can drift apart in that time.
 pub(crate) fn valid_until(sent: Duration, lease: Duration) -> Duration {
     let margin = (lease / 20).max(LEAST_MARGIN);
     sent.saturating_add(lease.saturating_sub(margin))
 }
 
-/// A lock that is held.
+/// The validity of a held lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
     lease: Duration,
     valid_until: Duration,
     renew_at: Duration,
-    /// Renewals that failed in a row.
+    /// The number of consecutive failed renewals.
     failed: u32,
     last_delay: Duration,
     is_lost: bool,
 }
 
-/// What a holder does next.
+/// The next action of a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
-    /// Renew the lease, and have the answer by then.
+    /// Renew the lease, with the response before this time.
     Renew { by: Duration },
-    /// Nothing until then.
+    /// Wait until this time.
     Wait { until: Duration },
-    /// It may be another's.
+    /// Stop: another client may hold the lock.
     Lost,
 }
 
 impl Tenure {
-    /// Granted by a request that was sent then.
+    /// Returns the validity of a lock that was granted by a request sent at `sent`.
     pub(crate) fn new(sent: Duration, lease: Duration) -> Self {
         Self {
             lease,
@@ -67,9 +67,9 @@ impl Tenure {
         if self.is_lost { Duration::ZERO } else { self.valid_until.saturating_sub(now) }
     }
 
-    /// What to do now.
+    /// Returns the next action.
     pub(crate) fn next(&mut self, now: Duration) -> Keep {
-        // Once lost, for ever: a renewal that comes through later does not bring it back.
+        // A loss is final: a renewal that succeeds later does not restore the lock.
         self.is_lost |= now >= self.valid_until;
         if self.is_lost {
             return Keep::Lost;
@@ -77,12 +77,12 @@ impl Tenure {
         if now < self.renew_at {
             return Keep::Wait { until: self.renew_at.min(self.valid_until) };
         }
-        // One call may not use up all the time that is left for others.
+        // One call must not use up the time that is left for further attempts.
         let by = now.saturating_add(self.lease / 3);
         Keep::Renew { by: by.min(self.valid_until) }
     }
 
-    /// A renewal that was sent then was granted.
+    /// Records a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&mut self, sent: Duration) {
         self.valid_until = self.valid_until.max(valid_until(sent, self.lease));
         self.renew_at = sent.saturating_add(self.lease / 3);
@@ -90,15 +90,15 @@ impl Tenure {
         self.last_delay = Duration::ZERO;
     }
 
-    /// The store says that it is another's, or nobody's.
+    /// Records the store's response that another client holds the lock, or that it is free.
     pub(crate) fn refused(&mut self) {
         self.is_lost = true;
     }
 
-    /// A renewal failed; the policy says when to try again, as long as it is ours.
+    /// Records a failed renewal, and schedules the next attempt by the policy.
     pub(crate) fn failed(&mut self, policy: &Policy, now: Duration, roll: u32) {
         self.failed = self.failed.saturating_add(1);
-        // A quarter of what is left, so that there are always some more tries.
+        // A quarter of the remaining time, so that further attempts always fit.
         let left = self.valid_until.saturating_sub(now) / 4;
         let so_far = SoFar {
             attempt: Attempt::new(self.failed.min(policy.attempts().saturating_sub(1))),
@@ -114,7 +114,7 @@ impl Tenure {
     }
 }
 
-/// At most a second, so that it can be multiplied.
+/// Returns the nanoseconds, at most a second, so that they can be multiplied.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1_000_000_000)
 }

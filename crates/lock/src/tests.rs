@@ -1,4 +1,4 @@
-//! What a user of locks would notice, under paused time.
+//! Tests of the behaviour that a user of locks can observe, under paused time.
 
 mod acquiring;
 mod flaky;
@@ -15,18 +15,18 @@ use flaky::Flaky;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Locks, and the store to play tricks with. Give each "process" its own.
+/// Returns locks and their store, which can be made to fail. Each "process" gets its own locks.
 fn locks() -> (Locks, Arc<Flaky>) {
     let store = Arc::new(Flaky::new());
     (Locks::over(store.clone()), store)
 }
 
-/// Another process on the same store.
+/// Returns the locks of another process on the same store.
 fn neighbour(store: &Arc<Flaky>) -> Locks {
     Locks::over(store.clone())
 }
 
-/// Lets everything that is ready happen.
+/// Lets all ready tasks run.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }

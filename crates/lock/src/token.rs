@@ -2,40 +2,40 @@
 
 use std::fmt;
 
-/// A number that only grows for a key. A resource that remembers the highest it has seen, and refuses lower ones, is
-/// safe from a holder that was paused and does not know that its lease is over.
+/// A fencing token: a number that only grows for a key. A resource that stores the highest token it has seen, and
+/// rejects lower tokens, is safe from a holder that was paused and does not know that its lease has expired.
 ///
-/// The high bits are the era of the store, raised when it is restored from a backup: whatever was granted after the
-/// backup was taken lies below everything granted after the restore.
+/// The high bits are the store's fencing epoch, which is raised after a restore from a backup. Every token granted
+/// after the backup was taken is therefore below every token granted after the restore.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Token(u64);
 
-/// The bits that count grants within an era: a million a second for twelve days, or a thousand for 34 years, per key.
+/// The bits that count grants within an epoch: a million a second for twelve days, or a thousand for 34 years, per key.
 const COUNTER_BITS: u32 = 40;
 
 impl Token {
-    /// The token with this number.
+    /// Returns the token with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The era it was granted in.
+    /// Returns the fencing epoch in which the token was granted.
     pub const fn era(self) -> u64 {
         self.0 >> COUNTER_BITS
     }
 
-    /// The lowest of an era.
+    /// Returns the lowest token of an epoch.
     pub(crate) const fn first_of(era: u64) -> Self {
         Self((era << COUNTER_BITS) + 1)
     }
 
-    /// The one to grant next in this era, above this one and above whatever was pruned.
+    /// Returns the next token to grant in this epoch, above this token and above all pruned tokens.
     pub(crate) fn next(self, era: u64, floor: Self) -> Self {
         Self(self.0.max(floor.0).saturating_add(1)).max(Self::first_of(era))
     }

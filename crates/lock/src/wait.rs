@@ -1,4 +1,4 @@
-//! Waiting for a lock, as a pure core: what was learned goes in, what to do next comes out.
+//! Waiting for a lock, as a pure core. Its inputs are events, its outputs are actions.
 //!
 //! ```text
 //!   ask ──granted──▶ done          a clear no: wait for the first of
@@ -9,8 +9,8 @@
 //!                                    the deadline           give up
 //! ```
 //!
-//! Only attempts are counted against the policy. What is not an attempt is bounded too: after [`MOST_UNPAID`] of them
-//! nothing but the backoff leads to another.
+//! Only attempts count against the policy. Other requests are bounded too: after [`MOST_UNPAID`] of them, only the
+//! backoff leads to another request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::tenure;
 use crate::wakes::Heard;
 use crate::{Nonce, Token};
 
-/// How often may be asked between two attempts.
+/// The maximum number of requests between two attempts.
 const MOST_UNPAID: u32 = 16;
-/// The shortest wait: no policy makes the loop spin.
+/// The shortest wait. It keeps any policy from a busy loop.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// How much longer one counts as waiting than it should take to ask again.
+/// How much longer the contender counts as waiting than the time within which it asks again.
 const GRACE: Duration = Duration::from_secs(1);
-/// The time each of those who wait is given when all may ask at once.
+/// The share of the delay window for each waiter when all may ask at once.
 const SLOT_US: u64 = 5_000;
-/// So many are a crowd: the policy is told of it, and asks the less often the larger it is. A few do better by its
-/// backoff alone.
+/// The number of waiters from which the policy's contention-aware backoff applies: the more waiters, the less often the
+/// contender asks. With fewer waiters the plain backoff does better.
 const A_CROWD: u32 = 8;
 const NARROWEST_US: u64 = 20_000;
 const WIDEST_US: u64 = 1_000_000;
 
-/// One acquisition that is under way.
+/// One acquisition in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     nonce: Nonce,
@@ -45,15 +45,16 @@ pub(crate) struct Wait {
     deadline: Option<Duration>,
     attempt: Attempt,
     last_delay: Duration,
-    /// When the next attempt is due.
+    /// The time of the next attempt.
     attempt_at: Option<Duration>,
-    /// When to look without its being an attempt.
+    /// The time of the next request that is not an attempt.
     look_at: Option<Duration>,
-    /// The time that is left allows no other attempt: only word of the lock, or the end of its lease, leads to one.
+    /// Whether the remaining time allows no other attempt. Only a notification, or the expiry of the lease, leads to a
+    /// request.
     is_last: bool,
     unpaid: u32,
     waiting: u32,
-    /// Since when there may be a grant that nobody has heard of.
+    /// The time since which there may be a grant whose response was lost.
     unclear_since: Option<Duration>,
     drawn: Option<Backoff>,
 }
@@ -65,44 +66,44 @@ pub(crate) struct Backoff {
     pub(crate) delay: Duration,
 }
 
-/// What became of a bid.
+/// The result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
-    /// It was granted.
+    /// The lock was granted.
     Granted(Token),
-    /// It was not: until when, if that is known, and to how many.
+    /// The lock was refused: the time until it is free, if known, and the number of waiters.
     Held { free_in: Option<Duration>, waiting: u32 },
-    /// No answer; it may have been granted.
+    /// There was no clear response. The lock may have been granted.
     Unclear,
-    /// It was not even asked, but may be later.
+    /// The request was not sent, but a later one may be.
     Unasked,
-    /// The store will never grant it.
+    /// The store will never grant the lock.
     Refused,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Ask the store, and say how long this one counts as waiting.
+    /// Ask the store, and state how long this contender counts as waiting.
     Ask { waits: Duration },
-    /// Ask the store whether the nonce has the lock.
+    /// Ask the store whether the nonce holds the lock.
     ReadBack,
-    /// Wait until then, or until something is heard.
+    /// Wait until this time, or until a notification.
     Wait { until: Duration },
-    /// It is held, with a lease measured from then.
+    /// The lock is held. Its lease counts from `sent`.
     Granted { token: Token, sent: Duration },
     /// Give up.
     GiveUp(Why),
 }
 
-/// Why it gave up.
+/// The reason for giving up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
-    /// All attempts are used up.
+    /// All attempts are used.
     Exhausted,
-    /// The time is up.
+    /// The deadline has passed.
     Deadline,
-    /// The store will not have it.
+    /// The store rejected the request for good.
     Refused,
 }
 
@@ -145,20 +146,20 @@ impl Wait {
         self.deadline
     }
 
-    /// The backoff that was drawn since this was last asked.
+    /// Returns the backoff that was drawn since the last call.
     pub(crate) fn drawn(&mut self) -> Option<Backoff> {
         self.drawn.take()
     }
 
-    /// The first thing to do.
+    /// Returns the first action.
     pub(crate) fn start(&self, now: Duration) -> Next {
         self.ask(now)
     }
 
-    /// The store has answered, or has not, what was sent at `sent`.
+    /// Handles the result of the request that was sent at `sent`.
     pub(crate) fn answered(&mut self, reply: Reply, sent: Duration, now: Duration, roll: u32) -> Next {
         match reply {
-            // An answer that took as long as the lease is no use; the nonce makes asking again safe.
+            // A grant whose response took as long as the lease is not valid. The nonce makes a repeated request safe.
             Reply::Granted(token) => self.granted(token, sent, now, roll),
             Reply::Held { free_in, waiting } => {
                 self.waiting = waiting;
@@ -168,7 +169,7 @@ impl Wait {
                 self.back_off(&Failure::new(Class::Contended).with_crowd(crowd), now, roll)
             }
             Reply::Unclear => {
-                // The earliest: whichever of the unclear ones was granted, the lease did not begin before it.
+                // Keep the earliest: the lease of any of the unclear requests did not start before it.
                 self.unclear_since = Some(self.unclear_since.map_or(sent, |since| since.min(sent)));
                 Next::ReadBack
             }
@@ -177,7 +178,8 @@ impl Wait {
         }
     }
 
-    /// The store has said whether the nonce has the lock; nothing if it has not, or nobody answered.
+    /// Handles the result of a read-back: the token, or `None` if the nonce does not hold the lock or there was no
+    /// response.
     pub(crate) fn read_back(&mut self, found: Option<Token>, now: Duration, roll: u32) -> Next {
         match (found, self.unclear_since) {
             (Some(token), Some(since)) => self.granted(token, since, now, roll),
@@ -185,7 +187,7 @@ impl Wait {
         }
     }
 
-    /// Plants a bug: earlier bids without a clear answer do not count.
+    /// Injects a defect: earlier requests without a clear response do not count.
     #[cfg(test)]
     pub(crate) fn forget_unclear(&mut self) {
         self.unclear_since = None;
@@ -201,7 +203,7 @@ impl Wait {
         self.back_off(&Failure::transient(), now, roll)
     }
 
-    /// Word of the lock was heard.
+    /// Handles a notification.
     pub(crate) fn heard(&mut self, heard: Heard, now: Duration, roll: u32) -> Next {
         match heard {
             Heard::Next(nonce) if nonce == self.nonce && self.is_unpaid_allowed() => {
@@ -216,7 +218,7 @@ impl Wait {
         self.pause(now)
     }
 
-    /// The time it waited for may have come.
+    /// Handles the end of a wait.
     pub(crate) fn woke(&mut self, now: Duration) -> Next {
         let has_come = |moment: Option<Duration>| moment.is_some_and(|moment| moment <= now);
         if has_come(self.deadline) {
@@ -249,7 +251,7 @@ impl Wait {
         self.unpaid < MOST_UNPAID
     }
 
-    /// By when it will surely have asked again.
+    /// Returns the time within which the contender certainly asks again.
     fn waits(&self, now: Duration) -> Duration {
         let crowd = self.policy.crowd().map_or(Duration::ZERO, |crowd| crowd.limit);
         let longest = self.policy.cap().max(crowd);
@@ -257,7 +259,7 @@ impl Wait {
         longest.min(left).saturating_add(GRACE)
     }
 
-    /// Draws the next backoff, unless one is still running: a wake-up does not start it anew.
+    /// Draws the next backoff, unless one is still running: a wake-up does not restart it.
     fn back_off(&mut self, failure: &Failure, now: Duration, roll: u32) -> Next {
         if self.attempt_at.is_some() || self.is_last {
             return self.pause(now);
@@ -289,15 +291,15 @@ impl Wait {
         let soonest = [self.attempt_at, look_at, self.deadline].into_iter().flatten().min();
         match soonest {
             Some(until) if self.deadline != Some(until) || until > now => Next::Wait { until },
-            // Without a deadline there is always another attempt, or none was granted long before.
+            // Without a deadline there is always another attempt, or the policy has given up before.
             Some(_) | None => Next::GiveUp(Why::Deadline),
         }
     }
 
-    /// A little, drawn from a window that is wide enough for all who wait: they were woken together.
+    /// Returns a small random delay from a window that is wide enough for all waiters, which were woken together.
     fn nudge(&self, roll: u32) -> Duration {
         let width_us = (u64::from(self.waiting) * SLOT_US).clamp(NARROWEST_US, WIDEST_US);
-        // Another number than the one that the backoff is drawn with.
+        // Derive another number than the one that the backoff is drawn with.
         let share = u64::from(roll.wrapping_mul(0x9E37_79B1));
         Duration::from_micros((width_us * share) >> 32).max(SHORTEST)
     }

@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go.
+//! Notifications of released locks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,23 +9,23 @@ use crate::Nonce;
 
 type Digest = [u8; 32];
 
-/// What was heard last of a lock.
+/// The last notification of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Heard {
-    /// Nothing yet.
+    /// No notification yet.
     #[default]
     Nothing,
-    /// It is free, and kept for this one for a moment.
+    /// The lock is free, and reserved for this nonce for a moment.
     Next(Nonce),
-    /// It may be free; nobody in particular is meant, and something may have been missed.
+    /// The lock may be free, without a reservation, or a notification may have been missed.
     Maybe,
 }
 
-/// Those who want to hear of locks, by the lock. Engines tell, the loop listens.
+/// The subscribers, by lock. Engines publish, the acquisition loop subscribes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wakes(Arc<Mutex<HashMap<Digest, watch::Sender<Heard>>>>);
 
-/// One that listens; when the last one for a lock is gone, nothing is kept of it.
+/// A subscription. When the last one for a lock is dropped, the entry of the lock is removed.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     wakes: Wakes,
@@ -40,32 +40,32 @@ impl Wakes {
         Subscription { wakes: self.clone(), digest: *digest, heard }
     }
 
-    /// Tells those who listen for this lock.
+    /// Notifies the subscribers of this lock.
     pub(crate) fn tell(&self, digest: &Digest, heard: Heard) {
         if let Some(sender) = self.map().get(digest) {
             sender.send_replace(heard);
         }
     }
 
-    /// Tells everybody that something may have been missed.
+    /// Notifies all subscribers that a notification may have been missed.
     pub(crate) fn tell_all(&self) {
         for sender in self.map().values() {
             sender.send_replace(Heard::Maybe);
         }
     }
 
-    /// Whether somebody listens for this lock.
+    /// Returns whether this lock has a subscriber.
     #[cfg(feature = "ledger")]
     pub(crate) fn is_wanted(&self, digest: &Digest) -> bool {
         self.map().contains_key(digest)
     }
 
-    /// The locks somebody listens for.
+    /// Returns the locks that have subscribers.
     pub(crate) fn digests(&self) -> Vec<Digest> {
         self.map().keys().copied().collect()
     }
 
-    /// How many locks somebody listens for.
+    /// Returns the number of locks that have subscribers.
     #[cfg(any(test, feature = "kubernetes"))]
     pub(crate) fn len(&self) -> usize {
         self.map().len()
@@ -77,11 +77,11 @@ impl Wakes {
 }
 
 impl Subscription {
-    /// Waits for the next word.
+    /// Waits for the next notification.
     pub(crate) async fn heard(&mut self) -> Heard {
         match self.heard.changed().await {
             Ok(()) => *self.heard.borrow_and_update(),
-            // The sender lives as long as this does.
+            // The sender lives as long as the subscription.
             Err(_) => std::future::pending().await,
         }
     }
@@ -90,7 +90,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut map = self.wakes.map();
-        // This one is still counted.
+        // The receiver of this subscription is still counted.
         if map.get(&self.digest).is_some_and(|sender| sender.receiver_count() <= 1) {
             map.remove(&self.digest);
         }

@@ -1,4 +1,4 @@
-//! Who votes from then on, and what became of whoever wanted that.
+//! Configuration changes, and their outcomes for the caller.
 
 use holdoff_paxos::log::{self, Refusal, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
@@ -7,49 +7,51 @@ use super::{Ledger, Output};
 use crate::certificate::Notary;
 use crate::entry::{Logged, Replicated};
 
-/// As many voters a ledger has at most: each of them must store what is decided, and a majority of more is no safer.
+/// The maximum number of voters of a ledger. Every voter must store the decided entries, and a larger majority is no
+/// safer.
 pub const MAX_VOTERS: usize = 7;
 
-/// Why the voters are not changed.
+/// The reason why the voters have not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotChanged {
-    /// Another node leads, or nobody. Nothing has changed.
+    /// Another node leads, or no leader is known. Nothing has changed.
     #[error("this node does not lead: ask {0:?}")]
     NotLeading(Option<NodeId>),
-    /// It leads, and does not serve yet. Nothing has changed.
+    /// This node leads but does not serve yet. Nothing has changed.
     #[error("this leader has only begun: ask again")]
     NotReady,
-    /// Another change is under way. Nothing has changed.
+    /// Another change is in progress. Nothing has changed.
     #[error("the voters are being changed: ask again")]
     Changing,
-    /// More than one would come or go. Nothing has changed.
+    /// The change would add or remove more than one voter. Nothing has changed.
     #[error("one voter comes or goes at a time: ask for one after the other")]
     TooFar,
-    /// These vote already. Nothing has changed.
+    /// The configuration is already active. Nothing has changed.
     #[error("these vote already")]
     Same,
-    /// There would be too many. Nothing has changed.
+    /// The configuration would have too many voters. Nothing has changed.
     #[error("{0} voters are too many: at most {MAX_VOTERS}; others can learn")]
     TooMany(usize),
-    /// A majority of those who vote now does not keep yet what shows others that they do. Nothing has changed.
+    /// No majority of the current voters keeps the configuration certificate of the current configuration yet. Nothing
+    /// has changed.
     #[error("the voters are too new for others to know of: ask again")]
     TooSoon,
-    /// Too much is undecided. Nothing has changed.
+    /// Too many entries are undecided. Nothing has changed.
     #[error("too much is undecided: ask again")]
     Full,
-    /// Another leader has put something else in its place. Nothing has changed.
+    /// Another leader has decided another entry at that index. Nothing has changed.
     #[error("another leader has decided otherwise: ask again")]
     Overtaken,
-    /// It may happen yet, or have happened: look who votes.
+    /// The change may have happened, or may still happen: check the current voters.
     #[error("it is not known whether it happens: look who votes")]
     Unknown,
 }
 
-/// A change that was asked for here, and where it stands.
+/// A configuration change that was requested at this node, and its progress.
 #[derive(Default)]
 pub(super) struct Changing {
-    /// It is being proposed right now.
+    /// The configuration that this node is proposing in the current step.
     asked: Option<Configuration>,
     proposed: Option<Proposed>,
 }
@@ -62,7 +64,7 @@ struct Proposed {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Somebody wants others to vote.
+    /// Handles a request to change the voters.
     pub(super) fn change(&mut self, to: Configuration) {
         self.lead();
         if let Err(why) = self.may_change(&to) {
@@ -96,7 +98,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         Ok(())
     }
 
-    /// The log has taken something: the change, if one was asked for.
+    /// Records the slot and term of the requested change after the log has accepted it.
     pub(super) fn proposed(&mut self, slot: Slot, term: Term) {
         if let Some(to) = self.changing.asked.take() {
             let until_us = self.now_us.saturating_add(self.options.result_us);
@@ -104,9 +106,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// The log has not taken it.
+    /// Handles a proposal that the log has rejected.
     pub(super) fn not_taken(&mut self, why: Refusal) {
-        // The overlay has what the log has not: it is made anew.
+        // The overlay contains a diff that the log rejected, so the leader builds it again.
         let Some(to) = self.changing.asked.take() else {
             self.tenure = None;
             return;
@@ -123,7 +125,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.outputs.push(Output::NotChanged(to, why));
     }
 
-    /// Something is decided at a place: whoever waits for that place knows now.
+    /// Reports the outcome of a requested change when an entry is decided at its index.
     pub(super) fn end_change(&mut self, at: Slot, entry: &Logged<M>) {
         let Some(Proposed { to, slot, term, .. }) = self.changing.proposed.take_if(|it| it.slot <= at) else {
             return;
@@ -136,7 +138,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.outputs.push(output);
     }
 
-    /// Ends what has waited too long, or whose place is not to be seen any more.
+    /// Ends a change whose result timeout has expired, or whose index the node has passed without its entry.
     pub(super) fn end_late_change(&mut self) {
         let (now_us, index) = (self.now_us, self.state.index);
         let late = |it: &mut Proposed| it.until_us <= now_us || it.slot <= index;

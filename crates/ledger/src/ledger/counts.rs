@@ -1,31 +1,31 @@
-//! What a node has done, for metrics.
+//! The counters of a node, for metrics.
 
-/// What a node has done since it was started.
+/// The counters of a node since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Seals that their voter has not signed.
+    /// Signature shares whose signature is not the voter's.
     pub forged_seals: u64,
-    /// Certificates that no majority has signed.
+    /// Certificates without valid signatures of a majority.
     pub forged_certificates: u64,
-    /// Histories and states that were tampered with, or that nothing here leads to.
+    /// Histories and states that this node rejected: tampered with, or not connected to its own history.
     pub refused: u64,
-    /// Times that others were asked for what is missing.
+    /// Requests that this node sent for missing history.
     pub fetches: u64,
-    /// Histories taken over.
+    /// Histories that this node adopted.
     pub fetched: u64,
-    /// Whole states taken over in the place of entries.
+    /// Whole states that this node adopted instead of entries.
     pub states: u64,
-    /// Times that others asked for what they miss.
+    /// Requests for missing history that this node received.
     pub requests: u64,
-    /// Histories sent to them.
+    /// Histories that this node sent in answer.
     pub served: u64,
-    /// Whole states sent to them.
+    /// Whole states that this node sent in answer.
     pub states_served: u64,
-    /// Transactions sent to another leader than the one before.
+    /// Transactions sent to another leader than before.
     pub rerouted: u64,
-    /// Times that another was known to lead than before.
+    /// Leader changes that this node observed.
     pub leader_changes: u64,
-    /// Transactions whose result did not come in time.
+    /// Transactions whose result timeout expired.
     pub late: u64,
 }

@@ -1,5 +1,5 @@
-//! What is missing, from whoever has it: three peers, then the leader, then everybody, of whom then also a whole state will
-//! do. The index waits.
+//! Fetches missing history: from three voters, then from the leader, then from all voters and known members. In the
+//! last case the node also accepts a whole state. The index does not advance meanwhile.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use super::{Ledger, Letter};
 use crate::certificate::{Certificate, Notary};
 use crate::entry::{Hash, Logged, Replicated, chain, link, written};
 
-/// So many are asked first.
+/// The number of voters in the first request.
 const PEERS: usize = 3;
 
-/// Who only asks what is new does not wait longer than after so many tries.
+/// The attempt count that limits the wait of a node that only asks for news.
 const ASKING: u32 = 2;
 
-/// So many bytes of entries are sent at a time, unless one alone has more.
+/// The maximum size of the entries in one message, in bytes. A single larger entry is sent alone.
 const HISTORY_BYTES: usize = 4 << 20;
 
 #[derive(Default)]
 pub(super) struct Fetching {
-    /// How often it was asked for in vain.
+    /// The number of requests without an answer.
     tries: u32,
-    /// When to ask again.
+    /// The time of the next request.
     at_us: u64,
-    /// Who else may have something.
+    /// Further nodes that may have missing history.
     pub(super) contacts: Vec<NodeId>,
 }
 
 impl Fetching {
-    /// Nothing was asked for in vain.
+    /// Resets the attempt count and the time of the next request.
     fn begin_anew(&mut self) {
         (self.tries, self.at_us) = (0, 0);
     }
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Asks for what is missing: what others have certified; or whatever there is, for one who does not vote, or hears of no
-    /// leader: it may not know yet that it votes no longer.
+    /// Requests missing history, in three cases: this node knows a certificate for a later index; it does not vote; or
+    /// it knows no leader, because it may not know yet that it no longer votes.
     pub(super) fn fetch(&mut self) {
         let is_told = self.state.voters.contains(self.me) && self.log.leader().is_some();
         let misses = self.certified() > self.state.index || !is_told;
@@ -59,7 +59,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.fetching.at_us = self.now_us.saturating_add(self.wait_us());
     }
 
-    /// And whether a whole state will do, if nobody has the entries.
+    /// Returns the nodes to ask, and whether a whole state is acceptable if no node has the entries.
     fn whom_to_ask(&self) -> (Vec<NodeId>, bool) {
         let others = self.latest_voters().acceptors().iter().copied().filter(|voter| *voter != self.me);
         let mut others: Vec<_> = others.collect();
@@ -82,7 +82,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     }
 
     fn wait_us(&self) -> u64 {
-        // Who does not know of anything that is missing asks whether there is something, and goes on asking so often.
+        // A node that knows of no missing entry asks for news, and continues at the limited interval.
         let knows = self.certified() > self.state.index;
         let tries = if knows { self.fetching.tries } else { self.fetching.tries.min(ASKING) };
         let so_far = SoFar::after(tries);
@@ -91,7 +91,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         u64::try_from(after.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Somebody misses what comes after a place: it gets entries, or a whole state if that will do and the entries are gone.
+    /// Answers a request for the history after an index: with entries, or with a whole state if the requester accepts
+    /// one and the entries are no longer kept.
     pub(super) fn serve(&mut self, to: NodeId, after: Slot, or_state: bool) {
         self.counts.requests += 1;
         let first = after.next();
@@ -105,7 +106,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Entries as far as there is room for, and the hashes of those that come then, up to a certificate.
+    /// Sends the entries that fit into one message, and the hashes of the following entries up to a certificate.
     fn serve_history(&mut self, to: NodeId, first: Slot) {
         let near =
             Slot(first.0.saturating_add(self.options.batch as u64).saturating_sub(1)).min(self.state.index);
@@ -130,8 +131,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.send(to, Letter::History { first, entries, rest, certificate });
     }
 
-    /// Somebody has sent what was missing. What was tampered with, is stale or fits nowhere is passed over, and
-    /// somebody else asked at once.
+    /// Adopts history from another node. Tampered, stale or unconnected history changes nothing, and this node asks
+    /// another node at once.
     pub(super) fn admit(
         &mut self,
         first: Slot,
@@ -168,13 +169,14 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.keep_certificate(certificate);
     }
 
-    /// What was sent is not to be believed: somebody else is asked at once.
+    /// Counts rejected history, and allows the next request at once.
     pub(super) fn refuse(&mut self) {
         self.counts.refused += 1;
         self.fetching.at_us = self.now_us;
     }
 
-    /// Whether these entries go on from what is here, and a majority has signed where they and the rest lead.
+    /// Returns true if these entries continue the history of this node, and a majority has signed the hash that the
+    /// entries and `rest` lead to.
     fn is_decided(&self, entries: &[Logged<M>], rest: &[Hash], certificate: &Certificate) -> bool {
         let (mut slot, mut hash) = (self.state.index, self.state.hash);
         let mut voters = &self.state.voters;
@@ -196,7 +198,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         (slot, hash) == (head.index, head.hash) && is_of_them && certificate.is_genuine(&self.notary)
     }
 
-    /// The first system's way: what arrives is what comes next.
+    /// Numbers received entries by the local index, as the source document's algorithm does (fault injection).
     fn apply_by_own_count(&mut self, mut entry: Logged<M>) {
         let index = self.state.index.next();
         if let Payload::Value(value) = &mut entry.payload {

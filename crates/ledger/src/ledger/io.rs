@@ -1,4 +1,4 @@
-//! What comes to a node, and what it wants done.
+//! The inputs, messages and outputs of a node.
 
 use holdoff_paxos::log::{self, Term};
 use holdoff_paxos::{Configuration, NodeId, Slot};
@@ -10,33 +10,35 @@ use crate::entry::{Entry, Hash, Replicated, TxId, Value};
 use crate::machine::{Failed, Machine};
 use crate::state::{Checkpoint, Tear};
 
-/// What must be on disk before anybody may know of it: all of it is the log's.
+/// A record that must be on disk before any message depends on it. All records are records of the log.
 pub type Record<M> = log::Record<Value<M>, Checkpoint<<M as Machine>::Answer>>;
-/// What a node has on disk.
+/// The content of a node's disk.
 pub type Store<M> = log::Store<Value<M>, Checkpoint<<M as Machine>::Answer>>;
-/// What nodes of this machine say to each other.
+/// The messages between nodes of this machine.
 pub type LetterOf<M> = Letter<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
-/// What nodes of this machine want done.
+/// The outputs of a node of this machine.
 pub type OutputOf<M> = Output<<M as Machine>::Goal, <M as Machine>::Diff, <M as Machine>::Answer>;
-/// What must be stored, and what may be done then. Nothing leaves before the disk but what is early.
+/// The records to store and the outputs to perform afterwards. Only early outputs may leave before the records are on
+/// disk.
 pub type Step<M> = log::Step<Record<M>, OutputOf<M>>;
 
-/// A read's name, given by whoever asks.
+/// The id of a read, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ReadId(pub u64);
 
-/// How fresh an answer must be.
+/// The required freshness of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum How {
-    /// What this node has, however old it is.
+    /// The entries that this node has applied, however old.
     Local,
-    /// Not older than the question: the leader asks a majority whether it still leads.
+    /// All entries acknowledged before the read: a majority confirms that the leader's term is still current.
     Quorum,
-    /// Not older than the question, if clocks drift no more than is stated: the leader was promised so much time.
+    /// All entries acknowledged before the read, as long as clocks drift no more than `drift_ppm`: the leader uses its
+    /// lease.
     Lease,
 }
 
-/// What comes to a node.
+/// The inputs of a node.
 #[allow(
     clippy::large_enum_variant,
     reason = "what comes most often is the largest: a box would cost each message"
@@ -45,168 +47,170 @@ pub enum How {
 pub enum Input<M: Replicated> {
     /// Time has passed.
     Tick,
-    /// Another node has said something.
+    /// Another node has sent a message.
     Message(NodeId, LetterOf<M>),
-    /// Somebody wants this done.
+    /// A caller submits a transaction.
     Submit {
-        /// The transaction's name: the same name again is the same transaction.
+        /// The transaction id: a repeated id is the same transaction.
         tx_id: TxId,
-        /// What is wanted.
+        /// The submitted goal.
         goal: M::Goal,
     },
-    /// Somebody wants to know something. What the goal would change is not changed.
+    /// A caller submits a read. The node executes the goal and discards its changes.
     Read {
-        /// Its name.
+        /// The id of the read.
         read: ReadId,
-        /// What to look for.
+        /// The goal to execute.
         goal: M::Goal,
-        /// How fresh the answer must be.
+        /// The required freshness of the answer.
         how: How,
     },
-    /// Somebody wants these to decide from then on: one comes or goes at a time. What becomes of it is
-    /// [`Output::Changed`] or [`Output::NotChanged`].
+    /// A caller requests this configuration. A change adds or removes one voter. The outcome is [`Output::Changed`] or
+    /// [`Output::NotChanged`].
     Change(Configuration),
-    /// A snapshot takes the place of all entries that are decided, now and not when there are many.
+    /// A caller requests a snapshot that replaces all decided entries now, without waiting for the usual number of
+    /// entries. The node ignores the request if no majority has signed its current head.
     Compact,
-    /// These, too, may have what is missing here, whether they vote or not: those that are known to vote may all be gone.
+    /// Further nodes that may have missing history, whether they vote or not: all known voters may be gone.
     Contacts(Vec<NodeId>),
-    /// This node should lead, others say. It is a hint, and may be a lie.
+    /// A hint that the named node should lead. The hint may be false.
     ShouldLead(NodeId),
-    /// Somebody wants this node to lead no longer, and that one to.
+    /// A caller requests that this node transfers leadership to the named node.
     HandOver(NodeId),
-    /// Others wait to hear what is decided: see [`Ledger::must_announce`](super::Ledger::must_announce).
+    /// Other nodes wait for the decided index: see [`Ledger::must_announce`](super::Ledger::must_announce).
     Announce,
-    /// What [`Output::Stored`] has said, given back as it came. Of several the last is enough.
+    /// The content of an [`Output::Stored`], returned unchanged after the write. The last of several is sufficient.
     Stored {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The last slot.
+        /// The last stored slot.
         slot: Slot,
     },
 }
 
-/// What nodes say to each other.
+/// The messages between nodes.
 #[allow(
     clippy::large_enum_variant,
     reason = "what comes most often is the largest: a box would cost each message"
 )]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Letter<G, D, A> {
-    /// The log's.
+    /// A message of the log.
     Log(log::Message<Entry<G, D, A>, Checkpoint<A>>),
-    /// Somebody wants this done, and whoever gets this is thought to lead, or to know who does.
+    /// A transaction for the leader. The sender assumes that the receiver leads or knows the leader.
     Submit {
-        /// The transaction.
+        /// The transaction id.
         tx_id: TxId,
-        /// What is wanted.
+        /// The submitted goal.
         goal: G,
-        /// Whether it was passed on already: that is done once.
+        /// True if a node has already forwarded the message: nodes forward it once.
         relayed: bool,
     },
-    /// A voter has learned that something is decided.
+    /// A signature share: a voter has learned that a head is decided.
     Seal(Seal),
-    /// A majority of voters has.
+    /// A certificate: a majority of the voters has signed a head.
     Certified(Certificate),
-    /// What comes after this?
+    /// A request for the history after an index.
     Fetch {
-        /// The last place that is known.
+        /// The last index that the sender has applied.
         after: Slot,
-        /// Whether a whole state will do, if the entries are not kept any more.
+        /// True if the sender accepts a whole state when the receiver no longer keeps the entries.
         or_state: bool,
     },
-    /// What comes from a place on.
+    /// A part of the history.
     History {
-        /// The place of the first entry.
+        /// The index of the first entry.
         first: Slot,
         /// The entries.
         entries: Vec<log::Entry<Entry<G, D, A>>>,
-        /// The hashes of the entries after them, up to what the certificate is for.
+        /// The hashes of the following entries, up to the index of the certificate.
         rest: Vec<Hash>,
-        /// Who says that they are decided.
+        /// The certificate that proves the entries.
         certificate: Certificate,
     },
-    /// The whole state at a place, in the place of entries; its proof is in it.
+    /// The whole state at an index instead of entries. It contains its certificate.
     State(log::Snapshot<Checkpoint<A>>),
-    /// Is this still the term?
+    /// Asks whether the term is still current. The number is the round.
     Probe(Term, u64),
-    /// It is.
+    /// Confirms that the term is still current, for this round.
     Probed(Term, u64),
 }
 
-/// What came of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Outcome<A> {
-    /// It is done.
+    /// The transaction is committed.
     Committed {
-        /// Where it stands.
+        /// The index of its entry.
         index: Slot,
-        /// What it answered.
+        /// The answer of the goal.
         result: A,
     },
-    /// It stands in the history, and has changed nothing.
+    /// The goal failed. The history contains it as a failure, and it changed nothing.
     Failed {
-        /// Where it stands.
+        /// The index of its entry.
         index: Slot,
-        /// Why it came to nothing.
+        /// The reason of the failure.
         why: Failed,
     },
-    /// Nobody was found to lead, so nobody was asked: of this submission nothing will come. Submit it again. What may come
-    /// of an earlier one under the same name, of which nothing was known, is as unknown as before.
+    /// The node found no leader and handed the submission to no node: this submission will not take effect. Submit it
+    /// again. If an earlier submission under the same id ended as `Unknown`, its outcome stays unknown.
     NoQuorum,
-    /// It may happen yet, or have happened. Submit it again under the same name: it happens once at most.
+    /// The transaction may have been committed, or may still be. Submit it again under the same id: it commits at most
+    /// once.
     Unknown,
-    /// Too many are under way here: it has not happened, and will not. Submit it later.
+    /// Too many transactions are pending at this node: it has not happened and will not happen. Submit it later.
     TooMany,
 }
 
-/// What a node wants done, once its records are stored.
+/// The outputs of a node, which the runtime performs after it has stored the records.
 #[allow(
     clippy::large_enum_variant,
     reason = "what comes most often is the largest: a box would cost each message"
 )]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output<G, D, A> {
-    /// Say this to another node.
+    /// Send a message to another node.
     Send(NodeId, Letter<G, D, A>),
-    /// A transaction that was submitted here has come to its end.
+    /// A transaction that was submitted at this node has ended.
     Ended(TxId, Outcome<A>),
-    /// A transaction goes to another leader, because it changed: worth a line in the log.
+    /// A transaction goes to another leader than before. The runtime should log this.
     Rerouted {
-        /// The transaction.
+        /// The transaction id.
         tx_id: TxId,
-        /// Who was thought to lead.
+        /// The previous leader.
         from: NodeId,
-        /// Who does now.
+        /// The current leader.
         to: NodeId,
     },
-    /// A read is answered.
+    /// A read has an answer.
     Answered {
-        /// The read.
+        /// The id of the read.
         read: ReadId,
-        /// The last entry that the answer knows of.
+        /// The index of the last entry that the answer includes.
         index: Slot,
-        /// What it found.
+        /// The result of the goal.
         result: Result<A, Failed>,
     },
-    /// A read cannot be answered here: ask whoever leads, if anybody does.
+    /// This node cannot answer the read. The caller should ask the named leader, if there is one.
     NotAnswered(ReadId, Option<NodeId>),
-    /// The log of this term is on this node's disk up to this slot: tell it so by [`Input::Stored`].
+    /// The log of this term is on this node's disk up to this slot. The runtime returns it as [`Input::Stored`].
     Stored {
-        /// The leader's.
+        /// The leader's term.
         term: Term,
-        /// The last slot.
+        /// The last stored slot.
         slot: Slot,
     },
-    /// This node leads no longer, and has told that one to lead. Whether it comes to, the voters decide.
+    /// This node no longer leads and has told the named node to start an election. The voters decide whether it wins.
     HandedOver(NodeId),
-    /// It was not handed over. Nothing has changed.
+    /// The leadership transfer failed. Nothing has changed.
     NotHandedOver(log::Refusal),
-    /// These vote from the place after this one on.
+    /// The configuration decides from the index after this one on.
     Changed(Configuration, Slot),
-    /// It does not come to that these vote, or is not known to.
+    /// The configuration does not become active, or the outcome is unknown.
     NotChanged(Configuration, NotChanged),
-    /// What is decided does not fit what is here: this node has stopped. Its disk is to be looked at; a new one can take
-    /// its place.
+    /// A decided entry does not fit this node's state: the node has stopped. The operator should check its disk; a new
+    /// node can replace it.
     Torn(Tear),
 }

@@ -1,12 +1,12 @@
-//! Many entries in few messages: whoever runs a node puts together what it says in many steps.
+//! Combines the entries of many steps into few messages, for the runtime of a node.
 
 use holdoff_paxos::log::{self, Message};
 
 use super::{Letter, Output};
 
-/// Joins the log's entries for the same node that follow on, up to so many in one message.
+/// Combines consecutive entries of the log for the same node, up to `batch` in one message.
 ///
-/// Nothing that is said to a node in between is overtaken.
+/// The order of the messages to a node does not change.
 pub fn join<G, D, A>(outputs: &mut Vec<Output<G, D, A>>, batch: usize) {
     let to = |output: &Output<G, D, A>| match output {
         Output::Send(to, _) => Some(*to),

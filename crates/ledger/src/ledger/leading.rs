@@ -1,4 +1,4 @@
-//! Leading: goals are run over what is decided and what is in flight; what came of them is proposed.
+//! The leader: it executes goals over the decided state and the entries in flight, and proposes the results.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::certificate::Notary;
 use crate::entry::{Entry, Hash, Replicated, TxId, link};
 use crate::state::State;
 
-/// What a leader has on top of what is decided. It is gone when it leads no longer: the state never saw it.
+/// The uncommitted part of a leader's state. The node drops it when it stops leading; the state never contains it.
 pub(super) struct Tenure<M: Replicated> {
     pub(super) term: Term,
     pub(super) over: M::Overlay,
@@ -20,7 +20,8 @@ pub(super) struct Tenure<M: Replicated> {
 }
 
 impl<M: Replicated> Tenure<M> {
-    /// On top of this state, with all that the log has undecided. None if the log does not go on from that state.
+    /// Builds the overlay of all undecided entries of the log on this state. Returns `None` if the log does not
+    /// continue from that state.
     fn begin(term: Term, state: &State<M>, store: &super::Store<M>) -> Option<Self> {
         let mut tenure = Self {
             term,
@@ -32,7 +33,7 @@ impl<M: Replicated> Tenure<M> {
         while tenure.last < store.last() {
             let slot = tenure.last.next();
             let entry = store.entry(slot).filter(|entry| entry.term == term)?;
-            // What decides next is being changed: nothing goes on top of that.
+            // A configuration change is undecided: no entry may follow it.
             let Payload::Value(value) = &entry.payload else { return None };
             state.machine.lay(&mut tenure.over, value.diff.clone()).ok()?;
             tenure.flight.insert(value.tx_id);
@@ -43,7 +44,8 @@ impl<M: Replicated> Tenure<M> {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Begins to serve when it leads and knows all that was decided before; ends when it leads no longer.
+    /// Starts to serve when this node leads and has applied all entries that were decided earlier. Stops when this
+    /// node no longer leads.
     pub(super) fn lead(&mut self) {
         let term = self.log.leads().filter(|_| self.log.is_ready());
         let reads_on = planted!(ReadOn) && term.is_none();
@@ -55,8 +57,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
             term.filter(|_| is_level).and_then(|term| Tenure::begin(term, &self.state, self.log.store()));
     }
 
-    /// Somebody else was asked for this. Whoever does not lead passes it on to the one who does, once; if nobody does, it
-    /// will be sent again.
+    /// Executes a transaction that another node has sent, if this node leads. If another node leads, forwards the
+    /// transaction to that leader, once. If no leader is known, the submitting node sends it again later.
     pub(super) fn take_from(&mut self, tx_id: TxId, goal: M::Goal, relayed: bool) {
         self.lead();
         match self.log.leader().filter(|leader| *leader != self.me) {
@@ -66,7 +68,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Runs a goal, unless that was done. Returns whether its entry is in the log.
+    /// Executes a goal unless its transaction is already in flight or done. Returns true if its entry is in the log.
     pub(super) fn run(&mut self, tx_id: TxId, goal: &M::Goal) -> bool {
         if self.state.done(tx_id).is_some() {
             return true;
@@ -108,7 +110,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.state.done(tx_id).is_some() || self.tenure.is_some()
     }
 
-    /// A transaction of this tenure is decided.
+    /// Removes a decided transaction from the set in flight.
     pub(super) fn land(&mut self, tx_id: TxId) {
         if let Some(tenure) = &mut self.tenure {
             tenure.flight.remove(&tx_id);

@@ -1,31 +1,33 @@
-//! How patient a node is, and how much it keeps.
+//! The timeouts and limits of a node.
 
 use std::time::Duration;
 
 use holdoff_paxos::log;
 use holdoff_policy::{Growth, Jitter, Policy};
 
-/// How patient a node is, and how much it keeps.
+/// The timeouts and limits of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The log's.
+    /// The options of the log.
     pub log: log::Options,
-    /// How long whoever submits waits for a result.
+    /// Result timeout: the time that a submission waits for its result.
     pub result_us: u64,
-    /// How often a transaction is sent to the leader again.
+    /// The interval at which a node sends a pending transaction to the leader again.
     pub resend_us: u64,
-    /// How long to wait before asking again for history that is missing.
+    /// The retry policy for requests for missing history.
     pub fetching: Policy,
-    /// So many transactions and reads may be under way here.
+    /// The maximum number of pending transactions, and of waiting reads, at this node.
     pub pending: usize,
-    /// So many entries at least are kept to be served to others; twice as many are applied between two snapshots. It must be
-    /// the same everywhere: a snapshot that others do not make at the same place is signed by nobody.
+    /// The minimum number of entries that a node keeps to serve to other nodes. Every `2 × kept` indices a node takes
+    /// a snapshot. The value must be equal on all nodes: voters do not sign a snapshot at an index at which they take
+    /// none themselves.
     pub kept: usize,
-    /// So many entries are sent at a time.
+    /// The maximum number of entries in one message.
     pub batch: usize,
-    /// How long a leader may read without asking, since it last asked: not longer than the log's patience.
+    /// The length of the leader lease, counted from the leader's last request: at most the election timeout of the
+    /// log.
     pub lease_us: u64,
-    /// How far two clocks drift apart while that lasts, at most: in millionths.
+    /// The maximum drift between two clocks during the lease, in millionths.
     pub drift_ppm: u64,
 }
 
@@ -46,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// Longer each time, and not all at once; never gives up, for what is missing stays missing.
+/// Exponential growth with jitter and no limit of attempts, because missing entries stay missing.
 fn fetching() -> Policy {
     let growth = Growth::exponential(Duration::from_millis(200), 2.0);
     let builder = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Transactions that were submitted here: they go to whoever leads, until they are seen in the history.
+//! Transactions that were submitted at this node: the node sends them to the leader until it applies their entries.
 
 use holdoff_paxos::{NodeId, planted};
 
@@ -9,23 +9,23 @@ use crate::entry::{Replicated, TxId};
 pub(super) struct Pending<G> {
     goal: G,
     until_us: u64,
-    /// Who was last asked, and when.
+    /// The node that last received the transaction, and the time.
     asked: Option<(NodeId, u64)>,
 }
 
-/// What is to be sent to whoever leads.
+/// The state of routing pending transactions to the leader.
 #[derive(Default)]
 pub(super) struct Routing {
-    /// Who led when it was last looked.
+    /// The leader at the last routing.
     leader: Option<NodeId>,
-    /// Whether all that is pending is to be looked at: another leads, or time has passed.
+    /// True if all pending transactions must be routed: the leader has changed, or time has passed.
     pub(super) all: bool,
-    /// What has come since.
+    /// The transactions submitted since the last routing.
     fresh: Vec<TxId>,
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Somebody wants something done.
+    /// Accepts a submitted transaction, or ends it as `TooMany`.
     pub(super) fn submit(&mut self, tx_id: TxId, goal: M::Goal) {
         if self.pending.len() >= self.options.pending && !self.pending.contains_key(&tx_id) {
             self.outputs.push(Output::Ended(tx_id, Outcome::TooMany));
@@ -38,7 +38,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.end(tx_id);
     }
 
-    /// Ends a transaction that is in the history.
+    /// Ends a pending transaction that is in the history.
     pub(super) fn end(&mut self, tx_id: TxId) {
         let Some((index, result)) = self.state.done(tx_id) else { return };
         if self.pending.remove(&tx_id).is_some() {
@@ -50,7 +50,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Ends all that are in the history: many entries have come at once.
+    /// Ends all pending transactions that are in the history, after many entries have arrived at once.
     pub(super) fn end_done(&mut self) {
         let all: Vec<_> = self.pending.keys().copied().collect();
         for tx_id in all {
@@ -58,7 +58,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Ends what has waited too long. The index stays where it is, whatever was missed.
+    /// Ends the pending transactions whose result timeout has expired. The index does not change.
     pub(super) fn end_late(&mut self) {
         let late = |pending: &Pending<M::Goal>| pending.until_us <= self.now_us;
         let ids = self.pending.iter().filter(|(_, pending)| late(pending)).map(|(tx_id, _)| *tx_id);
@@ -73,7 +73,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Sends what is pending to whoever leads. Who does not vote hears of no leader, and asks a voter, who does.
+    /// Sends the pending transactions to the leader. A node that does not vote knows no leader; it sends them to a
+    /// voter, which does.
     pub(super) fn route(&mut self) {
         let leader = self.log.leader();
         if self.routing.leader != leader {
@@ -115,7 +116,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if leader != self.me {
             self.send(leader, Letter::Submit { tx_id, goal, relayed: false });
         } else if !self.run(tx_id, &goal) {
-            // Nothing was appended: whether anybody was asked is as it was.
+            // The log has no entry for it, so the record of the last receiver is restored.
             if let Some(pending) = self.pending.get_mut(&tx_id) {
                 pending.asked = before;
             }

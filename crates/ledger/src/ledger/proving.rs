@@ -1,8 +1,9 @@
-//! Whole states that can be proven, in the place of entries.
+//! Whole states that a certificate proves, instead of entries.
 //!
-//! All take them at the same places, so that a majority signs the same ones; the log rests on one when it is signed and far
-//! enough back. Whoever gets one must know whom to believe: for each change of the voters one certificate is kept, a
-//! stone, by which one who knows earlier voters steps to the later ones.
+//! All nodes take their snapshots at the same indices, so that a majority signs the same snapshot. The log replaces
+//! entries with a snapshot when the snapshot is signed and far enough back. The receiver of a state must know which
+//! voters to trust: the nodes keep one certificate for each configuration, a configuration certificate. With these
+//! certificates a node that knows an earlier configuration verifies the later ones, one after another.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +16,22 @@ use crate::entry::Replicated;
 use crate::state::{Checkpoint, State};
 
 pub(super) struct Proofs<A> {
-    /// By the first place that the voters decide.
+    /// The configuration certificates, by the first index of their configuration.
     stones: BTreeMap<Slot, Certificate>,
-    /// A state that the log will rest on.
+    /// The snapshot that will replace entries of the log.
     draft: Option<(Head, Checkpoint<A>)>,
-    /// Which of the voters keep the stone of their own configuration, and which that is.
+    /// The first index of the current configuration, and the voters that keep its configuration certificate.
     keepers: (Slot, Tally),
 }
 
 impl<A> Proofs<A> {
-    /// What another life has kept.
+    /// Restores the configuration certificates of an earlier incarnation.
     pub(super) fn of(checkpoint: &Checkpoint<A>) -> Self {
         let stones = checkpoint.stones.iter().map(|stone| (stone.head.start, stone.clone())).collect();
         Self { stones, draft: None, keepers: (Slot(0), Tally::default()) }
     }
 
-    /// Whether a state waits to be signed.
+    /// Returns true if this head is the head of a snapshot that waits for its certificate.
     pub(super) fn awaits(&self, head: &Head) -> bool {
         self.draft.as_ref().is_some_and(|(draft, state)| draft == head && state.proof.is_none())
     }
@@ -39,7 +40,7 @@ impl<A> Proofs<A> {
         self.draft.as_ref().filter(|(_, state)| state.proof.is_none()).map(|(head, _)| head)
     }
 
-    /// The latest voters that it has a stone of, by their first place.
+    /// Returns the first index of the latest configuration whose certificate this node keeps.
     pub(super) fn latest(&self) -> Slot {
         self.stones.keys().next_back().copied().unwrap_or(Slot(1))
     }
@@ -50,7 +51,7 @@ impl<A> Proofs<A> {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// At a place where all do so, takes the state for the log to rest on.
+    /// Takes a snapshot for the log, at the indices at which all nodes do so.
     pub(super) fn take_draft(&mut self) {
         if self.torn.is_some() || !self.state.index.0.is_multiple_of(self.every()) {
             return;
@@ -64,8 +65,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         (2 * self.options.kept as u64).max(1)
     }
 
-    /// Rests on a state when it is signed, and so many entries are left for whoever is a little behind. Who does not vote
-    /// hears of no signatures.
+    /// Replaces entries of the log with the snapshot when it is signed and `kept` indices back, so that entries remain
+    /// for nodes that are slightly behind. A node that does not vote receives no signatures and does not wait for
+    /// them.
     pub(super) fn compact(&mut self) {
         let Some((head, state)) = &self.proofs.draft else { return };
         let is_back = self.state.index.0 >= head.index.0.saturating_add(self.options.kept as u64);
@@ -75,7 +77,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Rests on what is here, if a majority has signed that: somebody wants it now.
+    /// Replaces all decided entries with a snapshot now, at a caller's request, if a majority has signed the current
+    /// head.
     pub(super) fn compact_now(&mut self) {
         let base = self.log.store().snapshot().last.slot;
         let Some(proof) = self.certificates.get(&self.state.index).filter(|_| self.state.index > base) else {
@@ -95,7 +98,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// A majority has signed something, as was checked: it may be what shows a state, or who votes.
+    /// Keeps a verified certificate if it proves the snapshot or a new configuration.
     pub(super) fn keep_proof(&mut self, certificate: &Certificate) {
         if let Some((_, state)) = self.proofs.draft.as_mut().filter(|(head, _)| *head == certificate.head) {
             state.proof.get_or_insert_with(|| certificate.clone());
@@ -108,7 +111,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Others rely on them, also in another life.
+    /// Stores the configuration certificates: other nodes rely on them, also in a later incarnation.
     fn store_stones(&mut self) {
         let base = self.log.store().snapshot();
         let stones = self.proofs.list();
@@ -119,7 +122,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// The log rests on another state: with stones that may be news, or without some of those that are known.
+    /// Merges the configuration certificates after the log has adopted another snapshot. The snapshot may contain new
+    /// ones, or lack known ones.
     pub(super) fn take_stones(&mut self) {
         self.proofs.draft = None;
         for stone in &self.log.store().snapshot().state.stones {
@@ -128,7 +132,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.store_stones();
     }
 
-    /// Whether this is what it claims to be: signed by a majority of voters whom those that are known here lead to.
+    /// Returns true if a majority of the voters in the head has signed the certificate, and the configurations known
+    /// at this node lead to these voters.
     pub(super) fn believes(&mut self, certificate: &Certificate) -> bool {
         let is_genuine = certificate.is_genuine(&self.notary);
         self.counts.forged_certificates += u64::from(!is_genuine);
@@ -138,31 +143,32 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
     fn leads_to(&self, certificate: &Certificate) -> bool {
         let head = &certificate.head;
         if head.start <= self.state.start {
-            // Who voted before is not known any more, but what they were asked to sign is.
+            // The earlier voters are no longer known, but the head that they were asked to sign is.
             return self.proofs.awaits(head)
                 || (head.start, &head.voters) == (self.state.start, &self.state.voters);
         }
         certificate.goes_on_from(self.voters_at(head.start))
     }
 
-    /// The latest voters that are known, up to those who decide from this place on.
+    /// Returns the latest known configuration that starts at or before this index.
     fn voters_at(&self, start: Slot) -> &Configuration {
         let known = self.proofs.stones.range(..=start).next_back();
         let later = known.filter(|(known, _)| **known > self.state.start);
         later.map_or(&self.state.voters, |(_, stone)| &stone.head.voters)
     }
 
-    /// The latest voters that are known.
+    /// Returns the latest known configuration.
     pub(super) fn latest_voters(&self) -> &Configuration {
         self.voters_at(Slot(u64::MAX))
     }
 
-    /// Whether it keeps the stone of those who vote now; the first ones have none, for all begin with them.
+    /// Returns true if this node keeps the certificate of the current configuration. The first configuration needs
+    /// none, because all nodes start with it.
     fn has_stone(&self) -> bool {
         self.state.start == Slot(1) || self.proofs.stones.contains_key(&self.state.start)
     }
 
-    /// A voter says up to which voters it keeps stones: who misses one is sent it.
+    /// Counts a voter that keeps the certificate of the current configuration, or sends it to a voter that does not.
     pub(super) fn count_keeper(&mut self, node: NodeId, stone: Slot) {
         let (start, keepers) = &mut self.proofs.keepers;
         if *start != self.state.start {
@@ -175,13 +181,14 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whether a majority of those who vote keeps what shows others that they do: only then may others come.
+    /// Returns true if a majority of the voters keeps the certificate of the current configuration. Only then may the
+    /// leader change the voters.
     pub(super) fn is_known_of(&self) -> bool {
         let (start, keepers) = self.proofs.keepers;
         self.state.start == Slot(1) || (start == self.state.start && keepers.is_quorum(&self.state.voters))
     }
 
-    /// A leader goes on asking until that is so.
+    /// As the leader: sends the certificate of the current configuration until a majority keeps it.
     pub(super) fn spread_stone(&mut self) {
         if self.log.leads().is_none() || self.is_known_of() {
             return;
@@ -195,14 +202,14 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Answers the leader who asks whether its stone is kept.
+    /// Confirms to the leader that this node keeps the certificate of the current configuration.
     pub(super) fn confirm_stone(&mut self, from: NodeId, certificate: &Certificate) {
         if certificate.head.start == self.state.start && self.has_stone() && self.log.leader() == Some(from) {
             self.seal();
         }
     }
 
-    /// Sends the state that the log rests on, if that is ahead of what somebody has, and can be proven.
+    /// Sends the snapshot of the log, if it is later than the requester's index and has a certificate.
     pub(super) fn serve_state(&mut self, to: NodeId, after: Slot) {
         let base = self.log.store().snapshot();
         if base.last.slot <= after || base.state.proof.is_none() {
@@ -214,7 +221,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.send(to, Letter::State(snapshot));
     }
 
-    /// Somebody has sent a whole state. What is not proven, or not the state that is, is passed over.
+    /// Adopts a whole state from another node. A state without a valid certificate, or with another head than its
+    /// certificate, is rejected.
     pub(super) fn admit_state(&mut self, snapshot: log::Snapshot<Checkpoint<M::Answer>>) {
         if self.tenure.is_some() || snapshot.last.slot <= self.state.index {
             return;

@@ -1,4 +1,4 @@
-//! Answers, and how fresh they are.
+//! Reads, and their freshness.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use super::{How, Ledger, Letter, LogMessage, Output, ReadId};
 use crate::certificate::Notary;
 use crate::entry::Replicated;
 
-/// What waits to be answered, and the round that must be over first.
+/// The waiting reads, and the round of confirmations that must complete before the leader answers them.
 pub(super) struct Reads<G> {
     waiting: BTreeMap<ReadId, Waiting<G>>,
     round: Option<Round>,
     number: u64,
-    /// In this term this node may read without asking, until then.
+    /// The term of the leader lease, and the time until which this node may serve reads without a confirmation.
     lease: Option<(Term, u64)>,
 }
 
 struct Waiting<G> {
     goal: G,
-    /// The first round that began after the question.
+    /// The first round that starts after the read arrived.
     round: u64,
     until_us: u64,
 }
@@ -40,7 +40,7 @@ impl<G> Default for Reads<G> {
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Somebody wants to know something.
+    /// Answers a read, lets it wait for a round, or rejects it.
     pub(super) fn read(&mut self, read: ReadId, goal: M::Goal, how: How) {
         self.lead();
         let term = self.tenure.as_ref().map(|tenure| tenure.term);
@@ -70,7 +70,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.outputs.push(Output::Answered { read, index, result });
     }
 
-    /// Asks everybody whether this is still the term.
+    /// Starts a round: asks all voters whether the term is still current.
     fn probe(&mut self) {
         let Some(term) = self.tenure.as_ref().map(|tenure| tenure.term) else { return };
         self.reads.number += 1;
@@ -85,7 +85,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.count_round();
     }
 
-    /// Asks again for whatever waits, and gives up what has waited too long or has no leader here any more.
+    /// Starts another round if reads are waiting. Rejects the reads whose timeout has expired, and all waiting reads
+    /// if this node no longer leads.
     pub(super) fn probe_on(&mut self) {
         let leads = self.tenure.is_some();
         let late = |waiting: &Waiting<M::Goal>| !leads || waiting.until_us <= self.now_us;
@@ -101,7 +102,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Says that nobody else leads, and sees to it for the length of a lease.
+    /// Confirms to the leader that its term is current. For the length of a lease this node then supports no other
+    /// candidate.
     pub(super) fn vouch(&mut self, from: NodeId, term: Term, round: u64) {
         if self.log.store().promised() == term && term.leader() == from {
             self.vouched_us = self.vouched_us.max(self.now_us + self.options.lease_us);
@@ -110,8 +112,9 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whether the one it has vouched for leads no longer in that term: it says so, or asks for votes in a later one, and has
-    /// promised itself to take nothing of an earlier one. With that its lease is gone.
+    /// Returns true if the message releases this voter from the term that it has confirmed. The leader of that term
+    /// sends it: either it transfers leadership in exactly that term, or it requests votes in a later term and has
+    /// itself promised to accept nothing of an earlier term. In both cases its lease has ended.
     pub(super) fn is_freed_by(&self, from: NodeId, message: &LogMessage<M>) -> bool {
         let Some(vouched) = self.vouched.filter(|vouched| vouched.leader() == from) else { return false };
         match message {
@@ -121,8 +124,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Whether it takes part in what it is told. While it has vouched for somebody it takes part in no election, but for
-    /// saying to that one whether it would be let lead again: others decide now, perhaps.
+    /// Returns true if this node passes the message to its log. While it has confirmed a term it takes part in no
+    /// election. The exception is a pre-vote of the leader of that term, because the configuration may have changed.
     pub(super) fn may_hear(&self, from: NodeId, message: &LogMessage<M>) -> bool {
         let is_free = self.now_us >= self.vouched_us;
         match message {
@@ -134,7 +137,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Reads no more without asking: others are told in the same step that they need not wait.
+    /// Ends the leader lease. In the same step this node tells other nodes that they need not wait for it.
     pub(super) fn drop_lease(&mut self) {
         if !planted!(ReadOn) {
             (self.reads.lease, self.reads.round, self.tenure) = (None, None, None);
@@ -149,7 +152,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// A majority has said that this is still the term: what was asked before the round is answered.
+    /// Answers the reads that arrived before the round, if a majority has confirmed the term.
     fn count_round(&mut self) {
         let Some(Round { term, number, sent_us, said }) = self.reads.round else { return };
         let leads = self.tenure.as_ref().is_some_and(|tenure| tenure.term == term);

@@ -1,4 +1,4 @@
-//! Signatures under what is decided: voters make them, whoever leads collects them.
+//! Signature shares of decided heads: the voters sign, and the leader collects.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,23 @@ use super::{Ledger, Letter};
 use crate::certificate::{Certificate, Head, Notary, Seal};
 use crate::entry::{Hash, Logged, Replicated};
 
-/// So many places are collected for at a time: of what is older, there will be a newer one.
+/// The maximum number of heads for which the leader collects signature shares at a time. It drops the oldest, because
+/// a certificate of a newer head replaces them.
 const PLACES: usize = 64;
 
-/// One certificate is good for all before it, and signatures cost more than entries: so often is enough.
+/// The minimum interval between two signature shares. One certificate proves all earlier entries, and a signature
+/// costs more than an entry.
 const OFTEN_US: u64 = 20_000;
 
-/// What voters have signed, as far as no majority has.
+/// The signature shares of heads that no majority has signed yet.
 #[derive(Default)]
 pub(super) struct Seals(BTreeMap<(Slot, Hash), Certificate>);
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Signs how far the history is decided, unless that was done a moment ago: then the next tick does it.
+    /// Signs the head of the decided history, unless this node signed less than `OFTEN_US` ago: then the next tick
+    /// signs.
     pub(super) fn seal_soon(&mut self) {
-        // Who votes from here on is waited for.
+        // Other nodes wait for the certificate of a new configuration, so its head is signed at once.
         let is_value = |entry: &Logged<M>| matches!(entry.payload, Payload::Value(_));
         let may_wait = self.history.back().is_some_and(is_value);
         if !may_wait || self.sealed_us.is_none_or(|sealed_us| sealed_us + OFTEN_US <= self.now_us) {
@@ -30,7 +33,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// Signs how far the history is decided, for whoever leads.
+    /// Signs the head of the decided history, for the leader.
     pub(super) fn seal(&mut self) {
         if self.log.leader().is_some() {
             self.sealed_us = Some(self.now_us);
@@ -49,7 +52,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         if leader == self.me { self.collect(self.me, seal) } else { self.send(leader, Letter::Seal(seal)) }
     }
 
-    /// Signs again what nobody has certified: somebody may not have heard.
+    /// Signs heads without a certificate again: an earlier signature share may have been lost.
     pub(super) fn seal_again(&mut self) {
         if self.certified() < self.state.index {
             self.seal();
@@ -59,12 +62,12 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// How far a majority has signed, as far as this node knows.
+    /// Returns the highest index that a majority has signed, as far as this node knows.
     pub fn certified(&self) -> Slot {
         self.certificates.keys().next_back().copied().unwrap_or_default()
     }
 
-    /// Whether a certificate of this would be of use.
+    /// Returns true if this node needs a certificate of this head.
     fn wants(&self, head: &Head) -> bool {
         head.index > self.certified() || self.proofs.awaits(head) || head.start > self.proofs.latest()
     }
@@ -99,7 +102,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.drop_oldest();
     }
 
-    /// Only the state that the log waits to rest on is collected for however old it is.
+    /// Drops the oldest collections above the limit, but never that of the state that the log waits for.
     fn drop_oldest(&mut self) {
         while self.seals.0.len() > PLACES {
             let awaited = |gathered: &Certificate| self.proofs.awaits(&gathered.head);
@@ -118,7 +121,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         self.keep_certificate(certificate);
     }
 
-    /// A majority has signed something.
+    /// Handles a certificate from another node.
     pub(super) fn know(&mut self, from: NodeId, certificate: &Certificate) {
         if !self.wants(&certificate.head) {
             self.confirm_stone(from, certificate);
@@ -127,7 +130,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         }
     }
 
-    /// As many as entries are kept: those that are ahead of the history count, too.
+    /// Keeps at most as many certificates as entries. Certificates for later indices than the history count, too.
     pub(super) fn keep_certificate(&mut self, certificate: &Certificate) {
         self.certificates.insert(certificate.head.index, certificate.clone());
         while self.certificates.len() > self.options.kept {

@@ -1,4 +1,4 @@
-//! The history that is kept, gone over again.
+//! Verification of the stored history.
 
 use holdoff_paxos::Slot;
 use holdoff_paxos::log::Payload;
@@ -7,23 +7,23 @@ use super::Ledger;
 use crate::certificate::Notary;
 use crate::entry::{Hash, Replicated, link};
 
-/// What came of going over the history that a node keeps.
+/// The result of verifying the history that a node keeps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Verified {
-    /// The first entry that was looked at.
+    /// The index of the first verified entry.
     pub first: Slot,
-    /// The last one.
+    /// The index of the last verified entry.
     pub last: Slot,
-    /// Up to where the signatures of a majority were found to be theirs.
+    /// The highest index whose certificate carries valid signatures of a majority.
     pub certified: Slot,
-    /// What does not fit, if anything.
+    /// The first mismatch, if any.
     pub broken: Option<String>,
 }
 
 impl<M: Replicated, N: Notary> Ledger<M, N> {
-    /// Goes over the entries that are kept: each stands on the one before, the last is what the state stands on, and what
-    /// voters have signed is what stands there.
+    /// Verifies the entries that this node keeps: each follows the previous one, the last one has the hash of the
+    /// state, and the signed hash is the hash of the entry at that index.
     pub fn verify(&self) -> Verified {
         let (first, last) = (self.first_kept(), self.state.index);
         let certified = self.certificates.range(first..=last).next_back();
@@ -40,7 +40,8 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
                         (false, _) => {
                             (Slot(0), Some(format!("a majority has signed another entry at {index}")))
                         }
-                        // Signed by voters who have been replaced since: good then, and not to be checked now.
+                        // Voters that have been replaced since signed it: it was valid then, and this node cannot
+                        // check it now.
                         (true, false) => (Slot(0), None),
                         (true, true) => (*index, None),
                     }
@@ -50,7 +51,7 @@ impl<M: Replicated, N: Notary> Ledger<M, N> {
         Verified { first, last, certified, broken }
     }
 
-    /// The hash at each place, from the first entry on that says what it stands on.
+    /// Returns the hash at each index, from the first entry on that contains the hash of its predecessor.
     fn go_over(&self, first: Slot) -> Result<Vec<(Slot, Hash)>, String> {
         let (mut slot, mut hash, mut hashes) = (first, None, Vec::new());
         for entry in &self.history {

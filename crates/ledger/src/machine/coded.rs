@@ -1,18 +1,18 @@
-//! The same bytes for the same rows, and never the same for others.
+//! An encoding in which equal rows have equal bytes and different rows have different bytes.
 //!
-//! Hashes and snapshots are made of these bytes, so they are written down here rather than left to a library's version.
-//! Whatever has a length says it first: no two rows run into each other.
+//! Hashes and snapshots consist of these bytes. The encoding is therefore defined here and does not depend on the
+//! version of a library. A length precedes every item of variable length, so that two rows cannot run into each other.
 
-/// What stands in rows, as bytes.
+/// A type that rows consist of, with its encoding.
 pub trait Coded: Sized {
-    /// Writes it to the end.
+    /// Appends the encoding to `into`.
     fn encode(&self, into: &mut Vec<u8>);
 
-    /// Takes it off the front; none if what is there was not written by [`Coded::encode`].
+    /// Removes an item from the front of `from`. Returns `None` if the bytes were not written by [`Coded::encode`].
     fn decode(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// What has no value but that it is there.
+/// The value of a row that consists of its key only.
 impl Coded for () {
     fn encode(&self, _into: &mut Vec<u8>) {}
 

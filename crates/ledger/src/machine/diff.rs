@@ -1,4 +1,4 @@
-//! What a goal changed, as values.
+//! The changes of a goal, as values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::limits::DIFF_BYTES;
 use super::{Coded, Failed, Misfit, View};
 
-/// One row, before and after.
+/// One row before and after a change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Change<K, V> {
-    /// Which row.
+    /// The key of the row.
     pub key: K,
-    /// What was there.
+    /// The value before the change.
     pub before: Option<V>,
-    /// What is there now.
+    /// The value after the change.
     pub after: Option<V>,
 }
 
-/// Rows that change, each once, in order, and each to something else.
+/// The rows that change: each row once, in order, and each with a new value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Change<K, V>>", into = "Vec<Change<K, V>>")]
 #[serde(bound(
@@ -28,7 +28,7 @@ pub struct Change<K, V> {
 ))]
 pub struct Diff<K, V>(Vec<Change<K, V>>);
 
-/// These changes are no diff: a row twice, rows out of order, or a change to the same.
+/// The error for changes that are not a valid diff: a repeated row, rows out of order, or a change to the same value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a diff has each row once, in order, and changes it to something else")]
 pub struct BadDiff;
@@ -40,17 +40,17 @@ impl<K, V> Default for Diff<K, V> {
 }
 
 impl<K, V> Diff<K, V> {
-    /// The changes, in the order of their rows.
+    /// Returns the changes, in the order of their rows.
     pub fn iter(&self) -> std::slice::Iter<'_, Change<K, V>> {
         self.0.iter()
     }
 
-    /// Whether nothing changes.
+    /// Returns true if the diff has no changes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What takes it back.
+    /// Returns the diff that undoes this diff.
     #[must_use]
     pub fn inverse(self) -> Self {
         let swap = |Change { key, before, after }| Change { key, before: after, after: before };
@@ -59,7 +59,7 @@ impl<K, V> Diff<K, V> {
 }
 
 impl<K: Ord + Clone + Coded, V: Eq + Clone + Coded> Diff<K, V> {
-    /// What is left to do until these rows are so.
+    /// Returns the changes that turn the rows of `view` into the wanted rows.
     pub(super) fn towards(view: View<'_, K, V>, wanted: BTreeMap<K, Option<V>>) -> Result<Self, Failed> {
         let mut changes = Vec::new();
         let mut coded = Vec::new();
@@ -80,7 +80,7 @@ impl<K: Ord + Clone + Coded, V: Eq + Clone + Coded> Diff<K, V> {
 }
 
 impl<K: Ord + fmt::Display, V: Eq> Diff<K, V> {
-    /// Whether it was made for these rows.
+    /// Checks that the diff was computed for these rows.
     pub(super) fn fits(&self, view: View<'_, K, V>) -> Result<(), Misfit> {
         let wrong = self.iter().find(|change| view.get(&change.key) != change.before.as_ref());
         wrong.map_or(Ok(()), |change| Err(Misfit(change.key.to_string())))

@@ -1,6 +1,6 @@
-//! Facts, and goals over them: conditions that must hold, and what to retract and assert then.
+//! Facts, and goals over them: the conditions that must hold, and the facts to retract and assert.
 //!
-//! The language is described, with examples that are run, in `docs/ledger-goals.md`.
+//! `docs/ledger-goals.md` describes the language; a test runs the examples on that page.
 
 mod answer;
 mod fact;
@@ -19,10 +19,10 @@ pub use goal::Goal;
 use super::table::{Ran, Rules, Table};
 use super::{Failed, View};
 
-/// Facts, each of which is there or is not.
+/// A set of facts.
 pub type Facts = Table<FactRules>;
 
-/// How goals change facts.
+/// The rules by which goals change facts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FactRules;
 

@@ -1,20 +1,20 @@
-//! Why a goal came to nothing.
+//! The reasons for which a goal fails.
 
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a goal failed. Whatever it is, the state is as it was.
+/// The reason for which a goal failed. A failed goal does not change the state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failed {
-    /// The conditions do not hold together.
+    /// No facts satisfy all conditions.
     #[error("nothing matches")]
     NoMatch,
-    /// There is more than one match, and the goal demands one.
+    /// There is more than one match, and the goal requires exactly one.
     #[error("more than one match: say more, or take the first or all of them")]
     Ambiguous,
-    /// A fact that is to be retracted is not there.
+    /// A fact to retract does not exist.
     #[error("{0} is not there to be retracted")]
     NotThere(String),
     /// A key does not have the value that the goal expects.
@@ -22,32 +22,33 @@ pub enum Failed {
     Differs {
         /// The key.
         key: String,
-        /// What there is instead, in words.
+        /// A description of the value that the key has instead.
         found: String,
     },
-    /// Only integers can be calculated with.
+    /// An operand of a calculation is not an integer.
     #[error("{0} is no integer: only integers can be calculated with")]
     NotAnInteger(String),
-    /// Values of two kinds have no order.
+    /// Values of different kinds have no order.
     #[error("{0} and {1} are of different kinds: neither is less")]
     Incomparable(String, String),
-    /// A result does not fit 64 bits, or something is divided by zero.
+    /// A result does not fit into 64 bits, or the divisor is zero.
     #[error("{0} has no result in 64 bits")]
     NoResult(String),
-    /// It would exceed a limit.
+    /// The goal would exceed a limit.
     #[error("it takes more than {most} {what}: ask for less at once")]
     TooMuch {
-        /// What there is too much of.
+        /// The limited resource.
         what: String,
-        /// How much is allowed.
+        /// The limit.
         most: u64,
     },
 }
 
-/// A reason is for people, and stands in the history for ever: more of a value than this is cut off.
+/// The maximum length of a value in a reason, in characters. Reasons are for people and stay in the history
+/// permanently.
 const LONGEST: usize = 100;
 
-/// A value as reasons show it.
+/// Formats a value for a reason, cut to `LONGEST` characters.
 pub(super) fn shown(value: &impl Display) -> String {
     let shown = value.to_string();
     match shown.char_indices().nth(LONGEST) {
@@ -62,8 +63,8 @@ impl Failed {
     }
 }
 
-/// A diff was made for another state than this one, which is as it was. Whoever applies diffs in their order, each once,
-/// never sees it: what is stored or was received is not what it should be, so fetch it again.
+/// The error for a diff that was computed for another state. The state has not changed. A caller that applies each
+/// diff once and in order never receives it. Otherwise the stored or received data is wrong and must be fetched again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the diff is for another state: {0} is not as it should be before; nothing was changed")]
 pub struct Misfit(pub(super) String);

@@ -13,55 +13,57 @@ use super::table::{Ran, Rules, Table};
 use super::value::sent_as_text;
 use super::{BadValue, Failed, Value, View};
 
-/// Values by key.
+/// A table of values by key.
 pub type KeyValue = Table<KeyValueRules>;
 
-/// What a value is found by: a text that is neither empty nor long.
+/// The key of a value: a non-empty text of limited length.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
 
-/// One thing to do with one key.
+/// One operation on one key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Command {
-    /// Says what is there. Answers with it.
+    /// Reads the value. Answers with it.
     Get(Key),
-    /// Puts a value there. Answers with what was there before.
+    /// Sets the value. Answers with the previous value.
     Put(Key, Value),
-    /// Takes away what is there, if anything is. Answers with what was there before.
+    /// Deletes the value, if there is one. Answers with the previous value.
     Delete(Key),
-    /// Puts something or nothing there, if there is what is expected; else everything fails. Answers with what was there
-    /// before.
+    /// Sets or deletes the value if the current value is the expected one; otherwise the whole goal fails. Answers
+    /// with the previous value.
     CompareAndSet {
-        /// Where.
+        /// The key.
         key: Key,
-        /// What must be there; nothing, if none.
+        /// The required value; `None` if the key must have no value.
         expected: Option<Value>,
-        /// What to put there; nothing, if none.
+        /// The new value; `None` to delete the value.
         new: Option<Value>,
     },
-    /// Adds to the integer that is there, or to zero if nothing is. Answers with the sum.
+    /// Adds to the integer value, or to zero if there is no value. Answers with the sum.
     Increment(Key, i64),
-    /// Says what is there by keys that begin alike, in their order. Answers with each key and what is there, then with
-    /// nothing. Where that would be too long it says less, but something: ask again behind the last key.
+    /// Lists the keys with a prefix and their values, in the order of the keys. Answers with each key and its value,
+    /// and then with `None`. If the list would be too long, the answer is shorter but has at least one row: repeat the
+    /// command with the last key as `after`.
     List {
-        /// How they begin; anyhow, if none.
+        /// The prefix of the keys; `None` for all keys.
         prefix: Option<Key>,
-        /// Only those behind this one.
+        /// Only keys after this one are listed.
         after: Option<Key>,
-        /// So many at most.
+        /// The maximum number of rows.
         most: u32,
     },
 }
 
-/// Commands in their order, each of which sees what those before it did. All of them happen, or none.
+/// Commands in their order. Each command sees the changes of the earlier ones. Either all commands take effect, or
+/// none.
 pub type Commands = Vec<Command>;
 
-/// What each command answers: one value or nothing, but for a list.
+/// The answers of the commands: one value or `None` each, except for a list.
 pub type Values = Vec<Option<Value>>;
 
-/// How commands change values.
+/// The rules by which commands change values.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct KeyValueRules;
 
@@ -91,7 +93,7 @@ impl Rules for KeyValueRules {
     }
 }
 
-/// The rows as the commands so far have left them.
+/// The rows after the commands that have run so far.
 struct Rows<'a> {
     view: View<'a, Key, Value>,
     wanted: BTreeMap<Key, Option<Value>>,
@@ -105,14 +107,14 @@ impl Rows<'_> {
         }
     }
 
-    /// Puts something or nothing there; answers with what was there before.
+    /// Sets or deletes a value and returns the previous value.
     fn put(&mut self, key: &Key, value: Option<Value>) -> Option<Value> {
         let before = self.get(key);
         self.wanted.insert(key.clone(), value);
         before
     }
 
-    /// This row and all behind it, in order.
+    /// Returns this row and all later rows, in order.
     fn starting_at<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = (&'a Key, &'a Value)> {
         let mut rows = self.view.starting_at(key).peekable();
         let mut wanted = self.wanted.range(key..).peekable();
@@ -143,7 +145,7 @@ impl Rows<'_> {
             if bytes > LISTED_BYTES && !said.is_empty() {
                 break;
             }
-            // A key is never longer than a text may be.
+            // A key is never longer than the limit of a text.
             said.extend([Value::text(key.as_str()).ok(), Some(value.clone())]);
         }
         said.push(None);
@@ -152,7 +154,7 @@ impl Rows<'_> {
 }
 
 impl Command {
-    /// Does it; answers with what it says.
+    /// Executes the command and returns its answer.
     fn run(&self, rows: &mut Rows<'_>) -> Result<Values, Failed> {
         let said = match self {
             Self::Get(key) => rows.get(key),
@@ -190,13 +192,13 @@ impl Command {
 }
 
 impl Key {
-    /// This key.
+    /// Creates a key, or returns an error if its length is not valid.
     pub fn new(key: impl Into<String>) -> Result<Self, BadValue> {
         let key = key.into();
         if (1..=KEY_BYTES).contains(&key.len()) { Ok(Self(key)) } else { Err(BadValue::Key(key.len())) }
     }
 
-    /// Its text.
+    /// Returns the text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -286,7 +288,7 @@ mod tests {
         assert!(table.is_empty());
     }
 
-    /// The keys that are listed, with their numbers.
+    /// Returns the listed keys with their integers.
     fn listed(answers: &[Option<Value>]) -> Vec<(String, i64)> {
         let rows = answers.split(Option::is_none).next().unwrap();
         let row = |row: &[Option<Value>]| match row {

@@ -1,40 +1,40 @@
-//! How much a goal may say, search, change and answer.
+//! Limits on the text, the search, the changes and the answer of a goal.
 //!
-//! Only who leads executes goals: where limits differ between two nodes, a goal may fail on one that would not have failed
-//! on the other, and no state differs. The sizes of values are everybody's: what exceeds them is not read at all.
+//! Only the leader executes goals. If limits differ between two nodes, a goal may fail on one node and succeed on the
+//! other, but no state differs. The size limits of values apply on all nodes: a node does not decode a larger value.
 
-/// The bytes of a goal's text.
+/// The maximum size of a goal's text, in bytes.
 pub const GOAL_BYTES: usize = 64 * 1024;
-/// The conditions of a goal.
+/// The maximum number of conditions of a goal.
 pub const CONDITIONS: usize = 32;
-/// The effects of a goal.
+/// The maximum number of effects of a goal.
 pub const EFFECTS: usize = 64;
-/// The commands of a key-value goal.
+/// The maximum number of commands of a key-value goal.
 pub const COMMANDS: usize = 64;
-/// The rows that one command lists.
+/// The maximum number of rows that one command lists.
 pub const LISTED: usize = 1000;
-/// The bytes of a list, whose last row may exceed them if it is the only one.
+/// The maximum size of a list, in bytes. A single row may exceed it if it is the only one.
 pub const LISTED_BYTES: usize = 256 * 1024;
-/// The arguments of a fact.
+/// The maximum number of arguments of a fact.
 pub const ARGUMENTS: usize = 16;
-/// The different variables of a goal.
+/// The maximum number of different variables of a goal.
 pub const VARIABLES: usize = 64;
-/// How deep calculations nest.
+/// The maximum nesting depth of calculations.
 pub const DEPTH: usize = 32;
-/// The bytes of a symbol, which are names of facts and variables, too.
+/// The maximum size of a symbol, in bytes. Names of facts and variables are symbols, too.
 pub const SYMBOL_BYTES: usize = 128;
-/// The bytes of a text.
+/// The maximum size of a text, in bytes.
 pub const TEXT_BYTES: usize = 16 * 1024;
-/// The bytes of a key.
+/// The maximum size of a key, in bytes.
 pub const KEY_BYTES: usize = 1024;
 
-/// The steps of a search: a fact looked at, a comparison, a calculation, an effect are one each.
+/// The maximum number of steps of a search. Each examined fact, comparison, calculation and effect costs one step.
 pub const STEPS: usize = 100_000;
-/// The bytes of a long value that are copied in one step.
+/// The bytes of a long value that one step copies.
 pub const STEP_BYTES: usize = 64;
-/// The matches that `all` takes.
+/// The maximum number of matches that `all` takes.
 pub const MATCHES: usize = 10_000;
-/// The bytes of an answer's values.
+/// The maximum size of an answer's values, in bytes.
 pub const ANSWER_BYTES: usize = 1024 * 1024;
-/// The bytes of the rows that a goal changes.
+/// The maximum size of the rows that a goal changes, in bytes.
 pub const DIFF_BYTES: usize = 1024 * 1024;

@@ -1,26 +1,26 @@
-//! What is not committed yet, on top of what is.
+//! Uncommitted diffs over the committed state.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Diff;
 use super::sum::Sum;
 
-/// Diffs that are not committed yet, in their order. It holds the rows they touch, and nothing else of the state.
+/// Uncommitted diffs, in their order. The overlay holds only the rows that they touch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overlay<K, V> {
     diffs: VecDeque<Diff<K, V>>,
     rows: BTreeMap<K, Laid<V>>,
-    /// How many diffs were ever laid.
+    /// The number of diffs that were ever added.
     laid: u64,
-    /// The sum of the whole, where anything is laid.
+    /// The sum of the state with the overlay, if the overlay has diffs.
     sum: Option<Sum>,
 }
 
-/// A row that covers the state's.
+/// A row that replaces a row of the state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Laid<V> {
     pub(super) value: Option<V>,
-    /// The last diff that touched it: once that is in the state, the row covers nothing else.
+    /// The number of the last diff that touched the row. When that diff is in the state, the overlay drops the row.
     by: u64,
 }
 
@@ -31,17 +31,17 @@ impl<K, V> Default for Overlay<K, V> {
 }
 
 impl<K, V> Overlay<K, V> {
-    /// How many diffs are not committed yet.
+    /// Returns the number of uncommitted diffs.
     pub fn len(&self) -> usize {
         self.diffs.len()
     }
 
-    /// Whether all is committed.
+    /// Returns true if there are no uncommitted diffs.
     pub fn is_empty(&self) -> bool {
         self.diffs.is_empty()
     }
 
-    /// How many rows it holds.
+    /// Returns the number of rows that the overlay holds.
     pub fn touched(&self) -> usize {
         self.rows.len()
     }
@@ -60,7 +60,7 @@ impl<K, V> Overlay<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Overlay<K, V> {
-    /// Puts a diff on top that makes this sum of everything.
+    /// Adds a diff; `sum` is the sum of the state with the overlay after it.
     pub(super) fn lay(&mut self, diff: Diff<K, V>, sum: Sum) {
         self.laid += 1;
         for change in &diff {
@@ -71,7 +71,7 @@ impl<K: Ord + Clone, V: Clone> Overlay<K, V> {
         self.sum = Some(sum);
     }
 
-    /// Forgets the oldest diff: it is in the state now.
+    /// Removes the oldest diff, which is now in the state.
     pub(super) fn lift(&mut self) {
         let by = self.laid + 1 - self.diffs.len() as u64;
         let Some(diff) = self.diffs.pop_front() else { return };

@@ -8,25 +8,25 @@ use super::{BadSnapshot, Failed, Machine, Misfit, StateHash, coded};
 
 const KIND: &str = "pair";
 
-/// Two machines side by side: each goal is for one of them, and all stand in one order.
+/// Two machines side by side. Each goal is for one of them, and one history orders all goals.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Pair<A, B> {
-    /// The one.
+    /// The first machine.
     pub first: A,
-    /// The other.
+    /// The second machine.
     pub second: B,
 }
 
-/// Something of the one machine, or of the other.
+/// An item of the first or of the second machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Either<A, B> {
-    /// Of the one.
+    /// An item of the first machine.
     First(A),
-    /// Of the other.
+    /// An item of the second machine.
     Second(B),
 }
 
-/// Diffs of both that are not committed yet, and whose the next one is.
+/// The uncommitted diffs of both machines, and the order in which the machines received them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Both<A, B> {
     first: A,

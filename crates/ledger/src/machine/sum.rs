@@ -1,15 +1,16 @@
-//! A hash of a set of rows that follows each change at the cost of the change.
+//! A hash of a set of rows, whose update costs as much as the change.
 //!
-//! It is `LtHash` with 1024 lanes of 16 bits: each row is spread over all lanes by BLAKE3, and lanes are added up without
-//! carries. The order of additions does not matter, and what was added can be taken away again.
+//! It is `LtHash` with 1024 lanes of 16 bits: BLAKE3 spreads each row over all lanes, and lanes are added without
+//! carries. The order of additions does not matter, and an added row can be subtracted again.
 //!
-//! Why not simply the XOR of hashes: with as many rows as a hash has bits, anybody solves the linear equations and has two
-//! sets with one XOR. One large number as the sum (`AdHash`) resists that, but gives in to the generalised birthday attack
-//! unless it is thousands of bits long. Two sets with the same sum in all lanes are a solution, with coefficients -1, 0 and
-//! 1, of 1024 random equations modulo 2^16: the short integer solution problem, which lattices are believed to make hard.
-//! For these sizes the best attacks known are estimated at more than 2^200 steps (Lewi, Kim, Maykov and Weis, "Securing
-//! Update Propagation with Homomorphic Hashing", 2019). A row stands in a table once or not at all, so nobody can add one
-//! 2^16 times over, which would be no addition. What is told of the lanes is their BLAKE3.
+//! The XOR of hashes would not be safe: with as many rows as a hash has bits, an attacker solves the linear equations
+//! and obtains two sets with one XOR. One large number as the sum (`AdHash`) resists that, but the generalised
+//! birthday attack breaks it unless it is thousands of bits long. Two sets with the same sum in all lanes are a
+//! solution, with coefficients -1, 0 and 1, of 1024 random equations modulo 2^16. This is the short integer solution
+//! problem, which is believed to be hard on lattices. For these sizes the best known attacks are estimated at more
+//! than 2^200 steps (Lewi, Kim, Maykov and Weis, "Securing Update Propagation with Homomorphic Hashing", 2019). A
+//! table contains a row once or not at all, so an attacker cannot add a row 2^16 times, which would leave the sum
+//! unchanged. The published hash is the BLAKE3 hash of the lanes.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -21,18 +22,19 @@ const ROW: &str = "holdoff ledger v1: one row";
 const STATE: &str = "holdoff ledger v1: the sum of all rows";
 const BOTH: &str = "holdoff ledger v1: two states side by side";
 
-/// The hash of a whole state: equal for equal states, and different for different ones as far as anybody can find out.
+/// The hash of a whole state. Equal states have equal hashes, and it is infeasible to find two different states with
+/// the same hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StateHash([u8; 32]);
 
 impl StateHash {
-    /// The hash of two states side by side.
+    /// Returns the hash of two states side by side.
     pub(super) fn of_both(first: &Self, second: &Self) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(BOTH);
         Self(*hasher.update(&first.0).update(&second.0).finalize().as_bytes())
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -50,7 +52,8 @@ impl fmt::Debug for StateHash {
     }
 }
 
-/// The sum of all rows, and its hash once that was asked for: one of many tables changes, and all are hashed.
+/// The sum of all rows, and its hash, which is computed on first use and cached. A change touches one of many tables,
+/// but a state hash needs the hashes of all tables.
 #[derive(Clone)]
 pub(crate) struct Sum {
     lanes: Box<[u16; LANES]>,
@@ -71,7 +74,7 @@ impl PartialEq for Sum {
 
 impl Eq for Sum {}
 
-/// Two thousand bytes say nothing to anybody.
+/// Shows the first lane only: the sum has two thousand bytes.
 impl fmt::Debug for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sum({:?}…)", self.lanes.first())
@@ -87,7 +90,7 @@ impl Sum {
         self.each(row, u16::wrapping_sub);
     }
 
-    /// The hash of these rows, for this kind of table, which is always the same kind.
+    /// Returns the hash of these rows. `kind` is the kind of the table and must be the same in every call.
     pub(crate) fn hash(&self, kind: &str) -> StateHash {
         *self.hash.get_or_init(|| {
             let lanes: Vec<u8> = self.lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect();
@@ -139,13 +142,13 @@ mod tests {
         assert_eq!(changed, sum(&["b"]));
     }
 
-    /// As a XOR would: each row twice is nothing at all.
+    /// With XOR, adding a row twice would have no effect.
     #[test]
     fn two_of_a_row_do_not_cancel_out() {
         assert_ne!(sum(&["a", "a"]), sum(&[]));
     }
 
-    /// Histories hold these hashes for ever.
+    /// Histories contain these hashes permanently.
     #[test]
     fn it_stays_what_it_is() {
         let hash = sum(&["a", "b"]).hash("facts").to_string();

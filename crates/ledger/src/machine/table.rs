@@ -1,4 +1,4 @@
-//! Rows in order, with their sum: the machine that both kinds of rules run on.
+//! Rows in order, with their sum: the machine under both sets of rules.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -6,27 +6,27 @@ use std::fmt::{Debug, Display};
 use super::sum::Sum;
 use super::{Coded, Diff, Failed, Machine, Misfit, Overlay, StateHash, View, coded};
 
-/// What a table's rows are, and how goals change them.
+/// The types of a table's rows, and the rules by which goals change them.
 pub trait Rules {
-    /// What kind of table it is, in snapshots and hashes.
+    /// The kind of the table, in snapshots and hashes.
     const KIND: &'static str;
-    /// What tells rows apart, and their order.
+    /// The key of a row, which also determines the order.
     type Key: Ord + Clone + Debug + Display + Coded;
-    /// What a row has beside its key.
+    /// The content of a row beside its key.
     type Value: Eq + Clone + Debug + Coded;
-    /// What somebody wants.
+    /// The request of a caller.
     type Goal;
-    /// What whoever wanted it gets to know.
+    /// The answer that the caller receives.
     type Answer;
 
-    /// The rows as the goal wants them, and the answer.
+    /// Executes a goal and returns the wanted rows and the answer.
     fn run(view: View<'_, Self::Key, Self::Value>, goal: &Self::Goal) -> Result<Ran<Self>, Failed>;
 }
 
-/// The rows as a goal wants them, and its answer.
+/// The rows that a goal wants, and its answer.
 pub type Ran<R> = (BTreeMap<<R as Rules>::Key, Option<<R as Rules>::Value>>, <R as Rules>::Answer);
 
-/// Rows in order, and rules by which goals change them.
+/// Rows in order, and the rules by which goals change them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table<R: Rules> {
     rows: BTreeMap<R::Key, R::Value>,
@@ -39,7 +39,7 @@ impl<R: Rules> Default for Table<R> {
     }
 }
 
-/// These bytes are no snapshot of such a table. Fetch it from somebody else.
+/// The error for bytes that are not a snapshot of such a table. Fetch the snapshot from another node.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this is no snapshot of a `{kind}` table: {what}; fetch it from somebody else")]
 pub struct BadSnapshot {
@@ -54,27 +54,27 @@ impl BadSnapshot {
 }
 
 impl<R: Rules> Table<R> {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The rows with an overlay on top.
+    /// Returns a view of the rows with an overlay.
     pub fn view<'a>(&'a self, over: &'a Overlay<R::Key, R::Value>) -> View<'a, R::Key, R::Value> {
         View::new(&self.rows, over)
     }
 
-    /// What this row has.
+    /// Returns the value of a row.
     pub fn get(&self, key: &R::Key) -> Option<&R::Value> {
         self.rows.get(key)
     }
 
-    /// All rows, in order.
+    /// Returns all rows, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&R::Key, &R::Value)> {
         self.rows.iter()
     }
@@ -92,7 +92,7 @@ fn row(key: &impl Coded, value: &impl Coded) -> Vec<u8> {
     bytes
 }
 
-/// Follows the changes.
+/// Updates the sum by the changes of a diff.
 fn follow<K: Coded, V: Coded>(sum: &mut Sum, diff: &Diff<K, V>) {
     for change in diff {
         if let Some(before) = &change.before {
@@ -158,7 +158,7 @@ impl<R: Rules> Machine for Table<R> {
         bytes
     }
 
-    /// Only what [`Machine::snapshot`] writes is read, so that a state has one snapshot.
+    /// Accepts only the bytes that [`Machine::snapshot`] writes, so that each state has exactly one snapshot.
     fn restore(mut bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let bad = |what| BadSnapshot::new(R::KIND, what);
         let from = &mut bytes;

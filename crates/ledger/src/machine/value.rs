@@ -1,4 +1,4 @@
-//! What stands in rows.
+//! The values in rows.
 
 use std::fmt::{self, Write as _};
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::coded::{self, Coded};
 use super::limits::{ARGUMENTS, KEY_BYTES, SYMBOL_BYTES, TEXT_BYTES};
 
-/// A value. Integers come before symbols, symbols before texts; among themselves each kind has its usual order, by
-/// characters' numbers.
+/// A value. Integers come before symbols, and symbols before texts. Within a kind, integers are ordered numerically,
+/// and symbols and texts by code points.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Value {
-    /// A whole number.
+    /// A 64-bit signed integer.
     Integer(i64),
-    /// A word that stands for something.
+    /// A symbol: a plain word.
     Symbol(Symbol),
-    /// Any text.
+    /// A text of any characters.
     Text(Text),
 }
 
-/// A letter and then letters, digits and `_`, all of ASCII.
+/// A letter followed by letters, digits and `_`, all ASCII.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Symbol(String);
@@ -29,26 +29,26 @@ pub struct Symbol(String);
 #[serde(try_from = "String", into = "String")]
 pub struct Text(String);
 
-/// Why something is no value.
+/// The reason why an input is not a valid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadValue {
-    /// It is no symbol.
+    /// The word is not a valid symbol.
     #[error("a symbol is a letter and then letters, digits and `_`, at most {SYMBOL_BYTES}")]
     Symbol,
-    /// A text is too long.
+    /// The text is too long.
     #[error("a text has at most {TEXT_BYTES} bytes, and this one has {0}")]
     Text(usize),
-    /// A key is empty or too long.
+    /// The key is empty or too long.
     #[error("a key has 1 to {KEY_BYTES} bytes, and this one has {0}")]
     Key(usize),
-    /// A fact has too many arguments.
+    /// The fact has too many arguments.
     #[error("a fact has at most {ARGUMENTS} arguments, and this one has {0}")]
     Arguments(usize),
 }
 
 impl Symbol {
-    /// This word.
+    /// Creates a symbol, or returns an error if the word is not valid.
     pub fn new(word: impl Into<String>) -> Result<Self, BadValue> {
         let word = word.into();
         let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -56,37 +56,37 @@ impl Symbol {
         if is_plain && begins && word.len() <= SYMBOL_BYTES { Ok(Self(word)) } else { Err(BadValue::Symbol) }
     }
 
-    /// The word.
+    /// Returns the word.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Text {
-    /// This text.
+    /// Creates a text, or returns an error if it is too long.
     pub fn new(text: impl Into<String>) -> Result<Self, BadValue> {
         let text = text.into();
         if text.len() <= TEXT_BYTES { Ok(Self(text)) } else { Err(BadValue::Text(text.len())) }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Value {
-    /// This symbol.
+    /// Creates a symbol value.
     pub fn symbol(word: impl Into<String>) -> Result<Self, BadValue> {
         Symbol::new(word).map(Self::Symbol)
     }
 
-    /// This text.
+    /// Creates a text value.
     pub fn text(text: impl Into<String>) -> Result<Self, BadValue> {
         Text::new(text).map(Self::Text)
     }
 
-    /// How many bytes it counts for.
+    /// Returns the size that counts towards the limits, in bytes.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Integer(_) => size_of::<i64>(),
@@ -101,7 +101,7 @@ impl From<i64> for Value {
     }
 }
 
-/// Checked when it comes from outside, and sent as what it is.
+/// Implements conversions for a type that is serialized as text and validated when it is deserialized.
 macro_rules! sent_as_text {
     ($kind:ident) => {
         impl TryFrom<String> for $kind {
@@ -130,7 +130,7 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// In quotes, on one line.
+/// Formats the text in quotes, on one line.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
@@ -148,7 +148,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// As goals have it.
+/// Formats the value in the syntax of goals.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

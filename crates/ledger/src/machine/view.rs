@@ -1,4 +1,4 @@
-//! The rows as a goal sees them: what is committed, with what is not yet on top.
+//! The rows that a goal sees: the committed rows with the uncommitted changes applied.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::ops::Bound::{Included, Unbounded};
 
 use super::overlay::{Laid, Overlay};
 
-/// The rows as a goal sees them.
+/// The rows that a goal sees.
 #[derive(Debug)]
 pub struct View<'a, K, V> {
     rows: &'a BTreeMap<K, V>,
@@ -28,7 +28,7 @@ impl<'a, K: Ord, V> View<'a, K, V> {
         Self { rows, over: over.rows() }
     }
 
-    /// What this row has.
+    /// Returns the value of a row.
     pub fn get(self, key: &K) -> Option<&'a V> {
         match self.over.get(key) {
             Some(laid) => laid.value.as_ref(),
@@ -36,7 +36,7 @@ impl<'a, K: Ord, V> View<'a, K, V> {
         }
     }
 
-    /// This row and all behind it, in order. Nothing before it is looked at.
+    /// Returns this row and all later rows, in order. Earlier rows are not examined.
     pub fn starting_at(self, key: &K) -> impl Iterator<Item = (&'a K, &'a V)> {
         let rows = self.rows.range((Included(key), Unbounded)).peekable();
         Merged { rows, over: self.over.range((Included(key), Unbounded)).peekable() }

@@ -1,4 +1,4 @@
-//! Known cases, each by its name: a few nodes whose messages and disks are in the test's hand.
+//! Known cases, each by its name: a few nodes whose messages and disks the test controls.
 
 mod early;
 mod handing;
@@ -19,13 +19,13 @@ use crate::{
 
 type Post = (NodeId, NodeId, LetterOf<KeyValue>);
 
-/// Nodes with disks that store at once, and messages that go where the test lets them.
+/// Nodes with disks that store at once, and with messages that the test delivers.
 pub(super) struct Room {
     nodes: Vec<(Ledger<KeyValue, Clerk>, Store<KeyValue>)>,
     pub(super) post: VecDeque<Post>,
-    /// Who neither hears nor is heard.
+    /// The nodes that neither receive nor send.
     pub(super) cut_off: Vec<NodeId>,
-    /// Who does not hear whom, either way.
+    /// Two nodes between which no message arrives, in either direction.
     apart: Option<(NodeId, NodeId)>,
     answered: Vec<ReadId>,
     pub(super) ended: Vec<(TxId, Outcome<Values>)>,
@@ -44,7 +44,7 @@ pub(super) fn add() -> Commands {
 }
 
 impl Room {
-    /// The first so many vote.
+    /// Creates the nodes, of which the first `voters` vote.
     pub(super) fn new(voters: usize, nodes: usize) -> Self {
         let voters = Configuration::new((1..=voters).map(id)).unwrap();
         let node = |number| {
@@ -109,7 +109,7 @@ impl Room {
         }
     }
 
-    /// Delivers all messages, and those that follow.
+    /// Delivers all messages, and the messages that these cause.
     pub(super) fn deliver(&mut self) {
         while let Some((from, to, letter)) = self.post.pop_front() {
             let apart = self.apart == Some((from, to)) || self.apart == Some((to, from));
@@ -121,7 +121,7 @@ impl Room {
         }
     }
 
-    /// Lets time pass, with all that happens then.
+    /// Advances the time, with ticks and message delivery.
     pub(super) fn pass(&mut self, us: u64) {
         let until_us = self.now_us + us;
         while self.now_us < until_us {
@@ -138,7 +138,7 @@ impl Room {
         self.deliver();
     }
 
-    /// Changes the voters, and waits until they may be changed again.
+    /// Changes the voters, and waits until another change is possible.
     pub(super) fn change(&mut self, to: &Configuration) {
         for _ in 0..100 {
             let leader = self.leader();
@@ -167,8 +167,8 @@ impl Room {
     }
 }
 
-/// The first system's root stood at 17, its leader at 25; 18 to 23 were missing, and 24 and 25 were held. It counted on
-/// without them.
+/// A failure of the source document's algorithm: the root was at index 17 and its leader at index 25; entries 18 to 23
+/// were missing, and the root had received 24 and 25. It advanced its index without the missing entries.
 #[test]
 fn the_root_at_17_the_leader_at_25() {
     let mut room = Room::new(3, 4);
@@ -183,7 +183,7 @@ fn the_root_at_17_the_leader_at_25() {
     let certificate = room.node(room.leader()).certificates.last_key_value().unwrap().1.clone();
     assert_eq!(certificate.head.index, Slot(25));
 
-    // 24 and 25 arrive, and time passes: without 18 to 23 they move nothing.
+    // Entries 24 and 25 arrive, and time passes: without 18 to 23 they do not advance the index.
     let late = Letter::History { first: Slot(24), entries: held, rest: Vec::new(), certificate };
     for _ in 0..2 {
         room.step(root, Input::Message(id(1), late.clone()));
@@ -250,7 +250,7 @@ fn a_transaction_goes_to_the_next_leader_and_is_done_once() {
     assert!(values.iter().all(|hash| *hash == values[0]));
 }
 
-/// Under way, then done: each time it is the same transaction.
+/// A transaction that is submitted again while it is in flight, or when it is done, is the same transaction.
 #[test]
 fn submitting_again_is_no_second_transaction() {
     let mut room = Room::new(3, 3);
@@ -309,8 +309,8 @@ fn history_that_was_tampered_with_is_refused() {
     );
 }
 
-/// A leader is cut off just when the voter that vouched for it restarts, and another has long wanted to lead.
-/// Whether the leader ever read by its lease while the other served already.
+/// Cuts off a leader at the time at which the voter that confirmed its term restarts, while another node has long been
+/// trying to lead. Returns true if the leader ever served a read by its lease while the other node already served.
 fn reads_what_is_old(after_us: u64) -> bool {
     let mut room = Room::new(3, 3);
     room.pass(1_000_000);

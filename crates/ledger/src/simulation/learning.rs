@@ -1,4 +1,4 @@
-//! Whoever is too far behind for entries, and whoever does not vote.
+//! Nodes that are too far behind for entries, and nodes that do not vote.
 
 use holdoff_paxos::log;
 use holdoff_paxos::{Configuration, Slot};
@@ -8,7 +8,7 @@ use super::machine::{key, options};
 use crate::machine::{Command, KeyValue, Machine as _, Value, Values};
 use crate::{Checkpoint, Input, Letter, MAX_VOTERS, NotChanged, TxId};
 
-/// So many places, and nobody has the first entries any more.
+/// The number of indices after which no node keeps the first entries.
 fn far() -> u64 {
     8 * options().kept as u64
 }
@@ -17,7 +17,7 @@ fn voters(numbers: impl IntoIterator<Item = usize>) -> Configuration {
     Configuration::new(numbers.into_iter().map(id)).unwrap()
 }
 
-/// All of these have come to the same.
+/// Asserts that all these nodes have the same head.
 fn assert_one_head(room: &Room, numbers: impl IntoIterator<Item = usize>) {
     let head = room.node(room.leader()).state().head();
     for number in numbers {
@@ -46,7 +46,7 @@ fn a_learner_that_was_long_away_gets_a_state_and_keeps_it() {
     assert_eq!(room.node(4).state().index(), index, "it begins where it was");
 }
 
-/// The leader that has the entries cannot be reached, and others have a state.
+/// The leader, which has the entries, is unreachable, and other nodes have a state.
 #[test]
 fn a_voter_takes_a_state_from_whoever_has_it() {
     let mut room = Room::new(3, 3);
@@ -98,7 +98,7 @@ fn a_state_that_was_tampered_with_is_refused() {
     assert!(room.node(4).state().index() > before);
 }
 
-/// None of those whom the learner knew is left: it goes from stone to stone.
+/// All voters that the learner knew have been replaced: it verifies one configuration certificate after another.
 #[test]
 fn a_learner_finds_its_way_to_voters_it_never_knew() {
     let mut room = Room::new(3, 7);
@@ -123,12 +123,12 @@ fn a_learner_finds_its_way_to_voters_it_never_knew() {
     let Letter::State(mut snapshot) = state else { panic!("{state:?}") };
     assert_eq!(snapshot.state.stones.len(), 6);
 
-    // With one missing, the way may end; with all, it does not.
+    // With missing configuration certificates the learner rejects the state; with all of them it accepts it.
     snapshot.state.stones.drain(1..5);
     let before = room.node(7).state().index();
     room.step(7, Input::Message(id(leader), Letter::State(snapshot)));
     assert_eq!(room.node(7).state().index(), before);
-    // It knows whom it knew, and asks those; of the new ones somebody told it.
+    // The learner asks only the voters that it knows, so the test delivers the answer of a new voter.
     room.step(leader, Input::Message(id(7), Letter::Fetch { after: Slot(2), or_state: true }));
     let (_, _, state) = room.post.pop_back().unwrap();
     room.step(7, Input::Message(id(leader), state));
@@ -184,7 +184,7 @@ fn a_change_that_another_leader_knew_nothing_of_is_overtaken() {
     assert_eq!(room.changed, [Err(NotChanged::Overtaken)]);
 }
 
-/// Four mebibytes at a time: the rest of them by their hashes.
+/// A message carries 4 MiB of entries; the later ones are sent as hashes.
 #[test]
 fn long_entries_come_a_few_at_a_time() {
     let mut room = Room::new(3, 4);

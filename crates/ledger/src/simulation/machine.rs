@@ -1,4 +1,4 @@
-//! A node on a simulated machine: it flushes its records now and then, and says nothing before.
+//! A node on a simulated machine: it flushes its records from time to time, and sends no dependent message before.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{
 };
 
 const TICK_US: u64 = 20_000;
-/// A disk takes so long at most.
+/// The maximum duration of a flush.
 const FLUSH_US: u64 = 60_000;
 
 pub(super) type Post = LetterOf<KeyValue>;
@@ -26,7 +26,7 @@ pub(super) type Post = LetterOf<KeyValue>;
 pub(super) struct Machine {
     pub(super) ledger: Ledger<KeyValue, Clerk>,
     me: NodeId,
-    /// What waits to be flushed, and then said.
+    /// The steps that wait for a flush before their outputs are performed.
     pending: Vec<Step<KeyValue>>,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Machine {
 pub(super) struct Disk {
     store: Option<Store<KeyValue>>,
     unflushed: Vec<Record<KeyValue>>,
-    /// Up to where others were sent what is not flushed.
+    /// The last index that the node has sent to other nodes without a flush.
     pub(super) ahead: Option<Slot>,
-    /// How often the disk was lost: whoever comes back without it is somebody else.
+    /// The number of times that the disk was lost. A node that returns without its disk has another id.
     lost: u32,
     node: Option<u32>,
 }
@@ -59,7 +59,8 @@ pub(super) fn options() -> Options {
     let growth = Growth::exponential(Duration::from_millis(50), 2.0);
     let fetching = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_millis(300));
     Options {
-        // Hardly more undecided than kept: whatever is decided at once can be looked at.
+        // The limit of undecided entries is hardly larger than `kept`, so that the check can inspect all entries that
+        // are decided at once.
         log: log::Options {
             election_us: 250_000,
             heartbeat_us: 60_000,
@@ -119,7 +120,7 @@ impl kernel::Node for Machine {
         }
     }
 
-    /// What was being stored is there in part, or the whole disk is gone.
+    /// Keeps a part of the unflushed records, or loses the whole disk.
     fn crash(disk: &mut Disk, chance: &mut Chance) {
         let unflushed = std::mem::take(&mut disk.unflushed);
         let kept = chance.between(0, unflushed.len() as u64);
@@ -167,7 +168,7 @@ impl Machine {
         Truth::with(|truth| truth.look_at(self.me, &self.ledger));
     }
 
-    /// What need not wait for the disk does not.
+    /// Sends the outputs that need not wait for the disk.
     fn send_early(&self, disk: &mut Disk, early: Vec<OutputOf<KeyValue>>, around: &mut Around<'_, Self>) {
         for output in early {
             let Output::Send(to, letter) = output else { panic!("{output:?} is no message") };
@@ -187,7 +188,7 @@ impl Machine {
         });
     }
 
-    /// What people want: of any node.
+    /// Submits the requests of clients, at any node.
     fn want(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let now_us = around.now_us().saturating_sub(kernel::Skew::EPOCH_US);
         if now_us >= QUIET_US {
@@ -217,7 +218,8 @@ impl Machine {
         }
     }
 
-    /// What operators do: who has lost its disk goes, and comes back under its new name; others come and go.
+    /// Acts as the operator: removes a voter that has lost its disk, adds it under its new id, and adds and removes
+    /// other voters.
     fn operate(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         if !self.ledger.is_ready() {
             return;
@@ -249,7 +251,7 @@ impl Machine {
         self.step(disk, Input::Change(Configuration::new(to).unwrap()), around);
     }
 
-    /// Stores what waits, in order, then does what was to be done.
+    /// Stores the waiting records in order, and then performs the outputs.
     fn flush(&mut self, disk: &mut Disk, around: &mut Around<'_, Self>) {
         let pending = std::mem::take(&mut self.pending);
         disk.unflushed.clear();
@@ -292,7 +294,7 @@ impl Machine {
         }
     }
 
-    /// What is not known is submitted again, under its name.
+    /// Submits a transaction that ended as `Unknown` again, under the same id.
     fn ended(
         &mut self,
         disk: &mut Disk,
@@ -319,14 +321,15 @@ pub(super) fn some_goal(chance: &mut Chance) -> Commands {
     let some_key = |chance: &mut Chance| key(chance.between(0, 3));
     let add = Command::Increment(some_key(chance), i64::try_from(chance.between(1, 9)).unwrap());
     if chance.happens(0.3) {
-        // Most often somebody else was there before: then the first command must leave nothing behind.
+        // Most often another transaction has changed the value: then the first command must leave no change.
         let expected = Some(i64::try_from(chance.between(0, 20)).unwrap().into());
         return vec![add, Command::CompareAndSet { key: some_key(chance), expected, new: None }];
     }
     vec![add]
 }
 
-/// An entry that has changed nothing, in the place of one that did: as good a lie as can be told.
+/// Replaces the diff of an entry with an empty one and adjusts its state hash, so that only the certificate reveals
+/// it.
 fn tampered(letter: Post) -> Post {
     let (first, mut entries, rest, certificate) = match letter {
         Letter::History { first, entries, rest, certificate } => (first, entries, rest, certificate),
@@ -346,7 +349,7 @@ fn tampered(letter: Post) -> Post {
     Letter::History { first, entries, rest, certificate }
 }
 
-/// A state that does not know of a transaction: whoever takes it would do that twice.
+/// Removes a remembered transaction from a state: a node that adopted the state would execute that transaction twice.
 fn tampered_state(mut snapshot: log::Snapshot<Checkpoint<Values>>) -> Post {
     if snapshot.state.done.pop().is_some() {
         Truth::with(|truth| truth.count("tampered state", 1));

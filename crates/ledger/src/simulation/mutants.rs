@@ -1,4 +1,5 @@
-//! The first system's defects, planted one at a time: the runs must find each.
+//! Tests that inject the defects of the source document's algorithm, and others, one at a time: the runs must find
+//! each.
 
 use std::fmt::Debug;
 
@@ -6,7 +7,7 @@ use holdoff_paxos::flaw::Flaw as OfTheLog;
 
 use crate::flaw::{Flaw, Plant};
 
-/// So many seeds may be needed to find one.
+/// The maximum number of seeds that may be needed to find a defect.
 const SEEDS: u64 = 200;
 
 fn assert_is_found(flaw: impl Plant + Debug) {

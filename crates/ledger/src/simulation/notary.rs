@@ -1,4 +1,4 @@
-//! Signatures that are cheap to make: whoever simulates is honest about who signs.
+//! Cheap signatures for simulations: no simulated node forges them.
 
 use holdoff_paxos::{NodeId, Slot};
 

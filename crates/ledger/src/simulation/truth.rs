@@ -1,4 +1,4 @@
-//! What all nodes together have done, and whether it fits.
+//! The record of the actions of all nodes together, and the checks of the invariants.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::entry::link;
 use crate::machine::{KeyValue, Machine as _, Overlay, StateHash, Values};
 use crate::{Hash, How, Ledger, Logged, NotChanged, Outcome, ReadId, Record, TxId};
 
-/// One place of the history, as whoever came there first has it.
+/// One index of the history, as the first node that reached it has it.
 struct Place {
     entry: Logged<KeyValue>,
     hash: Hash,
@@ -22,12 +22,12 @@ struct Place {
     voters: Configuration,
 }
 
-/// What a run is to be like.
+/// The parameters of a run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Plan {
     pub(super) voters_change: bool,
     pub(super) a_disk_is_lost: bool,
-    /// Leaders send what they have not stored.
+    /// Leaders send entries that they have not stored yet.
     pub(super) early: bool,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Truth {
     counts: Counts,
     pub(super) plan: Plan,
     pub(super) is_healed: bool,
-    /// Who has lost its disk.
+    /// The node that has lost its disk.
     pub(super) wiped: Option<NodeId>,
     leaders: BTreeMap<Term, NodeId>,
-    /// What was ever written at a place in a term.
+    /// The hash of every entry that a node wrote, by index and term.
     written: BTreeMap<(Slot, Term), Hash>,
-    /// Who has ever stored that, and a snapshot of how much.
+    /// The nodes that have ever stored that entry, and the last index of each node's snapshot.
     stored: BTreeMap<(Slot, Term), BTreeSet<NodeId>>,
     snapshots: BTreeMap<NodeId, Slot>,
     history: Vec<Place>,
@@ -49,11 +49,11 @@ pub(super) struct Truth {
     indices: BTreeMap<TxId, Slot>,
     seen: BTreeMap<NodeId, (Slot, Hash)>,
     txs: u128,
-    /// Transactions of which it was said that they may happen, and that they will not.
+    /// The transactions that ended as `Unknown`, and those that ended as `NoQuorum`.
     unknown: BTreeSet<TxId>,
     never: BTreeSet<TxId>,
     acknowledged: Slot,
-    /// Each read, and what was acknowledged before it.
+    /// Each read, and the highest index acknowledged before it.
     reads: Vec<(How, Slot)>,
     healed_at: Slot,
     broken: Option<String>,
@@ -91,12 +91,12 @@ impl Truth {
         ReadId(self.reads.len() as u64 - 1)
     }
 
-    /// Voters come and go while there is trouble, and while nobody has to be replaced.
+    /// Returns true in the fault phase of a run with configuration changes, as long as no lost disk must be replaced.
     pub(super) fn may_change(&self) -> bool {
         self.plan.voters_change && !self.is_healed && self.wiped.is_none()
     }
 
-    /// One disk is lost at most: with two, a majority could be gone.
+    /// At most one disk is lost: with two, a majority could be gone.
     pub(super) fn may_wipe(&mut self, node: NodeId) -> bool {
         let wipes = self.plan.a_disk_is_lost && self.wiped.is_none() && node.0 >> 32 == 0;
         if wipes {
@@ -118,7 +118,7 @@ impl Truth {
         self.broken.get_or_insert(broken);
     }
 
-    /// A node writes something: the same place and term is the same entry.
+    /// Checks a written record: equal index and term mean an equal entry.
     pub(super) fn logged(&mut self, record: &Record<KeyValue>) {
         let log::Record::Entry { slot, entry } = record else { return };
         let hash = link(Hash::default(), *slot, entry).unwrap();
@@ -127,7 +127,7 @@ impl Truth {
         }
     }
 
-    /// It is on disk.
+    /// Records that a record is on disk.
     pub(super) fn stored(&mut self, node: NodeId, record: &Record<KeyValue>) {
         match record {
             log::Record::Entry { slot, entry } => {
@@ -141,7 +141,7 @@ impl Truth {
         }
     }
 
-    /// What a node has come to.
+    /// Checks the state of a node.
     pub(super) fn look_at(&mut self, node: NodeId, ledger: &Ledger<KeyValue, Clerk>) {
         if let Some(term) = ledger.leads() {
             let first = self.leaders.len();
@@ -177,7 +177,7 @@ impl Truth {
         }
     }
 
-    /// The history goes on: with a replay of its own.
+    /// Extends the history by an entry, and replays it.
     fn go_on(&mut self, first: NodeId, entry: &Logged<KeyValue>) {
         let slot = self.head().next();
         let last = self.history.last();
@@ -214,7 +214,7 @@ impl Truth {
         self.history.push(Place { entry: entry.clone(), hash, state, voters });
     }
 
-    /// Somebody is told what came of a transaction.
+    /// Checks the outcome that a caller receives for a transaction.
     pub(super) fn ended(&mut self, tx_id: TxId, outcome: &Outcome<Values>) {
         match outcome {
             Outcome::Committed { index, result } => self.acknowledge(tx_id, *index, Some(result)),
@@ -252,7 +252,8 @@ impl Truth {
         }
     }
 
-    /// Whether a majority of these has an entry on disk, and one more may have it in memory.
+    /// Returns true if a majority of these voters has the entry on disk. One further node (`more`) may have it in
+    /// memory.
     fn is_with_majority(
         &self,
         index: Slot,
@@ -280,7 +281,7 @@ impl Truth {
         }
     }
 
-    /// Whoever wanted other voters is told that they vote.
+    /// Checks that an acknowledged configuration change is in the history.
     pub(super) fn changed(&mut self, to: &Configuration, slot: Slot) {
         self.count("change acknowledged", 1);
         let is_there =
@@ -290,7 +291,7 @@ impl Truth {
         }
     }
 
-    /// Whoever wanted other voters is told why not.
+    /// Counts a failed configuration change by its reason.
     pub(super) fn not_changed(&mut self, why: NotChanged) {
         let name = match why {
             NotChanged::Overtaken => "change overtaken",
@@ -300,7 +301,7 @@ impl Truth {
         self.count(name, 1);
     }
 
-    /// All have come to the same state, with something decided since all was healed.
+    /// Checks that all nodes have reached the same state, and that entries were decided after healing.
     pub(super) fn end(world: &World<Machine>) -> Result<Counts, String> {
         let truth = TRUTH.take();
         if let Some(broken) = truth.broken {

@@ -1,4 +1,4 @@
-//! Which transactions are done: what makes a repeated one the same one.
+//! The remembered transactions, by which a state recognises a repeated transaction id.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::entry::TxId;
 use crate::machine::{Failed, StateHash, Sum};
 
-/// So many places of the history back, transactions are known. Everybody forgets at the same index, so this is no
-/// setting: it is part of what a history means.
+/// The number of indices for which a state remembers transactions. All nodes forget a transaction at the same index.
+/// Therefore this is a constant of the format and not an option.
 pub const REMEMBERED: u64 = 10_000;
 
-/// A transaction, where it stands, and what came of it.
+/// A transaction, its index and its result.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Row<A> {
     slot: Slot,
@@ -20,12 +20,12 @@ pub(crate) struct Row<A> {
     result: Result<A, Failed>,
 }
 
-/// The transactions of the last places, and what came of them.
+/// The transactions of the last [`REMEMBERED`] indices, and their results.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Done<A> {
     results: BTreeMap<TxId, (Slot, Result<A, Failed>)>,
     order: VecDeque<(Slot, TxId)>,
-    /// Of all rows: everybody has the same at the same index.
+    /// The sum of all rows, which is equal on all nodes at the same index.
     sum: Sum,
 }
 
@@ -36,8 +36,8 @@ impl<A> Default for Done<A> {
 }
 
 impl<A: Clone + Serialize> Done<A> {
-    /// These rows, in the order of their places. None if they are in another, if one is there twice, or if one is not known
-    /// any more at the last place.
+    /// Builds the set from rows in the order of their indices. Returns `None` if the rows are out of order, if an id
+    /// occurs twice, or if a row is outside the range that is remembered at the last index.
     pub(crate) fn of(rows: &[Row<A>], last: Slot) -> Option<Self> {
         let mut done = Self::default();
         for Row { slot, tx_id, result } in rows {
@@ -51,7 +51,7 @@ impl<A: Clone + Serialize> Done<A> {
         Some(done)
     }
 
-    /// All of it, in the order of places.
+    /// Returns all rows, in the order of their indices.
     pub(crate) fn rows(&self) -> Vec<Row<A>> {
         let row = |(slot, tx_id): &(Slot, TxId)| {
             let (_, result) = self.results.get(tx_id)?;
@@ -68,7 +68,7 @@ impl<A: Clone + Serialize> Done<A> {
         self.results.get(&tx_id).map(|(slot, result)| (*slot, result))
     }
 
-    /// Adds one, and forgets those that are too far back.
+    /// Adds a transaction and forgets the transactions that are too old.
     pub(crate) fn add(&mut self, slot: Slot, tx_id: TxId, result: Result<A, Failed>) {
         self.sum.add(&bytes(slot, tx_id, &result));
         self.results.insert(tx_id, (slot, result));
@@ -76,7 +76,7 @@ impl<A: Clone + Serialize> Done<A> {
         self.forget(slot);
     }
 
-    /// The history has come to this place: those that are too far back are forgotten, whatever stands there.
+    /// Forgets the transactions that are too old at this index, whatever the entry at this index is.
     pub(crate) fn forget(&mut self, now: Slot) {
         while let Some((slot, tx_id)) = self.order.front().copied() {
             if slot.0.saturating_add(REMEMBERED) > now.0 {
@@ -90,7 +90,7 @@ impl<A: Clone + Serialize> Done<A> {
     }
 }
 
-/// A result that could be written into the history can be written here.
+/// Encodes a row. A result that could be encoded for the history can be encoded here.
 fn bytes<A: Serialize>(slot: Slot, tx_id: TxId, result: &Result<A, Failed>) -> Vec<u8> {
     postcard::to_stdvec(&(slot, tx_id, result)).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ fn term() -> Term {
     Term::new(Slot(1), 1, NodeId(1))
 }
 
-/// The entry that comes next, as a leader would write it.
+/// Returns the next entry, as a leader would create it.
 fn next(state: &State<KeyValue>, tx_id: u128, command: Command) -> Logged<KeyValue> {
     let goal = vec![command];
     let mut over = Overlay::default();

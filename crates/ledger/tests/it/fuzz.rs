@@ -1,7 +1,9 @@
-//! A million texts that are hardly goals, and as many bytes that are hardly snapshots or letters: no panic, and nothing is
-//! believed that is not proven.
+//! A million mutated goal texts, and as many mutated snapshots and messages: no input causes a panic, and no node
+//! accepts anything without a proof.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-ledger --test it fuzz` replays or goes further.
+//! A seed determines all inputs. To replay a seed or to run more cases:
+//!
+//! `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-ledger --test it fuzz`
 
 mod cluster;
 mod letters;
@@ -74,7 +76,7 @@ fn the_goal() {
             Err(_) => {}
         }
     });
-    // Both outcomes must be common, or the mutations miss the point.
+    // Both outcomes must be common, or the mutations test too little.
     let percent = read.get() * 100 / cases;
     assert!((2..98).contains(&percent) || cases < 1000, "{percent} % of the inputs were goals");
 }

@@ -1,4 +1,4 @@
-//! The laws every state machine keeps, whatever is wanted of it.
+//! The laws that every state machine satisfies, for any goals.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,13 +14,13 @@ use serde::de::DeserializeOwned;
 
 const CASES: u32 = 512;
 
-/// `PROPTEST_CASES` asks for more of them, as the soak does.
+/// `PROPTEST_CASES` sets the number of cases; the soak test sets a larger number.
 fn cases() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(CASES), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Rules with goals that can be made up.
+/// Rules with a generator of goals.
 trait Made: Rules + Clone + PartialEq + Debug {
     fn goal(rng: &mut Rng) -> Self::Goal;
 }
@@ -79,7 +79,7 @@ fn none<R: Rules>() -> Overlay<R::Key, R::Value> {
     Overlay::default()
 }
 
-/// A state that some goals have made.
+/// Returns a state that generated goals have produced.
 fn state<R: Made>(rng: &mut Rng) -> Table<R> {
     let mut state = Table::<R>::default();
     for _ in 0..rng.usize(0..24) {
@@ -90,7 +90,7 @@ fn state<R: Made>(rng: &mut Rng) -> Table<R> {
     state
 }
 
-/// State, hash and bytes are the same.
+/// Asserts that state, hash and bytes are equal.
 fn assert_same<R: Made>(one: &Table<R>, other: &Table<R>) {
     assert_eq!(one, other);
     assert_eq!(one.hash(&none::<R>()), other.hash(&none::<R>()));
@@ -134,7 +134,8 @@ fn a_diff_can_be_taken_back<R: Made>(rng: &mut Rng) {
     assert_eq!(diff.clone().inverse().inverse(), diff);
 }
 
-/// However diffs are laid, settled and dropped, goals see what they would see if each had been applied at once.
+/// In any order of adding, settling and dropping diffs, goals see the same rows as if each diff had been applied at
+/// once.
 fn an_overlay_is_as_good_as_the_state<R: Made>(rng: &mut Rng)
 where
     R::Answer: PartialEq + Debug,
@@ -176,7 +177,7 @@ fn what_fails_changes_nothing<R: Made>(rng: &mut Rng) -> bool {
     failed.is_some_and(|failed: Failed| !failed.to_string().is_empty())
 }
 
-/// What travels arrives.
+/// Serialized diffs and answers are deserialized unchanged.
 fn diffs_and_answers_travel<R: Made>(rng: &mut Rng)
 where
     R::Key: Serialize + DeserializeOwned,
@@ -231,7 +232,7 @@ proptest! {
         diffs_and_answers_travel::<FactRules>(&mut Rng::with_seed(seed));
     }
 
-    /// Commands do to the table what they would do to a map.
+    /// Commands change the table as they would change a map.
     #[test]
     fn commands_do_what_they_say(seed in any::<u64>()) {
         let mut rng = Rng::with_seed(seed);
@@ -255,7 +256,7 @@ proptest! {
     }
 }
 
-/// All fails.
+/// The goal fails as a whole.
 #[derive(Debug)]
 struct Fails;
 

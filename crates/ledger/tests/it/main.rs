@@ -1,4 +1,4 @@
-//! The ledger's machines: their laws, the page of their language, and bad input.
+//! The tests of the ledger's machines: their laws, the examples of their language, and invalid input.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

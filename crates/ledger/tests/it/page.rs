@@ -1,10 +1,10 @@
-//! `docs/ledger-goals.md` says what happens: every goal on the page is run, one after the other, on the same facts.
+//! Checks `docs/ledger-goals.md`: runs every goal on the page, one after another, on the same facts.
 
 use holdoff_ledger::machine::{Facts, Goal, Machine, Overlay, limits};
 
 const PAGE: &str = include_str!("../../../../docs/ledger-goals.md");
 
-/// What to show for a goal.
+/// Returns the output for a goal.
 fn run(facts: &mut Facts, goal: &str) -> String {
     let goal = match goal.parse::<Goal>() {
         Ok(goal) => goal,
@@ -20,7 +20,7 @@ fn run(facts: &mut Facts, goal: &str) -> String {
     if said.is_empty() { "ok".to_owned() } else { said.join("\n") }
 }
 
-/// Each goal, and what the page says of it.
+/// Returns each goal, and its output on the page.
 fn examples() -> Vec<(&'static str, &'static str)> {
     let blocks = PAGE.split("```goal\n").skip(1).map(|block| block.split("\n```").next().unwrap());
     let examples = blocks.flat_map(|block| block.strip_prefix("> ").unwrap().split("\n> "));

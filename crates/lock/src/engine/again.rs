@@ -1,11 +1,11 @@
-//! When to listen again, after what was listened to has ended.
+//! The backoff between two watches of a store.
 
 use std::time::Duration;
 
 use holdoff_policy::{Failure, Growth, Jitter, Policy};
 use holdoff_retry::Requeue;
 
-/// How often in a row nothing was heard. Meanwhile those who wait for locks ask by themselves.
+/// The number of consecutive watches that received no event. In the meantime waiters ask the store by themselves.
 #[derive(Debug)]
 pub(super) struct Again {
     policy: Policy,
@@ -17,12 +17,12 @@ impl Again {
         Self { policy: policy(), failures: Requeue::new() }
     }
 
-    /// Something was heard: the next end is the first again.
+    /// Resets the backoff after an event was received.
     pub(super) fn heard(&mut self) {
         self.failures.succeeded();
     }
 
-    /// Waits until it is worth listening again.
+    /// Waits for the backoff before the next watch.
     pub(super) async fn wait(&mut self) {
         let pause = self.failures.failed(&self.policy, &Failure::transient());
         tokio::time::sleep(pause.unwrap_or(self.policy.cap())).await;
@@ -34,7 +34,7 @@ fn policy() -> Policy {
         .cap(Duration::from_secs(30))
         .jitter(Jitter::Full)
         .attempts(Policy::UNLIMITED);
-    // These numbers are valid, which a test sees to.
+    // These numbers are valid; a test checks it.
     builder.build().unwrap_or_else(|_| Policy::standard())
 }
 

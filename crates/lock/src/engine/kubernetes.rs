@@ -9,21 +9,22 @@
 //!
 //! # Invariants
 //!
-//! - A Lease is created unheld once, and then only written by PUT with its uid and resourceVersion. It is not deleted
-//!   when the lock is let go.
-//! - A lease is over when *this process* has seen it unrenewed for its own duration on its own clock.
-//! - The counter of a token is never above the resourceVersion of the write that granted it: it begins at the version
-//!   the Lease had when it had no token yet, and each grant is a write. As versions of a cluster only rise, a Lease that
-//!   somebody deletes, or strips of what we wrote, goes on above every token granted before.
-//! - A Lease without a token is taken only after its era was read from the record, later than the Lease.
+//! - A Lease is created unheld once, and then only written by PUT with its uid and resourceVersion. A release does not
+//!   delete it.
+//! - A lease has expired when *this process* has seen it unrenewed for its own duration on its own clock.
+//! - The counter of a token is never above the resourceVersion of the write that granted it: it starts at the version
+//!   that the Lease had when it had no token yet, and each grant is a write. The versions of a cluster only grow. If an
+//!   operator deletes a Lease, or removes its annotations, its tokens therefore continue above every earlier token.
+//! - A Lease without a token is granted only after its fencing epoch was read from the record, later than the Lease.
 //!
 //! # What is not promised
 //!
-//! A Lease does not say who waits: nothing is kept for the one that has waited longest, and `waiting` is 0. A process
-//! that has just begun to look at a lock waits a whole lease for a holder that is dead.
+//! A Lease does not record waiters: the store makes no reservation for the longest-waiting contender, and `waiting` is
+//! 0. A process that has just started to observe a lock waits a whole lease for a dead holder.
 //!
-//! Whoever may write Leases can write any token or era into them. If versions fall, because etcd was restored or moved,
-//! tokens grow only after the era was raised. If somebody deletes the record *and* every lock, the era is lost.
+//! A client that may write Leases can write any token or fencing epoch into them. If versions decrease, because etcd
+//! was restored or moved, tokens grow only after the epoch was raised. If an operator deletes the record *and* every
+//! lock, the epoch is lost.
 
 mod api;
 mod clock;
@@ -55,7 +56,7 @@ use observed::{Age, Observed};
 use unsure::Unsure;
 use written::Written;
 
-/// How often one call begins again because somebody else wrote meanwhile.
+/// The maximum number of attempts of one call after write conflicts.
 const TRIES: u32 = 8;
 
 /// A namespace of a cluster that keeps locks.
@@ -77,7 +78,7 @@ struct Inner {
 }
 
 impl Kubernetes {
-    /// The locks in a namespace of the cluster that this client speaks to.
+    /// Returns the locks in a namespace of the client's cluster.
     pub(crate) fn open(client: Client, namespace: &str) -> Self {
         let inner = Inner {
             leases: Leases::new(client, namespace),
@@ -91,8 +92,8 @@ impl Kubernetes {
         Self { inner: Arc::new(inner), watching: Mutex::default() }
     }
 
-    /// The locks that `kubernetes:NAMESPACE` means: in the cluster that this process runs in, or else in the one that
-    /// the kubeconfig names. Without a namespace, that of the configuration.
+    /// Opens the locks at `kubernetes:NAMESPACE`, in the cluster that this process runs in, or else in the cluster that
+    /// the kubeconfig names. Without a namespace, uses the namespace of the configuration.
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let namespace =
             url.strip_prefix("kubernetes:").filter(|name| is_namespace(name)).ok_or_else(|| {
@@ -101,7 +102,7 @@ impl Kubernetes {
                 ))
             })?;
         let mut config = Config::infer().await.map_err(|error| store(false, error))?;
-        // When to ask again is decided above.
+        // The acquisition loop decides when to ask again.
         config.default_retry = false;
         let own = config.default_namespace.clone();
         let client = Client::try_from(config).map_err(|error| store(false, error))?;
@@ -125,7 +126,7 @@ impl Inner {
         self.leases.get(&entry::name(key.digest())).await
     }
 
-    /// Takes in what was asked for then and has just arrived; nothing if nobody holds it.
+    /// Records an observation that was requested at `asked_at` and has just arrived; `None` if the lock is not held.
     fn look(&self, entry: &Entry, asked_at: Duration) -> Option<Age> {
         let (digest, beat) = (entry.digest()?, entry.beat());
         let Some(beat) = beat else {
@@ -135,11 +136,11 @@ impl Inner {
         Some(self.observed().look(digest, beat, asked_at, clock::now()))
     }
 
-    /// Who holds it, if the lease is not over.
+    /// Returns the holder, unless its lease has expired.
     fn holder(&self, entry: &Entry, asked_at: Duration) -> Option<Holder> {
         let (age, owner) = (self.look(entry, asked_at)?, entry.owner()?);
         let ends_in = entry.lease().saturating_sub(age.unrenewed_for);
-        // What the holder wrote may be wrong by as much as its clock is; people read it.
+        // The time written by the holder may be as wrong as its clock. It is only for display.
         let told = entry.acquired_at().map(|then| (self.wall)().duration_since(then));
         let told = told.and_then(|told| Duration::try_from(told).ok()).unwrap_or_default();
         let token = entry.token().unwrap_or(Token::new(0));
@@ -147,7 +148,7 @@ impl Inner {
         (!ends_in.is_zero()).then_some(holder)
     }
 
-    /// The lock; made if there is none.
+    /// Returns the Lease of the lock, and creates it if there is none.
     async fn get_or_make(&self, key: &Key) -> Tried<Entry> {
         match self.get(key).await? {
             Some(entry) => Ok(entry),
@@ -155,13 +156,13 @@ impl Inner {
         }
     }
 
-    /// The token to grant next.
+    /// Returns the next token to grant.
     async fn next_token(&self, entry: &Entry) -> Result<Token> {
         if let Some(highest) = entry.highest() {
             return Ok(highest.next(highest.era(), highest));
         }
         let record = era::read(&self.leases).await?;
-        // The versions of a cluster only rise, and no token is above the version it was granted at.
+        // The versions of a cluster only grow, and no token is above the version of its grant.
         let reached = Token::new(Token::first_of(record.era).get().saturating_add(entry.revision()) - 1);
         Ok(reached.next(record.era, record.floor))
     }
@@ -194,8 +195,8 @@ impl Inner {
         Ok(Answer::Granted(token))
     }
 
-    /// Changes a lock from its newest version: `change` says whether it wants to. Answers what was written, or nothing
-    /// if there is no such lock, or it was left as it is.
+    /// Changes a lock from its newest version. `change` returns whether to write. Returns the written Lease; `None` if
+    /// there is no such lock, or `change` declined.
     async fn change(
         &self,
         key: &Key,
@@ -216,8 +217,9 @@ impl Inner {
         Err(Trouble::Conflict.into())
     }
 
-    /// Changes a lock that this nonce has with this token; answers whether it has. The version that we wrote last is
-    /// most likely the newest, so that one request will do: if it is not, that is refused, and all is looked at anew.
+    /// Changes a lock that this nonce holds with this token. Returns whether it does. The version that this process
+    /// wrote last is most likely the newest, so one request suffices. If it is not the newest, the write is rejected,
+    /// and the change starts again from the newest version.
     async fn change_own(
         &self,
         key: &Key,
@@ -248,8 +250,8 @@ impl Inner {
         Ok(entry.map(|entry| self.written.keep(entry)).is_some())
     }
 
-    /// Makes sure that no call of this nonce whose answer was lost can still arrive. A write that was made from the
-    /// version which still stands might: then a new version is made.
+    /// Ensures that no call of this nonce whose response was lost can still take effect. A write made from the current
+    /// version could, so this function then writes a new version.
     async fn settle(&self, key: &Key, nonce: Nonce) -> Result<()> {
         if let Some(version) = self.unsure.version(nonce) {
             let outrun = |entry: &mut Entry, _| {
@@ -282,7 +284,7 @@ impl LeaseStore for Kubernetes {
     async fn try_acquire(&self, bid: &Bid) -> Result<Answer> {
         for _ in 0..TRIES {
             match self.inner.try_acquire(bid).await {
-                // Somebody was faster; perhaps we ourselves, with a call whose answer was lost.
+                // Another client wrote first, or a call of this process whose response was lost.
                 Err(Trouble::Conflict) => {}
                 answer => return Ok(answer?),
             }

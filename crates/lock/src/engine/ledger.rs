@@ -1,4 +1,4 @@
-//! Locks in a ledger: rows of a table that its nodes keep alike, without any other store.
+//! Locks in a ledger: rows of a table that all its nodes replicate. It needs no other store.
 //!
 //! ```text
 //! table.rs    all that is asked of a ledger      entry.rs   what a row says of a lock
@@ -8,23 +8,25 @@
 //! sought.rs   the same, if it has yet to join
 //! ```
 //!
-//! What happens to a lock is what [`Row`] says. Here rows are read, changed, and written back by a transaction that expects
-//! to find what was read: if somebody was faster, it changes nothing, and all is looked at anew.
+//! [`Row`] defines the state transitions of a lock. This engine reads a row, changes it, and writes it back with a
+//! transaction that expects the row as it was read. If another client was faster, the transaction changes nothing, and
+//! the call starts again.
 //!
 //! # Invariants
 //!
-//! - A row knows no time. A lease is over when *this process* has seen it unrenewed for its own length on its own clock,
-//!   and the transaction that takes it finds it as it was seen.
-//! - No two rows of a lock are alike: each has a version above those before it, which is a place in the history that was
-//!   still to come when it was written.
-//! - Every grant expects the ground to be as it was read: none is made in an era that is over, or below what was forgotten.
-//! - A transaction has one name. If its outcome is not known, it is submitted again under that name; and before anything
-//!   else is done with the nonce of a bid, what became of the bid is found out.
+//! - A row records no time. A lease has expired when *this process* has seen it unrenewed for its own length on its own
+//!   clock, and the transaction that takes the lock finds the row as it was seen.
+//! - No two rows of a lock are equal: the version of each is above the versions of all earlier ones. It is an index of
+//!   the history that was still to come when the row was written.
+//! - Every grant expects the token base to be as it was read. No grant is made in an earlier fencing epoch, or below
+//!   the tokens of pruned locks.
+//! - A transaction has one id. If its outcome is unknown, it is submitted again under that id. The outcome of a bid is
+//!   resolved before any other operation for its nonce.
 //!
 //! # What is not promised
 //!
-//! A process that has just begun to look at a lock waits a whole lease for a holder that is dead. Whoever may write to the
-//! ledger can write any token or era into it.
+//! A process that has just started to observe a lock waits a whole lease for a dead holder. A client that may write to
+//! the ledger can write any token or fencing epoch into it.
 
 mod entry;
 mod follow;
@@ -59,16 +61,17 @@ pub(crate) use sought::Sought;
 use table::{Fresh, Said, Table, trouble};
 use unsure::Unsure;
 
-/// What the names of locks' rows begin with; then comes the digest.
+/// The prefix of the names of locks' rows. The digest follows.
 const PREFIX: &str = "holdoff/lock/";
-/// How often one call begins again because somebody else was faster.
+/// The maximum number of attempts of one call after write conflicts.
 const TRIES: u32 = 16;
-/// So many who wait are noted in a row; whoever is not asks again like all others, but is not told by name.
+/// The maximum number of waiters recorded in a row. A waiter beyond it asks again like the others, but gets no
+/// reservation.
 const MOST_WAITERS: usize = 64;
-/// How long a refusal waits for the note that somebody waits. It goes on by itself then, and is settled with the nonce's
-/// next bid: who is told no need not be told late.
+/// How long a refusal waits until the waiter is recorded. After that the transaction continues by itself, and the next
+/// bid of the nonce settles it: a refusal need not be delayed.
 const NOTING: Duration = Duration::from_millis(50);
-/// By so much the longest pause grows each time that a call begins again, or asks again what came of it.
+/// The increment of the maximum pause with each repetition of a call or of a query for its outcome.
 const STEP: Duration = Duration::from_millis(2);
 
 /// A ledger that keeps locks.
@@ -86,18 +89,18 @@ struct Inner {
     wakes: Wakes,
 }
 
-/// A lock as it was read.
+/// A lock, as it was read.
 struct Seen {
-    /// The last place of the history that this knows of.
+    /// The last index of the history that the read includes.
     index: u64,
-    /// When it came.
+    /// The time at which the response arrived.
     came: Duration,
     lock: Option<(Value, Entry, Row)>,
     ground: (Option<Value>, Ground),
 }
 
 impl Ledger {
-    /// The locks of this table.
+    /// Returns the locks of this table.
     pub(crate) fn over(table: Box<dyn Table>) -> Self {
         let (observed, unsure, wakes) = (Mutex::default(), Unsure::default(), Wakes::default());
         Self { inner: Arc::new(Inner { table, observed, unsure, wakes }), following: Mutex::default() }
@@ -126,9 +129,10 @@ impl Inner {
         Ok(Seen { index, came, lock, ground: (ground, read) })
     }
 
-    /// Changes a lock: `change` says what to answer, and whose lease begins anew. What this node has at hand is most likely
-    /// the newest, unless others want the lock, too: if it is not, the transaction finds out, which takes longer than to
-    /// ask. Nothing if others were faster again and again.
+    /// Changes a lock. `change` returns the response, and the nonce whose lease starts again. The first attempt uses
+    /// this node's local copy, which is most likely the newest, unless other clients want the lock, too. If it is
+    /// stale, the transaction detects it, which takes longer than a read of the newest row. Returns `None` if other
+    /// clients were faster at every attempt.
     async fn change<T>(
         &self,
         key: &Key,
@@ -170,12 +174,13 @@ impl Inner {
         Ok(None)
     }
 
-    /// Submits a transaction until it is known what became of it.
+    /// Submits a transaction until its outcome is known.
     async fn submit(&self, commands: Commands) -> Result<Said> {
         self.insist(TxId(Uuid::new_v4().as_u128()), commands).await
     }
 
-    /// The same, and whoever stops waiting for it can find it again.
+    /// Submits a transaction like [`Self::submit`], and records it, so that its outcome can be resolved after a
+    /// cancellation.
     async fn submit_bid(&self, nonce: Nonce, commands: Commands) -> Result<Said> {
         let tx_id = TxId(Uuid::new_v4().as_u128());
         self.unsure.note(nonce, tx_id, &commands);
@@ -194,7 +199,7 @@ impl Inner {
         Ok(Said::Unknown)
     }
 
-    /// Finds out what became of a bid of this nonce whose outcome is not known: it cannot happen later any more.
+    /// Resolves a bid of this nonce whose outcome is unknown. After that it cannot take effect later.
     async fn settle(&self, nonce: Nonce) -> Result<()> {
         if let Some((tx_id, commands)) = self.unsure.get(nonce) {
             self.insist(tx_id, commands).await?;
@@ -210,7 +215,7 @@ impl Inner {
 }
 
 impl Seen {
-    /// What makes this of it; nothing if that is what it is.
+    /// Returns the commands that write the changed row; `None` if the row is unchanged.
     fn write(&self, key: &Key, row: &Row, renews: Option<Nonce>) -> Result<Option<(Entry, Commands)>> {
         let before = self.lock.as_ref().map(|(_, entry, row)| (entry, row));
         let writing = Writing { version: self.index + 1, now: self.came, renews, written_s: clock::wall_s() };
@@ -228,12 +233,12 @@ impl Seen {
     }
 }
 
-/// Where a lock stands.
+/// Returns the name of a lock's row.
 fn name(key: &Key) -> Result<machine::Key> {
     machine::Key::new(format!("{PREFIX}{}", key.hex())).map_err(|error| trouble(false, error))
 }
 
-/// The digest of a lock, in hexadecimal digits; nothing if it is no lock's row.
+/// Returns the digest of a lock in hexadecimal digits; `None` if this is not the name of a lock's row.
 fn hex_of(name: &machine::Key) -> Option<&str> {
     name.as_str().strip_prefix(PREFIX).filter(|hex| hex.len() == 64)
 }
@@ -246,7 +251,8 @@ fn digest_of(name: &machine::Key) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// So that those who want the same do not stay in step. The first time only what was at hand was old.
+/// Pauses, so that contenders do not stay in step. After the first attempt there is no pause: only the local copy was
+/// stale.
 async fn pause(tried: u32) {
     if tried > 0 {
         let policy = policy();
@@ -257,7 +263,7 @@ async fn pause(tried: u32) {
 
 fn policy() -> Policy {
     let builder = Policy::builder(Growth::linear(STEP, STEP)).jitter(Jitter::Full).cap(STEP * TRIES);
-    // These numbers are valid, which a test sees to.
+    // These numbers are valid; a test checks it.
     builder.attempts(Policy::UNLIMITED).build().unwrap_or_else(|_| Policy::standard())
 }
 
@@ -265,7 +271,8 @@ fn contended() -> Error {
     trouble(true, "others changed the same lock again and again")
 }
 
-/// How long to be noted for: twice as long as wished, so that not every bid must write; nothing new if that still lasts.
+/// Returns how long to record the waiter: twice the requested time, so that not every bid must write. Returns zero if
+/// an earlier record still lasts for the requested time.
 fn noted_for(row: &Row, bid: &Bid, now: Duration) -> Option<Duration> {
     let waits = bid.waits?;
     let live = || row.line.iter().filter(|waiter| waiter.until > now);

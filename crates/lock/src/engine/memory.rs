@@ -1,4 +1,4 @@
-//! Locks in this process's memory: for one process, for tests, and as the plainest example of an engine.
+//! Locks in this process's memory: for one process, for tests, and as the simplest example of an engine.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::store::{Answer, Bid, LeaseStore, Listing, Result};
 use crate::wakes::{Subscription, Wakes};
 use crate::{Holder, Key, LockRecord, Nonce, Token, clock};
 
-/// With so many keys, those that nobody uses are forgotten before another is taken in.
+/// The number of keys from which unused keys are pruned before another is added.
 const MANY_KEYS: usize = 65_536;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Memory {
 struct Rows {
     by_key: HashMap<[u8; 32], (Key, Row)>,
     ground: Ground,
-    /// How many keys there may be before the unused are looked for.
+    /// The number of keys at which unused keys are pruned next.
     tidy_at: usize,
 }
 
@@ -35,7 +35,7 @@ impl Memory {
         Self { rows: Mutex::new(rows), wakes: Wakes::default() }
     }
 
-    /// A panic elsewhere cannot leave a row half changed.
+    /// Returns the rows. A panic elsewhere cannot leave a row half changed.
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }

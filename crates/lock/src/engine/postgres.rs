@@ -1,6 +1,7 @@
 //! Locks in Postgres.
 //!
-//! A call is one round trip, or two where a lock was expected to be free; what must happen together stands in functions of the schema, with its reasons.
+//! A call takes one round trip, or two if the lock was expected to be free and is not. Operations that must be atomic
+//! are functions of the schema, which explains them.
 
 mod at_hand;
 mod wake;
@@ -19,9 +20,9 @@ use crate::store::{Answer, Bid, HEADSTART, Held, LeaseStore, Listing, Result};
 use crate::wakes::Subscription;
 use crate::{Holder, Key, LockRecord, Nonce, Token};
 
-/// What every connection is told. Nobody waits for long behind another's transaction: whoever does is told to come back.
-/// Tables go from empty to many rows and back, so that statistics are always wrong: rows are found through their index, by
-/// a plan that is made once. Planning anew each time would take as long as all the rest.
+/// The session settings of every connection. The timeouts bound the wait for another transaction; the caller then asks
+/// again. Tables grow from empty to many rows and shrink again, so their statistics are always wrong: rows are found
+/// through their index, by a plan that is made once. Planning each statement would take as long as the rest of it.
 const SESSION: &str = "set time zone 'UTC';
     set lock_timeout = '5s';
     set statement_timeout = '20s';
@@ -31,7 +32,7 @@ const SESSION: &str = "set time zone 'UTC';
     set jit = off;
     set synchronous_commit = off";
 
-/// One of them listens, and some are at hand.
+/// The sizes of the pool. One connection listens, and some are cached.
 const CONNECTIONS: Connections = Connections { session: SESSION, min: 1, max: 10 };
 
 const COMPONENT: Component = Component {
@@ -44,16 +45,16 @@ pub(crate) struct Postgres {
     pool: PgPool,
     at_hand: at_hand::AtHand,
     wake: wake::Wake,
-    /// Whether nobody else wanted the last lock: then the next one is first tried plainly, and let go plainly.
+    /// Whether the last lock was uncontended. If so, the next acquisition and release first use a plain update.
     calm: AtomicBool,
 }
 
-/// What `lock_try` answers: the token that was granted, and how many wait; or the holder's nonce, name and token, how long it has had it, when
-/// it is free, and how many wait.
+/// The result of `lock_try`: the granted token and the number of waiters; or the holder's nonce, name and token, the
+/// time since its grant, the time until the lock is free, and the number of waiters.
 type Tried = (Option<i64>, Option<Uuid>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
 
 impl Postgres {
-    /// Opens the database at this address, and brings the tables of locks up to date.
+    /// Opens the database at this URL, and migrates the tables of locks.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let pool = CONNECTIONS.open(url).await?;
         holdoff_sql::postgres::migrate(&mut *pool.acquire().await?, &COMPONENT).await?;
@@ -62,13 +63,13 @@ impl Postgres {
     }
 }
 
-/// What those who note that they wait share, and whoever lets go needs alone. Two keys that meet here only wait for
-/// each other.
+/// Returns the id of the advisory lock that waiters share while they register, and that a release takes exclusively.
+/// Two keys with the same id only wait for each other.
 fn lane(key: &Key) -> i64 {
     key.digest().first_chunk().map_or(0, |first| i64::from_be_bytes(*first))
 }
 
-/// A lock as `sql::Row` wants it.
+/// Reads a lock with the columns of `sql::Row`.
 const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.owner,
         (extract(epoch from c.moment - l.since) * 1000000)::bigint,
         (extract(epoch from l.until - c.moment) * 1000000)::bigint,
@@ -76,8 +77,8 @@ const READ: &str = "select n.namespace, n.key, l.digest, l.token, l.nonce, l.own
     from holdoff.lock_names n join holdoff.locks l on l.digest = n.digest,
         (select clock_timestamp() as moment offset 0) c";
 
-/// A lock that was let go, and for which nobody waits, is granted by a plain update; `lock_try` of the schema, which knows
-/// all other cases, takes three times as long.
+/// Grants a released lock without waiters by a plain update. `lock_try` of the schema, which covers all other cases,
+/// takes three times as long.
 const TRY: &str = "update holdoff.locks l
     set token = greatest(l.token + 1, (m.era << 40) + 1), since = clock_timestamp(),
         until = clock_timestamp() + $4 * interval '1 microsecond', nonce = $2, owner = $3
@@ -86,13 +87,13 @@ const TRY: &str = "update holdoff.locks l
         and m.one and m.settled < clock_timestamp() and $4 <= m.longest
     returning l.token";
 
-/// The same for letting go.
+/// Releases a lock without waiters by a plain update.
 const RELEASE: &str =
     "update holdoff.locks set nonce = null, owner = null, until = clock_timestamp(), next = null
     where digest = $1 and nonce = $2 and token = $3 and not awaited";
 
 impl Postgres {
-    /// The token of a lock that is simply free.
+    /// Returns the token if the lock is free and has neither a waiter nor a reservation.
     async fn try_plainly(&self, bid: &Bid) -> Result<Option<Token>> {
         let mut connection = self.at_hand.take().await?;
         let granted: Option<i64> = sqlx::query_scalar(TRY)
@@ -106,7 +107,7 @@ impl Postgres {
         Ok(granted.map(token))
     }
 
-    /// Whether a lock that nobody waits for was let go.
+    /// Returns whether a lock without waiters was released.
     async fn release_plainly(&self, key: &Key, nonce: Nonce, token: Token) -> Result<bool> {
         let mut connection = self.at_hand.take().await?;
         let released = sqlx::query(RELEASE)
@@ -165,7 +166,8 @@ impl LeaseStore for Postgres {
         }))
     }
 
-    /// Durable like a grant: a renewal that a crash forgets would let another in before the holder thinks it is over.
+    /// Durable like a grant: if a crash lost a renewal, the store would grant the lock again while its holder considers
+    /// it valid.
     async fn renew(&self, key: &Key, nonce: Nonce, token: Token, lease: Duration) -> Result<bool> {
         let mut connection = self.at_hand.take().await?;
         let query = "update holdoff.locks
@@ -269,11 +271,12 @@ impl LeaseStore for Postgres {
     }
 
     async fn raise_era(&self) -> Result<u64> {
-        // If the server has forgotten its memory, the era is raised for that too: before, so that this one is the last.
+        // If the server has lost its memory, that raises the fencing epoch, too. Do it first, so that this epoch is the
+        // last.
         sqlx::query("select holdoff.lock_awake()").execute(&self.pool).await?;
         let mut tx = self.pool.begin().await?;
         sqlx::query("set local synchronous_commit = on").execute(&mut *tx).await?;
-        // Grants that have read the old era end before it is raised, and those that come wait to read the new one.
+        // Grants that have read the old fencing epoch end before it is raised. Later grants wait to read the new one.
         sqlx::query("lock table holdoff.locks in share row exclusive mode").execute(&mut *tx).await?;
         let query = "update holdoff.lock_facts set era = era + 1 returning era";
         let era: i64 = sqlx::query_scalar(query).fetch_one(&mut *tx).await?;

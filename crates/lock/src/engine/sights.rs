@@ -1,9 +1,9 @@
-//! What a process has seen of locks, by their digests: no more than it can keep.
+//! A bounded table of this process's observations of locks, by digest.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// So many are remembered; of more, those that nobody has asked for longest are forgotten, and seen as new next time.
+/// The maximum number of entries. Beyond it, the least recently used half is removed, and observed anew next time.
 const MOST: usize = 10_000;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl<S> Default for Sights<S> {
 }
 
 impl<S> Sights<S> {
-    /// What was seen of a lock that is looked at now; this, if it is seen for the first time.
+    /// Returns the observation of a lock that is read now; `first()` if there is none.
     pub(super) fn look(&mut self, digest: &[u8; 32], now: Duration, first: impl FnOnce() -> S) -> &mut S {
         if self.0.len() >= MOST && !self.0.contains_key(digest) {
             self.forget_half();
@@ -32,7 +32,7 @@ impl<S> Sights<S> {
         &mut sight.seen
     }
 
-    /// There is nothing to see any more.
+    /// Removes the observation of a lock.
     #[cfg(feature = "kubernetes")]
     pub(super) fn forget(&mut self, digest: &[u8; 32]) {
         self.0.remove(digest);

@@ -1,4 +1,4 @@
-//! What the engines on SQL share: how rows become records, and errors errors.
+//! The code that the SQL engines share: the conversion of rows and errors.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use crate::{Error, Holder, LockRecord, Nonce, Owner, Token};
 
-/// Beyond so many, those who wait for a lock are neither noted nor counted: they ask again like all others.
+/// The maximum number of recorded and counted waiters of a lock. A waiter beyond it asks again like the others.
 pub(super) const MOST_WAITERS: i64 = 4096;
 
-/// A lock as it is read: namespace, key, digest, token, the holder's nonce and name, microseconds since it was granted
-/// and until its lease ends, and how many wait.
+/// A lock, as it is read: namespace, key, digest, token, the holder's nonce and name, microseconds since its grant and
+/// until its lease expires, and the number of waiters.
 pub(super) type Row = (String, String, Vec<u8>, i64, Option<Uuid>, Option<String>, i64, i64, i64);
 
 pub(super) fn record(row: Row) -> LockRecord {
@@ -26,7 +26,7 @@ pub(super) fn record(row: Row) -> LockRecord {
     }
 }
 
-/// Who has a lock; nothing if nobody, or if the lease is over.
+/// Returns the holder of a lock; `None` if there is none, or its lease has expired.
 pub(super) fn holder(
     nonce: Option<Uuid>,
     owner: Option<String>,
@@ -43,9 +43,9 @@ pub(super) fn holder(
     })
 }
 
-/// Whole microseconds, as many as the databases can count.
+/// Returns whole microseconds, limited to a number that the databases can represent.
 pub(super) fn micros(span: Duration) -> i64 {
-    /// A thousand years: added to any time, it stays one.
+    /// A thousand years: added to any time, the sum is still a valid time.
     const LONGEST: i64 = 1000 * 365 * 24 * 3600 * 1_000_000;
     i64::try_from(span.as_micros()).unwrap_or(LONGEST).min(LONGEST)
 }
@@ -58,7 +58,7 @@ pub(super) fn count(number: i64) -> u32 {
     u32::try_from(number).unwrap_or_default()
 }
 
-/// Tokens are counted from 0, and have the sign's bit to spare.
+/// Converts a column value to a token. Tokens start at 0 and do not use the sign bit.
 pub(super) fn token(number: i64) -> Token {
     Token::new(u64::try_from(number).unwrap_or_default())
 }
@@ -69,13 +69,13 @@ pub(super) fn number(token: Token) -> i64 {
 
 pub(super) fn hex(digest: &[u8]) -> String {
     digest.iter().fold(String::with_capacity(2 * digest.len()), |mut digits, byte| {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits
     })
 }
 
-/// Text that a database takes: none of them likes a zero byte.
+/// Replaces zero bytes, which the databases do not accept in text.
 pub(super) fn text(any: &str) -> String {
     any.replace('\0', "\u{fffd}")
 }

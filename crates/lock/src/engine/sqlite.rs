@@ -1,10 +1,10 @@
 //! Locks in a SQLite file, shared by any number of processes on one machine.
 //!
-//! Grants and renewals are on the disk before they are answered: one that a power cut forgets would be granted again, to
-//! another, with the same token. A release that is forgotten delays the next holder until the lease ends, and a waiter
-//! that is forgotten asks again; neither waits for the disk.
+//! Grants and renewals are on the disk before the response. If a power cut lost a grant, the store would grant the lock
+//! again, to another client, with the same token. A lost release delays the next holder until the lease expires, and a
+//! lost waiter asks again; neither waits for the disk.
 //!
-//! Leases are measured with the machine's time since it was started: see `file.rs`.
+//! Leases are measured by the time since the machine was booted: see `file.rs`.
 
 mod bid;
 mod file;
@@ -34,20 +34,20 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file at this address, and brings the tables of locks up to date.
+    /// Opens the file at this URL, and migrates the tables of locks.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let file = File::open(url, &COMPONENT).await?;
         let wake = wake::Wake::new(file.readers().clone());
         Ok(Self { file, wake })
     }
 
-    /// Tells those in this process at once; others see that the file has changed.
+    /// Notifies the subscribers in this process at once. Other processes notice that the file has changed.
     fn tell(&self, key: &Key, heard: Option<Heard>) -> bool {
         heard.inspect(|heard| self.wake.tell(key.digest(), *heard)).is_some()
     }
 }
 
-/// A lock as `sql::Row` wants it; the first parameter is the time.
+/// Reads a lock with the columns of `sql::Row`. The first parameter is the time.
 const READ: &str =
     "select l.namespace, l.key, l.digest, l.token, l.nonce, l.owner, ?1 - l.since, l.until - ?1,
         (select count(*) from holdoff_lock_waiters w where w.digest = l.digest and w.until > ?1)
@@ -128,7 +128,7 @@ impl LeaseStore for Sqlite {
     }
 
     async fn force_release(&self, key: &Key) -> Result<Option<Holder>> {
-        // An operator waits for the disk.
+        // A forced release waits for the disk.
         let Some((holder, heard)) = let_go::force(self.file.write().await?, key).await? else {
             return Ok(None);
         };
@@ -161,7 +161,7 @@ impl LeaseStore for Sqlite {
             .bind(limit)
             .fetch_all(&mut *write.tx)
             .await?;
-        // In the same transaction: whoever makes one of them anew starts above it.
+        // In the same transaction: a lock that is created again starts above it.
         let floor = "update holdoff_lock_facts set floor = max(floor, ?1)";
         sqlx::query(floor).bind(gone.iter().max().unwrap_or(&0)).execute(&mut *write.tx).await?;
         write.tx.commit().await?;

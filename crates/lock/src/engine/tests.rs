@@ -1,5 +1,5 @@
-//! What the engines that know who waits promise, asked on real files, a real server and a ledger's table, through two
-//! doors that know nothing of each other, as two processes would.
+//! Tests of the engines that record waiters, on real files, a real server and a ledger's table, through two independent
+//! clients, as two processes would be.
 
 mod alone;
 mod crash;

@@ -1,13 +1,13 @@
-//! A value that looks at tokens.
+//! A value that checks fencing tokens.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::Stale;
 use crate::Token;
 
-/// A value in memory that refuses those who come with an older token than it has seen.
+/// A value in memory that rejects updates with a lower token than the highest it has seen.
 ///
-/// This is what a protected resource has to do, wherever it lives: remember the highest token, and refuse lower ones.
+/// Every protected resource has to do the same: store the highest token, and reject lower tokens.
 ///
 /// ```
 /// use holdoff_lock::{FencedCell, Token};
@@ -24,12 +24,12 @@ pub struct FencedCell<T> {
 }
 
 impl<T> FencedCell<T> {
-    /// A value that has seen no token.
+    /// Returns a cell that has seen no token.
     pub const fn new(value: T) -> Self {
         Self { inside: Mutex::new((Token::new(0), value)) }
     }
 
-    /// Changes the value, unless a higher token was here.
+    /// Changes the value, unless the cell has seen a higher token.
     pub fn update<R>(&self, token: Token, change: impl FnOnce(&mut T) -> R) -> Result<R, Stale> {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let (seen, value) = &mut *inside;
@@ -40,12 +40,12 @@ impl<T> FencedCell<T> {
         Ok(change(value))
     }
 
-    /// Looks at the value: reading needs no lock.
+    /// Reads the value. A read needs no lock and no token.
     pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.inside.lock().unwrap_or_else(PoisonError::into_inner).1)
     }
 
-    /// The highest token seen.
+    /// Returns the highest token seen.
     pub fn seen(&self) -> Token {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner).0
     }

@@ -1,4 +1,4 @@
-//! A fence in a Postgres database of your own.
+//! A fence in the caller's own Postgres database.
 //!
 //! ```no_run
 //! use holdoff_lock::{Key, Token, postgres};
@@ -32,13 +32,13 @@ const COMPONENT: Component = Component {
     }],
 };
 
-/// Makes the table that fences stand in, if it is not there. Any number may try at once.
+/// Creates the table of the fences if it does not exist. Any number of processes may call it at the same time.
 pub async fn prepare(connection: &mut PgConnection) -> Result<(), FenceError> {
     Ok(holdoff_sql::postgres::migrate(connection, &COMPONENT).await?)
 }
 
-/// Lets whoever shows the highest token so far, or the same again, through. It stays in the way of all others until the
-/// transaction ends: nobody with a higher token can pass between this and the commit.
+/// Accepts a token that is at least as high as the highest token so far, and rejects a lower one. The row stays locked
+/// until the transaction ends, so no higher token can be accepted between this call and the commit.
 pub async fn fence(connection: &mut PgConnection, key: &Key, token: Token) -> Result<(), FenceError> {
     let query =
         "insert into holdoff.fences as f (digest, token, passed_at) values ($1, $2, clock_timestamp())

@@ -1,6 +1,7 @@
-//! A fence in a SQLite file of your own.
+//! A fence in the caller's own SQLite file.
 //!
-//! Begin the transaction with `begin immediate`: one that reads first finds the database locked when it wants to write.
+//! Begin the transaction with `begin immediate`. A transaction that reads first fails with a locked database at its
+//! first write.
 //!
 //! ```no_run
 //! use holdoff_lock::{Key, Token, sqlite};
@@ -30,13 +31,13 @@ const COMPONENT: Component = Component {
     }],
 };
 
-/// Makes the table that fences stand in, if it is not there. Any number may try at once.
+/// Creates the table of the fences if it does not exist. Any number of processes may call it at the same time.
 pub async fn prepare(pool: &SqlitePool) -> Result<(), FenceError> {
     Ok(holdoff_sql::sqlite::migrate(pool.begin_with("begin immediate").await?, &COMPONENT).await?)
 }
 
-/// Lets whoever shows the highest token so far, or the same again, through. The transaction keeps all others out until it
-/// ends: nobody with a higher token can pass between this and the commit.
+/// Accepts a token that is at least as high as the highest token so far, and rejects a lower one. The transaction
+/// excludes all other writers until it ends, so no higher token can be accepted between this call and the commit.
 pub async fn fence(connection: &mut SqliteConnection, key: &Key, token: Token) -> Result<(), FenceError> {
     let query = "insert into holdoff_fences (digest, token) values (?1, ?2)
         on conflict (digest) do update set token = max(token, excluded.token) returning token";

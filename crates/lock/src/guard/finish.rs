@@ -1,9 +1,9 @@
-//! What is finished even if nobody waits for it any more.
+//! A future that runs to completion even if its caller stops waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that, once begun, goes on in the background when it is dropped.
+/// A future that continues in the background if it is dropped before it is complete.
 pub(super) struct Finish<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T: Send + 'static> Finish<T> {
@@ -27,7 +27,7 @@ impl<T: Send + 'static> Future for Finish<T> {
 
 impl<T: Send + 'static> Drop for Finish<T> {
     fn drop(&mut self) {
-        // Without a runtime there is nobody to go on.
+        // Without a runtime the future cannot continue.
         if let (Some(rest), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(rest);
         }

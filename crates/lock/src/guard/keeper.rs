@@ -1,4 +1,4 @@
-//! The task that renews a lock, and lets it go.
+//! The task that renews a lock and releases it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::line::Place;
 use crate::tenure::{Keep, Tenure};
 use crate::{Error, Key, Nonce, Token, clock, metrics};
 
-/// How long a store is given to hear that a lock was let go.
+/// The time limit of one release call.
 const LONGEST_RELEASE: Duration = Duration::from_secs(5);
-/// How often it is told, at most.
+/// The maximum number of release calls.
 const MOST_RELEASES: u32 = 5;
 
-/// A lock that was granted, and all that it takes to keep it.
+/// A granted lock, and the state that its renewal needs.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) asking: Asking,
@@ -26,18 +26,18 @@ pub(crate) struct Holding {
     pub(crate) token: Token,
     pub(crate) lease: Duration,
     pub(crate) tenure: Arc<Mutex<Tenure>>,
-    /// When to try a failed renewal again.
+    /// The policy for retries of a failed renewal.
     pub(crate) policy: Arc<Policy>,
     pub(crate) since: Duration,
-    /// The turn of this process, which ends with the lock.
+    /// The turn in this process's queue, which ends with the lock.
     pub(crate) place: Mutex<Option<Place>>,
-    /// Where keepers wait until they are needed.
+    /// The schedule of keepers that are not needed yet.
     pub(crate) later: Later,
 }
 
 impl Holding {
-    /// Renews until it is told to stop, then lets go. A renewal that is under way is waited for: were it to arrive
-    /// after the release, nothing bad would come of it, but nobody could say which came first.
+    /// Renews the lock until it is stopped, then releases it. It waits for a renewal in flight: a renewal that arrives
+    /// after the release would be harmless, but the order of the two would be unknown.
     pub(super) async fn keep(
         self: Arc<Self>,
         mut stopped: oneshot::Receiver<()>,
@@ -58,10 +58,10 @@ impl Holding {
         lost.send_replace(true);
         metrics::lost(&self.key);
         tracing::warn!(namespace = self.key.namespace(), token = %self.token, "a lock is lost");
-        // Others of this process need not wait for the one that lost it.
+        // Other contenders of this process need not wait for the holder that lost the lock.
         self.end_turn();
         _ = stopped.await;
-        // It was lost in time, but may still stand in the store: then it need not stand until its lease is over.
+        // The store may still record the lost lock. The release frees it before its lease expires.
         let store = self.asking.store();
         _ = self.asking.insist(LONGEST_RELEASE, store.release(&self.key, self.nonce, self.token)).await;
         self.ended();
@@ -88,7 +88,7 @@ impl Holding {
             let call = self.asking.store().release(&self.key, self.nonce, self.token);
             match self.asking.insist(LONGEST_RELEASE, call).await {
                 Ok(true) => break,
-                // An earlier call may have done it.
+                // An earlier call with an unknown outcome may have released it.
                 Ok(false) if was_unclear => break,
                 Ok(false) => {
                     self.ended();
@@ -109,7 +109,7 @@ impl Holding {
         Ok(())
     }
 
-    /// When to tell the store again, if its lease is not over by then.
+    /// Returns when to call the store again; `None` if the lock is lost by then.
     fn again(&self, now: Duration) -> Option<Duration> {
         let mut tenure = self.tenure();
         tenure.failed(&self.policy, now, clock::roll());

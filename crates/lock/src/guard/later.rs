@@ -1,7 +1,7 @@
-//! Keepers that are not needed yet.
+//! The schedule of keepers that are not needed yet.
 //!
-//! Most locks are let go long before they must be renewed. So a keeper is no task of its own from the beginning: it is noted
-//! here, and begun when the first renewal is due. One task looks at the notes, for all locks of a store.
+//! Most locks are released long before their first renewal. A keeper is therefore not a task from the beginning: it is
+//! scheduled here and started when the first renewal is due. One task serves the schedule of all locks of a store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::clock;
 
 type Keeper = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Keepers by when they begin.
+/// Keepers, by their start time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Later(Arc<Inner>);
 
-/// A keeper that was noted.
+/// The key of a scheduled keeper.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Ticket {
     at: Duration,
@@ -30,7 +30,7 @@ pub(super) struct Ticket {
 #[derive(Debug, Default)]
 struct Inner {
     notes: Mutex<Notes>,
-    /// Something is due before the task would look.
+    /// Notified when a keeper is due before the task's next check.
     sooner: Arc<Notify>,
 }
 
@@ -38,19 +38,19 @@ struct Inner {
 struct Notes {
     keepers: BTreeMap<Ticket, Keeper>,
     numbers: u64,
-    /// When the task looks next; nothing if it waits for a note.
+    /// The time of the task's next check; `None` while the schedule is empty.
     looks_at: Option<Duration>,
     task: Option<JoinHandle<()>>,
 }
 
 impl Later {
-    /// Begins this keeper then.
+    /// Schedules a keeper to start at this time.
     pub(super) fn note(&self, at: Duration, keeper: impl Future<Output = ()> + Send + 'static) -> Ticket {
         let mut notes = self.0.notes();
         notes.numbers += 1;
         let ticket = Ticket { at, number: notes.numbers };
         notes.keepers.insert(ticket, Box::pin(keeper));
-        // A task that has ended has ended with its runtime.
+        // A finished task ended with its runtime.
         if notes.task.as_ref().is_none_or(JoinHandle::is_finished) {
             notes.looks_at = Some(Duration::ZERO);
             let (inner, sooner) = (Arc::downgrade(&self.0), Arc::clone(&self.0.sooner));
@@ -61,7 +61,7 @@ impl Later {
         ticket
     }
 
-    /// Takes a keeper back that has not begun; answers whether there was one.
+    /// Removes a keeper that has not started. Returns whether there was one.
     pub(super) fn cancel(&self, ticket: Ticket) -> bool {
         let keeper = self.0.notes().keepers.remove(&ticket);
         keeper.is_some()
@@ -73,7 +73,7 @@ impl Inner {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins what is due, and answers when to look again.
+    /// Starts the keepers that are due, and returns the time of the next check.
     fn begin_due(&self) -> Option<Duration> {
         let mut notes = self.notes();
         loop {

@@ -1,4 +1,4 @@
-//! One acquisition, and what is different about it.
+//! One acquisition, and its options.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::store::{Bid, Result};
 use crate::wait::Reply;
 use crate::{Error, Guard, Handover, Key, Nonce, Owner, clock, metrics, settings, tenure};
 
-/// An acquisition that is about to begin: `.await` it.
+/// An acquisition that has not started: `.await` it.
 ///
-/// Dropping the future cancels it. However it ends, it leaves nothing behind that waits.
+/// Dropping the future cancels the acquisition. In every case it leaves no waiting state behind.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is acquired until it is awaited"]
 pub struct Acquire {
@@ -36,49 +36,49 @@ impl Acquire {
         Self { locks, key, namespace, policy, lease, deadline, wait: None, cancel: None, name: None }
     }
 
-    /// The namespace of the key.
+    /// Sets the namespace of the key.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// When to ask again, and when to give up.
+    /// Sets the policy: when to ask again, and when to give up.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// For how long a holder that vanished keeps others out.
+    /// Sets the lease: how long a vanished holder blocks other contenders.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Gives up after so long, if the policy does not before.
+    /// Gives up after this time, unless the policy gives up earlier.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Waits for so long, however many attempts that takes: of the policy only the delays count. Zero asks once.
+    /// Waits for this time, with any number of attempts; only the policy's delays apply. Zero asks once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Gives up when this is cancelled.
+    /// Gives up when this token is cancelled.
     pub fn cancel(mut self, cancel: CancellationToken) -> Self {
         self.cancel = Some(cancel);
         self
     }
 
-    /// What the holder is called where people look at locks. Nothing is decided by it.
+    /// Sets the displayed name of the holder. No decision depends on it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Acquires the lock if it is free now; nothing if it is not.
+    /// Acquires the lock if it is free now; returns `None` if it is not.
     pub async fn at_once(self) -> Result<Option<Guard>> {
         let terms = self.terms()?;
         let shared = &self.locks.shared;
@@ -102,12 +102,12 @@ impl Acquire {
             }
             (reply, None) => {
                 wish.ended("contended");
-                // A grant that took as long as its lease is none.
+                // A grant whose response took as long as the lease is not valid.
                 wish.was_asked = matches!(reply, Reply::Granted(_));
                 wish.withdraw().await;
                 Ok(None)
             }
-            // It may have been granted: nobody waits to find out.
+            // The store may have granted the lock. This caller does not wait for the outcome.
             (_, Some(error)) => {
                 wish.ended(metrics::outcome(Some(&error)));
                 wish.withdraw().await;
@@ -116,7 +116,7 @@ impl Acquire {
         }
     }
 
-    /// Acquires the lock for somebody who keeps it himself, such as a client elsewhere: nothing here renews it.
+    /// Acquires the lock for a client that maintains it itself, such as a remote client. The library does not renew it.
     pub async fn hand_over(self) -> Result<Handover> {
         let mut pursuit = self.begin()?;
         loop {
@@ -126,7 +126,7 @@ impl Acquire {
         }
     }
 
-    /// Makes something once: [`Locks::once`].
+    /// Creates a value once: see [`Locks::once`].
     pub fn once<T, E, P, PF, C, CF>(self, probe: P, create: C) -> MakeOnce<P, C>
     where
         P: FnMut() -> PF,
@@ -137,7 +137,7 @@ impl Acquire {
         MakeOnce::new(self, probe, create)
     }
 
-    /// All that is asked for, checked.
+    /// Returns the checked parameters of the acquisition.
     pub(super) fn terms(&self) -> Result<Terms> {
         let settings = &self.locks.shared.settings;
         let lease = self.lease.unwrap_or(settings.lease);

@@ -1,8 +1,8 @@
-//! Which locks to list.
+//! The filter of a listing.
 
 use crate::store::{Listing, Mark};
 
-/// Which locks to list; all of them, a hundred at most, unless said otherwise.
+/// The filter of a listing. The default selects all locks, and returns at most a hundred.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
     namespace: Option<String>,
@@ -19,28 +19,28 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Only those of this namespace.
+    /// Selects only locks of this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only those that somebody holds.
+    /// Selects only held locks.
     #[must_use]
     pub fn held(mut self) -> Self {
         self.held = true;
         self
     }
 
-    /// Only those whose readable key begins so.
+    /// Selects only locks whose readable key starts with this prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Only those that stand behind this one in the list: its namespace, its key and its digest.
+    /// Selects only locks after this one in the order of the list: its namespace, its key and its digest.
     #[must_use]
     pub fn after(mut self, namespace: &str, key: &str, digest: &str) -> Self {
         let [namespace, key, digest] = [namespace, key, digest].map(str::to_owned);
@@ -48,7 +48,7 @@ impl Filter {
         self
     }
 
-    /// At most so many.
+    /// Sets the maximum number of locks returned.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = limit;

@@ -1,4 +1,4 @@
-//! Making something once, however many want it.
+//! Creation of a value once, for any number of callers.
 
 use std::pin::Pin;
 
@@ -6,7 +6,7 @@ use super::Acquire;
 use crate::pursuit::Progress;
 use crate::{Error, Guard, Token, metrics};
 
-/// Something that is to be made once: `.await` it.
+/// A value to be created once: `.await` it.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made until it is awaited"]
 pub struct MakeOnce<P, C> {
@@ -16,33 +16,33 @@ pub struct MakeOnce<P, C> {
     anyway: bool,
 }
 
-/// How it came to be.
+/// The origin of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Once<T> {
-    /// This one made it.
+    /// This caller created it.
     Created(T),
-    /// Somebody else had made it.
+    /// Another caller had created it.
     Found(T),
 }
 
 impl<T> Once<T> {
-    /// What was made, by whomever.
+    /// Returns the value, regardless of its origin.
     pub fn into_inner(self) -> T {
         let (Self::Created(made) | Self::Found(made)) = self;
         made
     }
 }
 
-/// Why it was not made.
+/// The reason why the value was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum OnceError<E> {
-    /// The lock could not be had, or was lost. If it was lost, it may have been made nevertheless.
+    /// The lock was not acquired, or it was lost. If it was lost, the value may have been created.
     #[error(transparent)]
     Lock(Error),
-    /// Looking for it failed. This one has not made it.
+    /// The probe failed. This caller has not created the value.
     #[error("looking whether it was made already failed: {0}")]
     Probe(E),
-    /// Making it failed.
+    /// The creation failed.
     #[error("making it failed: {0}")]
     Create(E),
 }
@@ -52,8 +52,8 @@ impl<P, C> MakeOnce<P, C> {
         Self { acquire, probe, create, anyway: false }
     }
 
-    /// Makes it without the lock, and so without a token, if the lock cannot be had in time: the making is itself
-    /// idempotent. A cancelled one makes nothing.
+    /// Creates the value without the lock, and so without a token, if the lock cannot be acquired in time: the creation
+    /// is itself idempotent. A cancelled call creates nothing.
     pub fn or_create_anyway(mut self) -> Self {
         self.anyway = true;
         self
@@ -80,14 +80,14 @@ impl<P, C> MakeOnce<P, C> {
         }
         let made = guard.run((self.create)(Some(guard.token()))).await.map_err(OnceError::Lock)?;
         let made = made.map_err(OnceError::Create)?;
-        // What was made is made, whatever becomes of the lock.
+        // The value exists, whether or not the release succeeds.
         if let Err(error) = guard.release().await {
             tracing::debug!(outcome = metrics::outcome(Some(&error)), "made, but its lock was not let go");
         }
         Ok(Once::Created(made))
     }
 
-    /// The lock, or what was found before it was had.
+    /// Returns the guard, or the value if a probe found it before the lock was acquired.
     async fn guard<T, E, PF>(&mut self) -> Result<Result<Guard, T>, OnceError<E>>
     where
         P: FnMut() -> PF,

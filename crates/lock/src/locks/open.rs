@@ -1,4 +1,4 @@
-//! Which store keeps the locks.
+//! Constructors, one for each store.
 
 use std::sync::Arc;
 
@@ -8,32 +8,33 @@ use crate::engine;
 use crate::store::{LeaseStore, Result};
 
 impl Locks {
-    /// Locks in this process's memory.
+    /// Returns locks in this process's memory.
     pub fn memory() -> Self {
         Self::over(Arc::new(engine::memory::Memory::new()))
     }
 
-    /// Locks in a SQLite file, for all processes of one machine.
+    /// Returns locks in a SQLite file, for all processes of one machine.
     #[cfg(feature = "sqlite")]
     pub async fn sqlite(path: impl AsRef<std::path::Path>) -> Result<Self> {
         Self::open(&format!("sqlite:{}", path.as_ref().display())).await
     }
 
-    /// Locks in Postgres, for all who can reach it.
+    /// Returns locks in Postgres, for all clients of the database.
     #[cfg(feature = "postgres")]
     pub async fn postgres(url: &str) -> Result<Self> {
         Ok(Self::over(Arc::new(engine::postgres::Postgres::open(url).await?)))
     }
 
-    /// Locks as Leases in a namespace of a Kubernetes cluster.
+    /// Returns locks kept as Leases in a namespace of a Kubernetes cluster.
     #[cfg(feature = "kubernetes")]
     pub fn kubernetes(client: kube::Client, namespace: &str) -> Self {
         Self::over(Arc::new(engine::kubernetes::Kubernetes::open(client, namespace)))
     }
 
-    /// Locks in a ledger, for all its members: they need no store but their own disks.
+    /// Returns locks in a ledger, for all its members. They need no store except their own disks.
     ///
-    /// Those who share them must use the same ledger; a node's locks end with the node.
+    /// All clients that share these locks must use the same ledger. Locks that are held through a node are lost when
+    /// the node stops.
     ///
     /// ```
     /// use holdoff_ledger::runtime::{Host, Settings};
@@ -57,7 +58,7 @@ impl Locks {
         Self::over(Arc::new(engine::ledger::Ledger::over(Box::new(node))))
     }
 
-    /// The same with a node that may have yet to join its ledger: it is looked for at every call. As long as there is none,
+    /// Returns locks in a ledger whose node may not have joined yet. Every call looks the node up. While there is none,
     /// the store of these locks cannot be reached.
     #[cfg(feature = "ledger")]
     pub fn ledger_found_by<F>(find: F) -> Self
@@ -70,8 +71,8 @@ impl Locks {
         Self::over(Arc::new(engine::ledger::Ledger::over(Box::new(engine::ledger::Sought::by(find)))))
     }
 
-    /// Locks at `memory:`, `sqlite:FILE`, `postgres://…`, or `kubernetes:NAMESPACE` in the cluster that this process
-    /// runs in or that its kubeconfig names.
+    /// Opens locks at `memory:`, `sqlite:FILE`, `postgres://…`, or `kubernetes:NAMESPACE` in the cluster that this
+    /// process runs in or that its kubeconfig names.
     pub async fn open(url: &str) -> Result<Self> {
         let store: Arc<dyn LeaseStore> = match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("memory") => Arc::new(engine::memory::Memory::new()),
@@ -88,7 +89,7 @@ impl Locks {
 }
 
 fn unknown(url: &str) -> Error {
-    // What stands before the host may be a password.
+    // The part before the host may contain a password.
     let shown = url.split_once("://").map_or(url, |(scheme, _)| scheme);
     Error::Settings(format!(
         "`{shown}` is no store for locks: expected sqlite:FILE, postgres://USER@HOST/DATABASE, kubernetes:NAMESPACE or memory:, \

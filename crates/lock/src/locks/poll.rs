@@ -1,4 +1,4 @@
-//! Acquiring without waiting, for controllers that must not sleep.
+//! Acquisition without waiting, for controllers that must not sleep.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,23 +10,23 @@ use crate::store::{Bid, Result};
 use crate::wait::{Next, Reply, Wait, Why};
 use crate::{Error, Guard, Nonce, Owner, clock, metrics};
 
-/// How many keys are remembered between polls.
+/// The maximum number of keys remembered between polls.
 const MOST_KEYS: usize = 10_000;
-/// For how long.
+/// How long a key is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// How often the store is asked in one poll: a grant that is found too late is asked for again.
+/// The maximum number of requests in one poll. A grant that arrives too late to be valid is requested again.
 const MOST_ASKS: u32 = 3;
 
-/// What came of a poll.
+/// The result of a poll.
 #[derive(Debug)]
 pub enum Polled {
-    /// The lock is held.
+    /// The lock was granted.
     Granted(Guard),
-    /// It is not free: poll again after so long, or when something suggests that it may be.
+    /// The lock is not free. Poll again after this time, or when an event suggests that it is free.
     ComeBack(Duration),
 }
 
-/// What is remembered of the keys that are polled for.
+/// The state of the polled keys between polls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Polls(Arc<Mutex<Memory>>);
 
@@ -55,7 +55,8 @@ impl Polls {
 
     fn remember(&self, digest: [u8; 32], polling: Polling) {
         let mut memory = self.memory();
-        // Whoever is not remembered is not told by name that it is its turn; that is all.
+        // A poller that is not remembered gets a new nonce, so it receives no reservation by name. There is no other
+        // effect.
         if memory.keys.len() < MOST_KEYS {
             memory.keys.insert(digest, polling);
         }
@@ -67,8 +68,8 @@ impl Polls {
 }
 
 impl Acquire {
-    /// Asks for the lock without waiting: [`Locks::poll`](super::Locks::poll). Where the policy would give up, it
-    /// begins anew: when to stop polling is the controller's affair.
+    /// Asks for the lock without waiting: see [`Locks::poll`](super::Locks::poll). If the policy gives up, the poll
+    /// starts again from the first attempt: the controller decides when to stop polling.
     pub async fn poll(self) -> Result<Polled> {
         let terms = self.terms()?;
         let shared = Arc::clone(&self.locks.shared);
@@ -85,7 +86,7 @@ impl Acquire {
         let stranger = || Owner { nonce: Nonce::fresh(), name: terms.name.clone() };
         let mut polling = match shared.polls.take(terms.key.digest(), now) {
             Some(mut polling) => {
-                // If its time has come, this is its next attempt; otherwise it came early, which is none.
+                // If the backoff has ended, this is the next attempt. Otherwise the poll is early and does not count.
                 polling.wait.woke(now);
                 polling
             }

@@ -1,4 +1,4 @@
-//! A wish for a lock that leaves nothing behind, however it ends.
+//! An acquisition's state in the store, which is withdrawn in every case.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::locks::Shared;
 use crate::store::{Answer, Bid};
 use crate::{Key, Owner, clock, metrics};
 
-/// How often the store is told that a wish is withdrawn, and how long apart; after that its note ends by itself.
+/// The delays before each withdrawal call. After the last one fails, the state in the store expires.
 const TELLINGS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -18,14 +18,14 @@ pub(crate) struct Wish {
     pub(crate) shared: Arc<Shared>,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
-    /// Whether the store may know of it.
+    /// Whether the store may have state of this acquisition.
     pub(crate) was_asked: bool,
     in_flight: InFlight,
     began: Duration,
     is_counted: bool,
 }
 
-/// A bid that was sent and has no answer yet. It is never looked at by two at once; the mutex only says so.
+/// A request that was sent and has no response yet. It is never accessed concurrently; the mutex only makes it `Sync`.
 #[derive(Default)]
 struct InFlight(Mutex<Option<Call>>);
 
@@ -49,8 +49,8 @@ impl Wish {
         Self { shared, key, owner, was_asked, in_flight, began: clock::now(), is_counted }
     }
 
-    /// Asks the store. What was sent cannot be called back: if the caller stops waiting for the answer, it is kept,
-    /// so that the withdrawal can follow it, and does not overtake it.
+    /// Sends a request to the store. A sent request cannot be recalled: if the caller stops waiting, the request is
+    /// kept, so that the withdrawal follows it and does not overtake it.
     pub(crate) async fn send(&mut self, bid: Bid, limit: Duration) -> Result<Answer, Trouble> {
         self.was_asked = true;
         let asking = self.shared.asking.clone();
@@ -60,14 +60,15 @@ impl Wish {
         answer
     }
 
-    /// Counts how it ended, once.
+    /// Records the outcome, at most once.
     pub(crate) fn ended(&mut self, outcome: &'static str) {
         if !std::mem::replace(&mut self.is_counted, true) {
             metrics::ended(&self.key, outcome, clock::now().saturating_sub(self.began));
         }
     }
 
-    /// Wipes it out of the store. Should that fail, it is tried again in the background.
+    /// Withdraws the acquisition from the store. If that fails, a background task retries it when this value is
+    /// dropped.
     pub(crate) async fn withdraw(&mut self) {
         if self.was_asked {
             let in_flight = self.in_flight.call();
@@ -80,10 +81,10 @@ impl Wish {
     }
 }
 
-/// Waits until no bid is under way any more.
+/// Waits until no request is in flight.
 async fn settled(in_flight: &mut Option<Call>) {
     if let Some(call) = in_flight {
-        // Whatever it says, it is about to be wiped out.
+        // The result does not matter: the withdrawal follows.
         _ = call.await;
         *in_flight = None;
     }
@@ -95,7 +96,7 @@ impl Drop for Wish {
         if !self.was_asked {
             return;
         }
-        // Without a runtime there is nobody to tell the store; what it knows ends by itself.
+        // Without a runtime no withdrawal can be sent. The state in the store expires.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (shared, key, nonce) = (Arc::clone(&self.shared), self.key.clone(), self.owner.nonce);
         let mut in_flight = self.in_flight.call().take();

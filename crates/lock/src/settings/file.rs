@@ -1,4 +1,4 @@
-//! The file's `[lock]`.
+//! The section `[lock]` of the configuration file.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ const LONGEST_LEDGER: usize = 64;
 const KEYS: &[&str] = &["lease", "wait", "policy", "max_waiters", "ledger"];
 
 impl Settings {
-    /// Reads the section `[lock]` of `holdoff.toml`; what it does not say is as in [`Settings::default`]. On any
-    /// problem nothing is read, and all problems are reported.
+    /// Reads the section `[lock]` of `holdoff.toml`. Keys that it does not set are as in [`Settings::default`]. On any
+    /// problem it reads nothing, and reports all problems.
     ///
-    /// The other sections are passed by; [`PolicySet::from_toml`] checks the policies and the names of the sections.
+    /// It ignores the other sections; [`PolicySet::from_toml`] checks the policies and the names of the sections.
     ///
     /// ```
     /// use holdoff_lock::Settings;
@@ -28,12 +28,12 @@ impl Settings {
     /// # Ok::<(), holdoff_policy::Problems>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self, Problems> {
-        // Where the policies have problems of their own, nobody is blamed for naming one.
+        // If the policies themselves have problems, a reference to a policy is not reported.
         let policies = PolicySet::from_toml(text).ok();
         file::read(text, |reader, document| read(reader, document, policies.as_ref()))
     }
 
-    /// What is probably not wanted.
+    /// Returns a finding if the settings are probably not intended.
     pub fn lint(&self) -> Option<Finding> {
         let wait = self.short_wait()?;
         let (wait, lease) = (format_duration(wait), format_duration(self.lease));
@@ -67,7 +67,7 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>, policies: Option<&Polic
     settings
 }
 
-/// A ledger's name is that of a file.
+/// Reads the ledger's name, which must be valid as a file name.
 fn ledger(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
     let name = section.text(reader, "ledger", "default")?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);

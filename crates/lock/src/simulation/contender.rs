@@ -1,4 +1,4 @@
-//! One that wants the lock, on a machine with a clock of its own.
+//! A contender, on a machine with a clock of its own.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(super) struct Contender {
     pub(super) clock: Clock,
     pub(super) chance: Chance,
     pub(super) role: Role,
-    /// Raised when its role changes: what was meant for an earlier one is void.
+    /// Incremented when the role changes: events for an earlier role are void.
     pub(super) life: u64,
-    /// Raised when it crashes.
+    /// Incremented when the contender crashes.
     pub(super) incarnation: u64,
     pub(super) frozen_until_us: u64,
     pub(super) call: u64,
@@ -29,9 +29,9 @@ pub(super) enum Role {
     Waiting {
         nonce: Nonce,
         wait: Wait,
-        /// Whether it listens, or is in a call.
+        /// Whether it waits for notifications, instead of a response.
         is_paused: bool,
-        /// What it heard while it was in a call.
+        /// The notification that arrived during a call.
         heard: Option<Heard>,
         sent: Duration,
     },
@@ -51,13 +51,13 @@ pub(super) enum Role {
 }
 
 impl Contender {
-    /// Whether it would go on with what the lock protects.
+    /// Returns whether the contender would continue the work that the lock protects.
     pub(super) fn believes(&self, now_us: u64) -> bool {
         let Role::Holding { tenure, .. } = &self.role else { return false };
         now_us >= self.frozen_until_us && tenure.is_valid(self.clock.local(now_us))
     }
 
-    /// Takes a new role: nothing that was under way reaches it any more.
+    /// Takes a new role. No pending event reaches the contender any more.
     pub(super) fn become_(&mut self, role: Role) {
         self.role = role;
         self.life += 1;
@@ -65,7 +65,7 @@ impl Contender {
     }
 }
 
-/// A clock that started at another time than the others, and is a little faster or slower.
+/// A clock with its own offset and a small drift.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Clock {
     pub(super) offset_us: u64,
@@ -79,7 +79,7 @@ impl Clock {
         Duration::from_micros(u64::try_from(local_us).unwrap())
     }
 
-    /// When it will show this, rounded up.
+    /// Returns the true time at which the clock shows this time, rounded up.
     pub(super) fn when_us(&self, local: Duration) -> u64 {
         let passed = i128::from(u64::try_from(local.as_micros()).unwrap()) - i128::from(self.offset_us);
         let true_us = passed.max(0) * 1_000_000 / i128::from(1_000_000 + self.drift_ppm);

@@ -1,10 +1,10 @@
-//! Each known bug, planted, is caught.
+//! Tests that every injected defect is detected.
 
 use std::time::Duration;
 
 use super::*;
 
-/// More seeds than any of them takes.
+/// More seeds than the detection of any defect takes.
 const SEEDS: u64 = 1000;
 
 fn assert_caught(mutant: Mutant, is_expected: impl Fn(&Broken) -> bool) {
@@ -44,14 +44,14 @@ fn a_found_grant_counted_from_the_last_bid_is_caught() {
     assert_caught(Mutant::ReadBackFromLatest, |broken| matches!(broken, Broken::TwoBelieve(..)));
 }
 
-/// The most bids within one millisecond after a holder of whom forty wait was killed. Those who ask without end are the
-/// worst of all.
+/// Returns the most requests within a millisecond after a holder with forty waiters was killed. Contenders with
+/// unlimited attempts are the worst case.
 fn burst(seed: u64, mutant: Mutant) -> u32 {
     let plan = Plan {
         contenders: 40,
         acquisitions: 1,
         lease: Duration::from_secs(10),
-        // Equal ways to the store, which must not make up for chance that is missing.
+        // Equal delays to the store: different delays would hide missing randomness.
         fastest_us: 500,
         slowest_us: 500,
         ..Plan::of(seed).without_faults()

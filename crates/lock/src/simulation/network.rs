@@ -1,4 +1,4 @@
-//! The store, the resource, and the way to them.
+//! The store, the resource, and the network to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{Nonce, Owner, Token};
 
 const GROUND: Ground = Ground { era: 0, floor: Token::new(0) };
 
-/// What a contender asks of the store.
+/// A contender's request to the store.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Bid { owner: Owner, waits: Duration },
@@ -22,7 +22,7 @@ pub(super) enum Request {
     Withdraw(Nonce),
 }
 
-/// What the store answers.
+/// The store's response.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     Bid(Answer),
@@ -31,7 +31,7 @@ pub(super) enum Said {
     Done,
 }
 
-/// The store: a row, and what it has granted.
+/// The store: a row, and the record of its grants.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) row: Row,
@@ -45,7 +45,7 @@ impl Store {
         Self { row: Row::new(Duration::ZERO), lease, mutant, granted: BTreeMap::new() }
     }
 
-    /// Carries out a request; says what to answer, and what others hear.
+    /// Executes a request. Returns the response, and the notification to the other contenders.
     pub(super) fn serve(
         &mut self,
         request: &Request,
@@ -66,7 +66,7 @@ impl Store {
         }
     }
 
-    /// Carries out a bid on what the row was a while ago, and writes the outcome over whatever it is now.
+    /// Executes a bid on an earlier state of the row, and overwrites the current state with the result.
     pub(super) fn overwrite(
         &mut self,
         mut before: Row,
@@ -109,7 +109,7 @@ impl Store {
     }
 }
 
-/// What the lock protects: it remembers the highest token, and every write.
+/// The protected resource: it stores the highest token, and every write.
 #[derive(Debug, Default)]
 pub(super) struct Resource {
     seen: Option<Token>,
@@ -118,7 +118,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Whether the write was accepted.
+    /// Returns whether the write was accepted.
     pub(super) fn write(&mut self, token: Token, nonce: Nonce) -> bool {
         if self.seen.is_some_and(|seen| token < seen) {
             self.refused += 1;
@@ -129,7 +129,7 @@ impl Resource {
         true
     }
 
-    /// Looks at the record, and trusts nothing that was done to make it.
+    /// Checks the recorded writes, independently of the code that accepted them.
     pub(super) fn audit(&self) -> Result<(), Broken> {
         for pair in self.writes.windows(2) {
             let [(seen, one), (late, other)] = [pair[0], pair[1]];

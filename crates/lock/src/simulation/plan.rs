@@ -1,4 +1,4 @@
-//! What a seed means.
+//! The parameters that a seed determines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use holdoff_policy::Policy;
 use holdoff_sim::kernel::Chance;
 
-/// How bad a run is.
+/// The parameters and fault rates of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) contenders: usize,
-    /// How often each acquires the lock.
+    /// The number of acquisitions of each contender.
     pub(super) acquisitions: u32,
     pub(super) lease: Duration,
     pub(super) policy: Arc<Policy>,
@@ -20,11 +20,11 @@ pub(super) struct Plan {
     pub(super) loses_request: f64,
     pub(super) loses_answer: f64,
     pub(super) loses_word: f64,
-    /// Comes much later than anybody waits for it.
+    /// The probability that a message arrives long after its sender has stopped waiting.
     pub(super) is_late: f64,
-    /// An acquisition ends in a crash.
+    /// The probability that an acquisition ends in a crash.
     pub(super) crashes: f64,
-    /// A write is held up between looking and writing.
+    /// The probability that a write is delayed between the check of the guard and the write.
     pub(super) freezes: f64,
     pub(super) wrong_clocks: bool,
 }
@@ -33,7 +33,7 @@ impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let mut chance = Chance::of(seed, u64::MAX);
         let lease = Duration::from_millis(chance.between(500, 10_000));
-        // Now and then nearly nothing comes through: only then do unlikely misunderstandings meet.
+        // In some runs nearly every message is lost: only then do unlikely sequences occur.
         let is_dreadful = chance.happens(0.2);
         let mut rate = |worst: f64| if chance.happens(0.8) { chance.unit() * worst } else { 0.0 };
         let worst = if is_dreadful { 0.7 } else { 0.15 };
@@ -62,7 +62,7 @@ impl Plan {
         }
     }
 
-    /// The same, with nothing that goes wrong, and patience for everybody's turn.
+    /// Returns the same plan without faults, and with time for every contender's turn.
     pub(super) fn without_faults(mut self) -> Self {
         (self.loses_request, self.loses_answer, self.loses_word) = (0.0, 0.0, 0.0);
         (self.is_late, self.crashes, self.freezes, self.wrong_clocks) = (0.0, 0.0, 0.0, false);

@@ -1,8 +1,8 @@
-//! What must never happen, and what did.
+//! The checked properties, and the faults that occurred.
 
 use crate::Token;
 
-/// A rule that was broken.
+/// A violated property.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Broken {
     #[error("{0} µs: {1} and {2} both believe that they hold the lock")]
@@ -25,15 +25,15 @@ pub(super) enum Broken {
     LeftBehind(String),
 }
 
-/// Faults that struck in one run.
+/// The faults that occurred in one run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Faults {
     pub(super) requests_lost: u32,
     pub(super) answers_lost: u32,
-    /// Requests that arrived after their sender had stopped waiting for an answer.
+    /// Requests that arrived after their sender had stopped waiting for a response.
     pub(super) late: u32,
     pub(super) crashed: u32,
-    /// A holder was frozen until its lease was over.
+    /// Holders that were frozen until their lease had expired.
     pub(super) frozen: u32,
     pub(super) skewed: u32,
     pub(super) words_lost: u32,
@@ -53,7 +53,7 @@ impl Faults {
     }
 }
 
-/// In how many runs each fault struck.
+/// The number of runs in which each fault occurred.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Strikes([(&'static str, u64); 7]);
 

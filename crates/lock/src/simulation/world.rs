@@ -1,4 +1,4 @@
-//! The contenders, the store between them, and what happens in which order.
+//! The contenders, the store, and the event queue.
 
 mod acting;
 
@@ -15,7 +15,7 @@ use crate::row::Row;
 use crate::wakes::Heard;
 use crate::{Nonce, Token};
 
-/// More than any run takes.
+/// More events than any run takes.
 const MOST_EVENTS: u32 = 500_000;
 
 #[derive(Debug)]
@@ -29,26 +29,26 @@ pub(super) struct World {
     resource: Resource,
     ran: Ran,
     nonces: u128,
-    /// Who is asking what became of a bid.
+    /// The contenders that are reading back the outcome of a request.
     asked_back: Vec<bool>,
     renewals: Policy,
-    /// How many bids arrived in the current millisecond.
+    /// The number of requests that arrived in the current millisecond.
     burst: (u64, u32),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Ran {
     pub(super) acquired: u32,
     pub(super) gave_up: u32,
     pub(super) lost: u32,
-    /// Grants whose answer was lost, and that were read back.
+    /// Grants whose response was lost and that were read back.
     pub(super) found_again: u32,
     pub(super) writes: u32,
     pub(super) refused_writes: u32,
     pub(super) bids: u32,
     pub(super) events: u32,
-    /// The most bids that arrived within one millisecond.
+    /// The most requests that arrived within a millisecond.
     pub(super) busiest: u32,
     pub(super) faults: Faults,
 }
@@ -69,7 +69,7 @@ impl Ran {
 
 #[derive(Debug)]
 enum Event {
-    /// Something for a contender, in one of its lives.
+    /// An event for a contender in one of its roles.
     For {
         to: usize,
         life: u64,
@@ -81,7 +81,7 @@ enum Event {
         is_late: bool,
         request: Request,
     },
-    /// A bid that was looked at before is written now.
+    /// The write of a bid that was executed on an earlier state of the row.
     Overwrite {
         from: usize,
         call: u64,
@@ -95,7 +95,7 @@ enum Event {
     },
     Freeze(usize),
     Crash(usize),
-    /// Whoever holds the lock is killed for good.
+    /// Kills the holder of the lock for good.
     CrashHolder,
     Restart(usize),
 }
@@ -107,13 +107,13 @@ enum What {
         call: u64,
     },
     Heard(Heard),
-    /// Nothing if there was no answer in time.
+    /// A response; `None` if it did not arrive in time.
     Answer {
         call: u64,
         said: Option<Said>,
     },
     LookThenWrite,
-    /// It looked, and writes now, however long that was ago.
+    /// The write that follows a check of the guard, after any delay.
     Write {
         token: Token,
         nonce: Nonce,
@@ -168,13 +168,13 @@ impl World {
         }
     }
 
-    /// Kills whoever holds the lock then.
+    /// Kills the holder of the lock at this time.
     pub(super) fn kill_holder_at(mut self, at_us: u64) -> Self {
         self.queue.push(at_us, Event::CrashHolder);
         self
     }
 
-    /// Lets everything happen, then looks whether all came to an end and nothing is left.
+    /// Processes all events, then checks that every contender has finished and that no state is left.
     pub(super) fn run(mut self) -> Result<Ran, Broken> {
         for to in 0..self.plan.contenders {
             let at_us = self.chance.between(0, 2_000_000);
@@ -212,7 +212,7 @@ impl World {
             Event::For { to, life, what } => {
                 let contender = &self.contenders[to];
                 if now_us < contender.frozen_until_us {
-                    // It gets to it when it goes on.
+                    // A frozen contender receives the event when it resumes.
                     self.queue.push(contender.frozen_until_us, Event::For { to, life, what });
                     return Ok(());
                 }
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// A request reaches the store.
+    /// Delivers a request to the store.
     fn arrive(&mut self, from: usize, call: u64, request: Request, now_us: u64) -> Result<(), Broken> {
         let is_bid = matches!(request, Request::Bid { .. });
         if is_bid {
@@ -302,7 +302,8 @@ impl World {
         self.queue.push(at_us, Event::For { to, life, what: What::Answer { call, said: Some(said) } });
     }
 
-    /// Whoever waits for the answer to something lost may learn at once that the connection is gone, or wait in vain.
+    /// Handles a lost message. The sender either learns at once that the connection is gone, or waits until its time
+    /// limit.
     fn break_off(&mut self, to: usize, call: u64, now_us: u64) {
         if self.chance.happens(0.5) {
             let (life, at_us) = (self.contenders[to].life, now_us + self.delay_us());
@@ -325,7 +326,7 @@ impl World {
         self.chance.between(self.plan.fastest_us, self.plan.slowest_us)
     }
 
-    /// The store's clock; under a mutant, the wall clock of whoever asks.
+    /// Returns the store's time; with the mutant, the wall clock of the requester.
     fn store_time(&self, now_us: u64, from: usize) -> Duration {
         match self.mutant {
             Mutant::RemoteWallClock => self.contenders[from].clock.local(now_us),

@@ -15,7 +15,7 @@ pub(super) struct Flaky {
     store: Memory,
     pub(super) is_down: AtomicBool,
     pub(super) is_hanging: AtomicBool,
-    /// So many bids are carried out, but their answers are lost.
+    /// The number of bids that are executed but whose responses are lost.
     pub(super) lost_answers: AtomicU32,
     pub(super) asked: AtomicU32,
 }

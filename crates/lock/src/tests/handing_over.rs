@@ -1,4 +1,4 @@
-//! Locks that somebody else keeps.
+//! Locks that their clients maintain themselves.
 
 use super::{SECOND, locks, neighbour, settle};
 use crate::{Error, Lease};
@@ -43,7 +43,7 @@ async fn what_nobody_accepts_is_let_go() {
         locks.inspect("a").await.unwrap().unwrap().holder.map(|h| h.token),
         Some(held.lease().token())
     );
-    // One that waits for it and goes away leaves nothing.
+    // A waiter that is dropped leaves no state behind.
     let waiting = tokio::time::timeout(SECOND, locks.acquire("a").hand_over()).await;
     assert!(waiting.is_err());
     settle().await;

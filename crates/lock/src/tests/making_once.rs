@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::{Error, Once, OnceError, Token};
 
-/// Where it is made, and how often that was done.
+/// The value to be created, and the number of creations.
 #[derive(Clone, Default)]
 struct Place(Arc<(Mutex<Option<u32>>, AtomicU32)>);
 

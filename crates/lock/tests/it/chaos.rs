@@ -1,12 +1,13 @@
-//! Real processes on real stores, under every fault at once.
+//! Real processes on real stores, under all faults at once.
 //!
-//! They acquire one of a few locks, write through a fence, hold, write again and let go. Postgres crashes and cuts
-//! connections off; a ledger's leader is killed, and the processes are its nodes; processes are killed, and paused for longer than their leases. No token is granted twice, nobody is
-//! granted a lock before the holder before it was told that it is lost, stale writes are refused, and when the faults are
-//! over everybody gets its turn.
+//! Each process acquires one of a few locks, writes through a fence, holds the lock, writes again, and releases it.
+//! Postgres crashes and drops connections. A ledger's leader is killed; there the processes are its nodes. Processes
+//! are killed, and paused for longer than their leases. The checks: no token is granted twice; the store grants a lock
+//! only after the previous holder was notified of its loss; stale writes are rejected; after the faults, every process
+//! gets its turn.
 //!
-//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same faults again. What the operating system makes of them
-//! differs, so a failure may need a few runs to come back. `HOLDOFF_CHAOS_SECONDS` makes a longer haul of it.
+//! A run prints its seed; `HOLDOFF_CHAOS_SEED` draws the same faults again. The scheduling of the operating system
+//! differs, so a failure may take a few runs to reproduce. `HOLDOFF_CHAOS_SECONDS` makes the run longer.
 
 mod check;
 mod faults;
@@ -20,7 +21,7 @@ use std::sync::Mutex;
 
 use holdoff_testbed::Postgres;
 
-/// One engine at a time: two at once would measure each other.
+/// Serialises the engines: two concurrent runs would disturb each other's timing.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -55,7 +56,7 @@ fn worker_process() {
     worker::run_if_asked();
 }
 
-/// The name by which this binary runs `worker_process`.
+/// Returns the name by which this binary runs `worker_process`.
 fn worker_name() -> String {
     let (_, module) = module_path!().split_once("::").unwrap();
     format!("{module}::worker_process")

@@ -1,8 +1,8 @@
-//! What every store must do, asked of each of them: memory, a SQLite file, a real Postgres, the stand-in for
-//! Kubernetes, a ledger of three nodes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
+//! The conformance suite of every store: memory, a SQLite file, a real Postgres, the stand-in for Kubernetes, a ledger
+//! of three nodes, and a real cluster if `HOLDOFF_TEST_KUBECONFIG` names one.
 //!
-//! Tests use the public API, so that they say what a user would notice. `place` knows the stores, `proxy` is a line
-//! that can be cut, `crate::node` a process of its own; every other file is one subject.
+//! The tests use the public API, so they show what a user can observe. `place` provides the stores, `proxy` is a
+//! connection that can be cut, `crate::node` is a separate process; every other file is one subject.
 
 mod place;
 mod proxy;

@@ -1,4 +1,4 @@
-//! Sixteen real processes want one lock of one Postgres: all get their turn, and soon.
+//! Sixteen real processes contend for one lock of one Postgres: all get their turn, and soon.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const PROCESSES: usize = 16;
 const ROUNDS: usize = 20;
 const HOLD: Duration = Duration::from_millis(10);
 
-/// One at a time: two at once would measure each other.
+/// Serialises the tests: two concurrent tests would disturb each other's timing.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn database() -> String {

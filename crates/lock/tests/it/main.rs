@@ -1,4 +1,4 @@
-//! Locks by their public API, on every store: what they promise, in crowds, and under every fault at once.
+//! Tests of locks through the public API, on every store: the promises, contention, and all faults at once.
 
 #![allow(
     clippy::unwrap_used,

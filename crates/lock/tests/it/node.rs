@@ -1,4 +1,4 @@
-//! A node in a process of its own, which does what it is told.
+//! A node in a process of its own, which executes commands.
 //!
 //! ```text
 //! ACQUIRE key lease-ms wait-ms        granted TOKEN | failed WHY
@@ -22,16 +22,16 @@ pub(crate) use ledger::Cluster;
 pub(crate) use process::Process;
 pub(crate) use resource::{Resource, Write, one_at_a_time};
 
-/// The variables by which a process learns what it works with.
+/// The environment variables that configure a process.
 const STORE: &str = "HOLDOFF_NODE_STORE";
 const NAMESPACE: &str = "HOLDOFF_NODE_NAMESPACE";
 const RESOURCE: &str = "HOLDOFF_NODE_RESOURCE";
 
-/// What an answer begins with: whatever else is printed is not meant for us.
+/// The prefix of a response. All other output is not part of the protocol.
 const MARK: &str = "@ ";
 
-/// The store at an address; `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real one, and `ledger:` invites
-/// this process to be a node.
+/// Opens the store at a URL. `stand-in:URL` is the stand-in for Kubernetes, `cluster:` the real cluster, and `ledger:`
+/// invites this process to be a node.
 pub(crate) async fn open(store: &str, settings: Settings) -> Locks {
     let locks = if let Some(url) = store.strip_prefix("stand-in:") {
         let mut config = kube::Config::new(url.parse().unwrap());
@@ -54,13 +54,13 @@ fn node_process() {
     run_if_asked();
 }
 
-/// The name by which this binary runs `node_process`.
+/// Returns the name by which this binary runs `node_process`.
 fn process_name() -> String {
     let (_, module) = module_path!().split_once("::").unwrap();
     format!("{module}::node_process")
 }
 
-/// What a node's process does; returns at once in a process that is none.
+/// Runs a node's process. Returns at once in a process that is not a node.
 fn run_if_asked() {
     let [Ok(store), Ok(namespace), Ok(resource)] = [STORE, NAMESPACE, RESOURCE].map(std::env::var) else {
         return;

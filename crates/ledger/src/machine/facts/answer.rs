@@ -1,4 +1,4 @@
-//! What a goal found.
+//! The answer of a goal.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Symbol, Value};
 
-/// The values of a goal's variables, for each match that was taken.
+/// The values of a goal's variables, for each match that the goal took.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// The variables, in the order in which the goal has them.
+    /// The variables, in the order in which the goal names them.
     pub variables: Vec<Symbol>,
     /// Their values in each match, in the order of the matches.
     pub matches: Vec<Vec<Value>>,
 }
 
-/// A line for each match: `?a = 1, ?b = 2`. Without variables there is nothing to say.
+/// Formats one line for each match: `?a = 1, ?b = 2`. Without variables the text is empty.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.variables.is_empty() {

@@ -1,4 +1,4 @@
-//! What is so: a name and values.
+//! A fact: a name and values.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::machine::coded::{self, Coded};
 use crate::machine::limits::ARGUMENTS;
 use crate::machine::{BadValue, Diff, Symbol, Value};
 
-/// A name and values. Facts are in order by their name, then by their values from left to right.
+/// A name and values. Facts are ordered by their name, then by their values from left to right.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "(Symbol, Vec<Value>)", into = "(Symbol, Vec<Value>)")]
 pub struct Fact {
@@ -17,7 +17,7 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// This fact.
+    /// Creates a fact, or returns an error if it has too many arguments.
     pub fn new(name: Symbol, arguments: Vec<Value>) -> Result<Self, BadValue> {
         if arguments.len() > ARGUMENTS {
             return Err(BadValue::Arguments(arguments.len()));
@@ -25,17 +25,17 @@ impl Fact {
         Ok(Self { name, arguments })
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &Symbol {
         &self.name
     }
 
-    /// Its values.
+    /// Returns the values.
     pub fn arguments(&self) -> &[Value] {
         &self.arguments
     }
 
-    /// Whether it has this one's name, and begins with its values.
+    /// Returns true if this fact has the name of `start` and begins with its values.
     pub(super) fn begins_with(&self, start: &Self) -> bool {
         self.name == start.name && self.arguments.starts_with(&start.arguments)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// A line for each fact that came or went.
+/// Formats one line for each added or removed fact.
 impl fmt::Display for Diff<Fact, ()> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, change) in self.iter().enumerate() {

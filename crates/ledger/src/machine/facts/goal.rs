@@ -1,4 +1,4 @@
-//! A goal as it is understood.
+//! A parsed goal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::{parser, print};
 use crate::machine::{Symbol, Value};
 
-/// Conditions, and what to retract and assert if they hold.
+/// Conditions, and the facts to retract and assert if they hold.
 ///
-/// There are only goals that can be run: one whose text has a mistake is not made. It travels as its text.
+/// Every `Goal` can be executed: the parser rejects a text with a mistake. A goal is serialized as its text.
 ///
 /// ```
 /// use holdoff_ledger::machine::Goal;
@@ -27,13 +27,13 @@ use crate::machine::{Symbol, Value};
 #[serde(try_from = "String", into = "String")]
 pub struct Goal {
     pub(super) take: Take,
-    /// The names of the variables, in the order of their first places.
+    /// The names of the variables, in the order of their first occurrence.
     pub(super) variables: Vec<Symbol>,
     pub(super) conditions: Vec<Condition>,
     pub(super) effects: Vec<Effect>,
 }
 
-/// Which matches count.
+/// Which matches the goal takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Take {
     First,
@@ -57,14 +57,14 @@ pub(super) struct Pattern {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Term {
     Any,
-    /// A variable's first place gives it its value.
+    /// The first occurrence of a variable binds its value.
     Is(Expression),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Expression {
     Value(Value),
-    /// By its place in the goal's list.
+    /// The variable, by its position in the goal's list.
     Variable(usize),
     Calculation(Box<Expression>, Operator, Box<Expression>),
 }
@@ -114,12 +114,12 @@ impl Operator {
         }
     }
 
-    /// Whether it binds more tightly than plus and minus.
+    /// Returns true if the operator binds more tightly than plus and minus.
     pub(super) const fn is_tight(self) -> bool {
         matches!(self, Self::Times | Self::Over | Self::Remainder)
     }
 
-    /// None where there is no result in 64 bits.
+    /// Returns `None` if there is no result in 64 bits.
     pub(super) const fn calculate(self, left: i64, right: i64) -> Option<i64> {
         match self {
             Self::Plus => left.checked_add(right),
@@ -148,7 +148,7 @@ impl Comparison {
 }
 
 impl Take {
-    /// The word at the beginning.
+    /// Returns the keyword at the beginning of the goal.
     pub(super) const fn word(self) -> Option<&'static str> {
         match self {
             Self::First => None,

@@ -1,4 +1,4 @@
-//! A goal's text as words and signs.
+//! Splits the text of a goal into tokens.
 
 use std::ops::Range;
 
@@ -7,30 +7,30 @@ use holdoff_policy::file::Problem;
 
 use crate::machine::{Symbol, Text};
 
-/// A word or sign of the language.
+/// A token of the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Token {
     Word(Symbol),
     Variable(Symbol),
-    /// Without its sign.
+    /// A number without its sign.
     Number(u64),
     Text(Text),
     Sign(&'static str),
     End,
 }
 
-/// Longer ones first, so that `<=` is not read as `<`.
+/// Longer signs come first, so that `<=` is not read as `<`.
 const SIGNS: [&str; 17] =
     ["=>", "!=", "<=", ">=", "(", ")", ",", ":", "+", "-", "*", "/", "%", "=", "<", ">", "_"];
 
-/// A problem of a goal's text.
+/// Returns a problem in the text of a goal.
 pub(super) fn problem(text: &str, span: &Range<usize>, message: String, expected: &str) -> Problems {
     let mut problem = Problem::at(text, span, message);
     problem.expected(expected);
     Problems::from(problem).in_file("goal")
 }
 
-/// All words and signs with their places, and the end.
+/// Returns all tokens with their byte ranges, and the end token.
 pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Problems> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -47,7 +47,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Problems>
     }
 }
 
-/// The first word or sign, and how many bytes it has.
+/// Returns the first token and its length in bytes.
 fn next(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Problems> {
     let Some(first) = rest.chars().next() else { return Ok((Token::End, 0)) };
     let bad = |length: usize, message: String, expected: &str| {
@@ -114,7 +114,7 @@ fn quoted(text: &str, start: usize, rest: &str) -> Result<(Token, usize), Proble
     Err(problem(text, &(start..start + 1), "this text does not end".to_owned(), "a `\"` at its end"))
 }
 
-/// What stands for something else.
+/// Returns the character that an escape sequence stands for.
 fn escaped(signs: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
     let mut next = || signs.next().map(|(_, sign)| sign);
     match next()? {
@@ -139,13 +139,13 @@ fn is_of_a_word(sign: char) -> bool {
     sign.is_ascii_alphanumeric() || sign == '_'
 }
 
-/// The characters at the beginning that are like this.
+/// Returns the longest prefix of characters that satisfy the predicate.
 fn run(text: &str, is_like_this: impl Fn(char) -> bool) -> &str {
     let end = text.find(|sign| !is_like_this(sign)).unwrap_or(text.len());
     text.get(..end).unwrap_or(text)
 }
 
-/// So much of a word as a message can bear.
+/// Shortens a word for a message.
 fn cut(text: &str, length: usize) -> String {
     text.chars().take(length.clamp(1, 40)).collect()
 }

@@ -1,4 +1,4 @@
-//! Reads a goal, and refuses what could not be run.
+//! Parses a goal, and rejects goals that could not be executed.
 //!
 //! ```text
 //! goal       = [ ( "all" | "only" ) ":" ] [ condition { "," condition } ] [ "=>" effect { "," effect } ]
@@ -33,7 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Goal, Problems> {
     }
     let tokens = tokens(text)?;
     let goal = Parser { text, tokens, at: 0, variables: Vec::new(), brackets: 0 }.goal()?;
-    // It travels as it is printed, with a space here and there that was not written, and must be read again.
+    // A goal is serialized as its printed text, which may have more spaces than the original and must be readable
+    // again.
     match goal.to_string().len() {
         ..=GOAL_BYTES => Ok(goal),
         printed => too_long(format!("the goal has {printed} bytes when it is printed")),
@@ -45,7 +46,7 @@ struct Parser<'t> {
     tokens: Vec<(Token, Range<usize>)>,
     at: usize,
     variables: Vec<Symbol>,
-    /// How many brackets are open around here.
+    /// The number of open brackets at the current position.
     brackets: usize,
 }
 
@@ -122,7 +123,7 @@ impl Parser<'_> {
         Ok(Effect { kind, name, arguments })
     }
 
-    /// `name(argument, argument)`.
+    /// Parses `name(argument, argument)`.
     fn call<T>(
         &mut self,
         argument: impl FnMut(&mut Self) -> Result<T, Problems>,
@@ -140,7 +141,7 @@ impl Parser<'_> {
         Ok((name, arguments))
     }
 
-    /// Things with commas between them.
+    /// Parses a list of items with commas between them.
     fn list<T>(
         &mut self,
         most: usize,
@@ -159,7 +160,7 @@ impl Parser<'_> {
         Ok(list)
     }
 
-    /// A variable that stands here alone for the first time gets its value here.
+    /// Parses a term. A variable that occurs here alone and for the first time is bound here.
     fn term_that_may_bind(&mut self) -> Result<Term, Problems> {
         let ends = matches!(self.token_after(), Token::Sign("," | ")"));
         let Token::Variable(name) = self.token() else { return self.term() };

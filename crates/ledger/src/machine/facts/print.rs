@@ -1,4 +1,4 @@
-//! Goals as text: what is written here is read back as the same goal.
+//! Formats goals as text. The parser reads the text back as the same goal.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -17,7 +17,7 @@ pub(super) fn goal(f: &mut Formatter<'_>, goal: &Goal) -> fmt::Result {
     Ok(())
 }
 
-/// `name(argument, argument)`.
+/// Writes `name(argument, argument)`.
 pub(super) fn call<T: Display>(
     f: &mut Formatter<'_>,
     name: &Symbol,
@@ -35,7 +35,7 @@ fn list<T: Display>(f: &mut Formatter<'_>, items: impl IntoIterator<Item = T>) -
     Ok(())
 }
 
-/// A part of a goal, which has the names of its variables.
+/// A part of a goal, together with the goal, which has the names of the variables.
 struct In<'a, T>(&'a Goal, &'a T);
 
 impl<'a, T> In<'a, T> {
@@ -93,7 +93,7 @@ impl Display for In<'_, Expression> {
             Expression::Calculation(left, operator, right) => {
                 side(f, &In(self.0, left), operator.is_tight() && is_loose(left))?;
                 write!(f, " {} ", operator.sign())?;
-                // What is read from left to right needs no brackets on its left.
+                // Operators are left-associative, so an operand on the left needs no brackets for its order.
                 let stands_alone = !matches!(**right, Expression::Calculation(..));
                 let needs_brackets = !stands_alone && (operator.is_tight() || is_loose(right));
                 side(f, &In(self.0, right), needs_brackets)
@@ -102,7 +102,7 @@ impl Display for In<'_, Expression> {
     }
 }
 
-/// Whether it is a sum, which products tear apart.
+/// Returns true if the expression is a sum or difference, which needs brackets inside a product.
 fn is_loose(expression: &Expression) -> bool {
     matches!(expression, Expression::Calculation(_, operator, _) if !operator.is_tight())
 }

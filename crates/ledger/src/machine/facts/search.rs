@@ -1,9 +1,9 @@
-//! Finds what a goal's conditions match, and what its effects make of it.
+//! Finds the matches of a goal's conditions, and computes its effects.
 //!
-//! Conditions are tried from left to right, the facts of each in their order; where one does not hold, the last one that
-//! has another fact to offer goes on. So matches have an order, and the same state and goal give the same matches
-//! everywhere. Every fact looked at costs a step, and so does every comparison and calculation: a search that takes too
-//! many ends, at the same place everywhere.
+//! The search evaluates the conditions from left to right, and the facts of each condition in their order. If a
+//! condition does not hold, the search backtracks to the last condition that has another fact. Matches therefore have
+//! an order, and the same state and goal produce the same matches on every node. Each examined fact, comparison and
+//! calculation costs one step. A search that exceeds the limit ends, at the same point on every node.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) fn run(view: View<'_, Fact, ()>, goal: &Goal) -> Result<Ran<FactRules
 struct Search<'a> {
     view: View<'a, Fact, ()>,
     goal: &'a Goal,
-    /// The variables' values as far as they are known.
+    /// The values of the variables that are bound so far.
     bound: Vec<Option<&'a Value>>,
     found: Vec<Vec<&'a Value>>,
     steps: usize,
@@ -40,7 +40,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Whether enough was found.
+    /// Evaluates the conditions. Returns true if enough matches were found.
     fn conditions(&mut self, conditions: &'a [Condition]) -> Result<bool, Failed> {
         let Some((first, rest)) = conditions.split_first() else { return self.found() };
         match first {
@@ -59,7 +59,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Goes on with every fact that matches, until that is enough.
+    /// Continues with each matching fact, until enough matches were found.
     fn each_fact(
         &mut self,
         pattern: &'a Pattern,
@@ -81,7 +81,8 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// What every match begins with: facts before it need not be looked at, and where it ends the matches end.
+    /// Returns the common prefix of all matches. The search starts there and ends behind it, so it examines no other
+    /// facts.
     fn start(&mut self, pattern: &'a Pattern) -> Result<Fact, Failed> {
         let mut values = Vec::new();
         for term in &pattern.terms {
@@ -94,7 +95,7 @@ impl<'a> Search<'a> {
         fact(&pattern.name, values)
     }
 
-    /// Whether a fact fits. Gives variables their values on the way.
+    /// Returns true if a fact matches the pattern. Binds the variables of the pattern.
     fn matches(&mut self, pattern: &'a Pattern, fact: &'a Fact) -> Result<bool, Failed> {
         if fact.arguments().len() != pattern.terms.len() {
             return Ok(false);
@@ -119,7 +120,7 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// All conditions hold. Whether that is enough.
+    /// Records a match of all conditions. Returns true if no more matches are needed.
     fn found(&mut self) -> Result<bool, Failed> {
         let values: Vec<_> = self.bound.iter().copied().flatten().collect();
         self.bytes += values.iter().map(|value| value.size()).sum::<usize>();
@@ -137,7 +138,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The facts as all matches together want them: first everything is retracted, then everything asserted.
+    /// Returns the facts that all matches together want: all retractions come first, then all assertions.
     fn effects(&mut self) -> Result<BTreeMap<Fact, Option<()>>, Failed> {
         let mut wanted = BTreeMap::new();
         for kind in [Kind::Retract, Kind::Assert] {
@@ -189,7 +190,7 @@ impl<'a> Search<'a> {
     fn value(&mut self, expression: &'a Expression) -> Result<Cow<'a, Value>, Failed> {
         let (left, operator, right) = match expression {
             Expression::Value(value) => return Ok(Cow::Borrowed(value)),
-            // The parser has seen to it that the variable has a value here.
+            // The parser has checked that the variable is bound here.
             Expression::Variable(place) => {
                 return self.value_of(*place).map(Cow::Borrowed).ok_or(Failed::NoMatch);
             }
@@ -201,7 +202,7 @@ impl<'a> Search<'a> {
         operator.calculate(left, right).map(|result| Cow::Owned(result.into())).ok_or_else(none)
     }
 
-    /// A value of one's own. Long ones cost more.
+    /// Returns an owned copy of the value. Long values cost more steps.
     fn copy(&mut self, expression: &'a Expression) -> Result<Value, Failed> {
         let value = self.value(expression)?;
         self.pay(value.size() / STEP_BYTES)?;
@@ -222,7 +223,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The parser has counted the values.
+/// Creates a fact. The parser has checked the number of values.
 fn fact(name: &Symbol, values: Vec<Value>) -> Result<Fact, Failed> {
     Fact::new(name.clone(), values).map_err(|_| Failed::NoMatch)
 }

@@ -1,4 +1,4 @@
-//! Goals that are made up, against what they mean.
+//! Property tests of generated goals against the meaning of the language.
 
 mod made;
 mod naive;
@@ -41,7 +41,7 @@ proptest! {
         prop_assert_eq!(read.to_string(), printed);
     }
 
-    /// Indexes, prefixes and early ends change nothing: the matches are those of trying every fact for every condition.
+    /// Indexes, prefixes and early exits do not change the result: the matches equal those of an exhaustive search.
     #[test]
     fn a_search_finds_what_trying_everything_finds(seed in any::<u64>()) {
         let mut rng = Rng::with_seed(seed);
@@ -133,7 +133,7 @@ fn answers_and_changes_have_a_limit() {
     );
 }
 
-/// A few facts and effects, and yet a lot of bytes to carry about.
+/// Few facts and effects, but many bytes to copy.
 #[test]
 fn long_values_cost_more_steps() {
     let long = Value::text("x".repeat(16 * 1024)).unwrap();

@@ -1,8 +1,8 @@
-//! A leader whose entries go before its disk has them.
+//! A leader that sends its entries before they are on its disk.
 
 use super::*;
 
-/// One voter, whose disk is in the test's hand.
+/// A single voter, whose disk the test controls.
 #[test]
 fn who_is_alone_answers_when_its_disk_has_it() {
     let voters = Configuration::new([id(1)]).unwrap();
@@ -28,7 +28,7 @@ fn who_is_alone_answers_when_its_disk_has_it() {
     );
 }
 
-/// As few as the log's batch allows.
+/// As few messages as the batch size of the log allows.
 #[test]
 fn many_submitted_at_once_are_few_messages() {
     let mut room = Room::new(3, 3);

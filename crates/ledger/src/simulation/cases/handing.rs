@@ -1,10 +1,11 @@
-//! Hints that name somebody, and leaders that go of their own accord.
+//! Leader hints, and leadership transfer.
 
 use holdoff_paxos::log::{Candidacy, Message, Term};
 
 use super::*;
 
-/// How long after its leader is gone a ledger serves again, at some moment between two heartbeats.
+/// Returns the time from the failure of a leader until the ledger serves again. The failure occurs `moment_us` after a
+/// fixed time, between two heartbeats.
 fn healed_after_us(hinted: bool, moment_us: u64) -> u64 {
     let mut room = Room::new(3, 3);
     room.pass(1_000_000 + moment_us);
@@ -31,7 +32,7 @@ fn a_hint_heals_sooner() {
     assert!(with < without);
 }
 
-/// Each node is told at every tick that it should lead.
+/// Each node receives the hint that it should lead, at every tick.
 #[test]
 fn when_everybody_is_to_lead_one_does() {
     let mut room = Room::new(3, 3);
@@ -73,7 +74,8 @@ fn another_serves_at_once_and_what_was_pending_goes_there() {
     assert_eq!(room.ended.iter().filter(committed).count(), 2, "{:?}", room.ended);
 }
 
-/// A leader hands over, and hears nothing more. Whether it ever read by its lease while the other served already.
+/// Transfers leadership from a leader that then receives no more messages. Returns true if it ever served a read by
+/// its lease while the new leader already served.
 fn reads_what_is_old() -> bool {
     let mut room = Room::new(3, 3);
     room.pass(1_000_000);
@@ -103,7 +105,7 @@ fn who_hands_over_reads_no_more_by_its_lease() {
     assert!(Flaw::ReadOn.plant(reads_what_is_old), "the case is none");
 }
 
-/// What comes late from a leader that has gone frees nobody of what it has said for the next one.
+/// A late message from a former leader does not release a voter that has confirmed the term of the next leader.
 #[test]
 fn an_old_word_frees_nobody_of_a_new_one() {
     let mut room = Room::new(3, 3);
@@ -139,7 +141,7 @@ fn with_other_voters_the_leader_leads_on_at_once() {
     assert_eq!(room.node(leader).store().configuration().acceptors().len(), 4);
 }
 
-/// It may come late, from a life before: whoever only asked whether it would be let lead has promised nothing.
+/// A pre-vote may arrive late, from an earlier incarnation, and its sender has promised nothing.
 #[test]
 fn a_trial_frees_nobody() {
     let mut room = Room::new(3, 3);

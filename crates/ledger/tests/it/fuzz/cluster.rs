@@ -1,4 +1,4 @@
-//! A few nodes that say to each other whatever there is to say.
+//! A few nodes that exchange messages of all kinds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use holdoff_paxos::{Configuration, NodeId, Slot};
 pub(crate) type Post = LetterOf<KeyValue>;
 pub(crate) type Node = Ledger<KeyValue, Clerk>;
 
-/// Signs by a hash that everybody could make: nobody here does.
+/// Signs with a hash that any node could compute; no node in this test forges one.
 pub(crate) struct Clerk(NodeId);
 
 fn sign(by: NodeId, index: Slot, hash: Hash) -> Signature {
@@ -31,17 +31,17 @@ impl Notary for Clerk {
     }
 }
 
-/// Three voters, and a fourth node that learns.
+/// Three voters, and a fourth node that is a learner.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<(Node, Store<KeyValue>)>,
-    /// All that was ever said.
+    /// All messages that were ever sent.
     pub(crate) said: Vec<Post>,
-    /// Where the history was, at each place that somebody stopped at.
+    /// The head of the history, at each index at which a node stopped.
     pub(crate) heads: BTreeMap<Slot, Head>,
     queue: VecDeque<(NodeId, NodeId, Post)>,
     pub(crate) now_us: u64,
     pub(crate) is_learner_cut: bool,
-    /// Whether signatures are lost on their way.
+    /// True if signature shares are lost in transit.
     pub(crate) is_unsealed: bool,
 }
 
@@ -108,7 +108,7 @@ impl Cluster {
         self.nodes.iter().position(|(ledger, _)| ledger.is_ready()).unwrap() + 1
     }
 
-    /// Transactions and reads at every node.
+    /// Submits transactions and reads at every node.
     pub(crate) fn work(&mut self, first: u128, count: u128) {
         for tx_id in first..first + count {
             let goal = vec![Command::Increment(Key::new("a").unwrap(), 1)];

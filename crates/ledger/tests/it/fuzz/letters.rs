@@ -1,4 +1,4 @@
-//! Letters that nobody would send: no panic, nothing decided, and no state but the one that is.
+//! Mutated messages, which no correct node sends: no panic, no decision, and no change of the state.
 
 use std::cell::{Cell, RefCell};
 use std::mem::discriminant;
@@ -11,10 +11,10 @@ use holdoff_testbed::fuzz::{cases, hunt};
 use super::REPLAY;
 use super::cluster::{Cluster, Node, Post, node};
 
-/// Neither votes nor leads, and no letter names it.
+/// A node that neither votes nor leads, and that no message names.
 const STRANGER: NodeId = NodeId(u128::MAX / 3);
 
-/// Some of each kind, as bytes.
+/// Returns some messages of each kind, as bytes.
 fn corpus(said: &[Post], is_wanted: impl Fn(&Post) -> bool) -> Vec<Vec<u8>> {
     let mut kinds: Vec<(_, Vec<&Post>)> = Vec::new();
     for letter in said.iter().filter(|letter| is_wanted(letter)) {
@@ -37,7 +37,7 @@ fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
         return (0..rng.usize(0..300)).map(|_| rng.u8(..)).collect();
     }
     let mut bytes = corpus[rng.usize(..corpus.len())].clone();
-    // Now and then it is as it was.
+    // From time to time the message is not mutated.
     let times = if rng.u8(0..64) == 0 { 0 } else { rng.usize(1..4) };
     for _ in 0..times {
         let at = rng.usize(..=bytes.len());
@@ -51,7 +51,7 @@ fn garble(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Nodes that have said all there is to say, the learner after it was long away.
+/// Returns nodes that have exchanged messages of all kinds. The learner was disconnected for a long time.
 fn talk() -> Cluster {
     let mut cluster = Cluster::new();
     cluster.pass(60);
@@ -73,7 +73,7 @@ fn talk() -> Cluster {
     cluster
 }
 
-/// All that must not change.
+/// Returns the parts of a node that must not change.
 fn standing(node: &Node) -> (Hash, [Slot; 3], [log::Term; 2]) {
     let (state, store) = (node.state(), node.store());
     let slots = [state.index(), store.decided(), store.last()];
@@ -85,7 +85,7 @@ fn assert_most_are_read(read: u64, cases: u64) {
     assert!(cases < 1000 || read * 4 > cases, "most of them must come further than to the door");
 }
 
-/// Votes, and whatever else voters and leaders say: from one who is neither, or garbled.
+/// Votes and other messages of voters and leaders: mutated, or from a node that is neither.
 #[test]
 fn the_vote() {
     let mut cluster = talk();
@@ -93,7 +93,7 @@ fn the_vote() {
     let follower = leader % 3 + 1;
     cluster.is_learner_cut = false;
     cluster.pass(100);
-    // What is signed and has not arrived is what a leader waits for.
+    // The leader waits for the signature shares that have not arrived.
     cluster.is_unsealed = true;
     cluster.work(300, 3);
     let log = corpus(&cluster.said, |letter| matches!(letter, Letter::Log(_)));
@@ -110,7 +110,7 @@ fn the_vote() {
         let Ok(letter) = holdoff_net::decode::<Post>(&garble(rng, if is_log { &log } else { &rest })) else {
             return;
         };
-        // A letter to whom it may be garbled into, which is not what is tried here.
+        // A mutated message may become a `Submit`, which this test does not cover.
         if matches!(letter, Letter::Submit { .. }) {
             return;
         }
@@ -131,7 +131,7 @@ fn the_vote() {
     assert!(cases < 1000 || forged(|it| it.forged_seals.min(it.forged_certificates)) > 0);
 }
 
-/// History and states, to one who misses them: it comes to what is decided, or to nothing.
+/// Histories and states for a node that misses them: it reaches the decided state, or does not change.
 #[test]
 fn the_history() {
     let mut cluster = talk();
@@ -139,7 +139,7 @@ fn the_history() {
     let behind = cluster.nodes[3].0.state().index();
     let said = cluster.said.len();
     cluster.is_learner_cut = false;
-    // Who was long away asks seldom.
+    // A node that was disconnected for a long time asks rarely.
     cluster.pass(600);
     assert_eq!(cluster.nodes[3].0.state().index(), cluster.nodes[0].0.state().index());
     let (heads, now_us) = (cluster.heads.clone(), cluster.now_us);
@@ -154,7 +154,7 @@ fn the_history() {
     let cases = cases(1_000_000);
     hunt(REPLAY, cases, |rng| {
         let Ok(letter) = holdoff_net::decode::<Post>(&garble(rng, &letters)) else { return };
-        // What leaders say is believed of whoever leads: that is not what is tried here.
+        // A node trusts the log messages of its leader, which this test does not cover.
         if matches!(letter, Letter::Log(_)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The requests we make, and what their refusals mean.
+//! The API requests, and the meaning of their errors.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use kube::{Api, Client};
 use super::entry::Entry;
 use crate::Error;
 
-/// A request without an answer is given up after so long. What became of it is found out by its nonce.
+/// The time limit of a request. The outcome of a timed-out request is read back by its nonce.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 5 });
-/// How many Leases are listed at once.
+/// The number of Leases in one page of a list.
 const PAGE: u32 = 500;
 
-/// Why a request brought nothing.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Somebody was faster: what the request was made from is not the newest any more.
+    /// Another client wrote first: the version that the request was made from is no longer the newest.
     Conflict,
-    /// The history that was asked for is forgotten.
+    /// The requested history is no longer available.
     Gone,
-    /// Anything else.
+    /// Any other error.
     Other(Error),
 }
 
@@ -35,7 +35,7 @@ impl From<Trouble> for Error {
     }
 }
 
-/// A permission that is missing.
+/// A missing permission.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "may not {verb} leases of coordination.k8s.io in the namespace {namespace}: \
@@ -47,7 +47,7 @@ struct Forbidden {
     said: String,
 }
 
-/// What a request brought.
+/// The result of a request.
 pub(super) type Tried<T> = Result<T, Trouble>;
 
 /// The Leases of one namespace of a cluster.
@@ -70,10 +70,10 @@ impl Leases {
         Ok(Entry(self.call("create", self.api.create(&PostParams::default(), &entry.0)).await?))
     }
 
-    /// Writes what was made from the version that it names, unless it is not the newest any more.
+    /// Writes a Lease that was made from the version it names, if that version is still the newest.
     pub(super) async fn put(&self, entry: &Entry) -> Tried<Entry> {
         let name = entry.0.metadata.name.as_deref().unwrap_or_default();
-        // Without these, a Lease that is gone would be made again, or any version overwritten.
+        // Without these, the write would recreate a deleted Lease, or overwrite any version.
         let (uid, version) = entry.version();
         if uid.is_empty() || version.is_empty() {
             return Err(Trouble::Conflict);
@@ -82,7 +82,7 @@ impl Leases {
         Ok(Entry(self.call("update", self.api.replace(name, &params, &entry.0)).await?))
     }
 
-    /// Deletes exactly this version; answers whether it was still there.
+    /// Deletes exactly this version. Returns whether it still existed.
     pub(super) async fn delete(&self, entry: &Entry) -> Tried<bool> {
         let name = entry.0.metadata.name.as_deref().unwrap_or_default();
         let (uid, version) = entry.version();
@@ -96,7 +96,7 @@ impl Leases {
         }
     }
 
-    /// All Leases with these labels, as they stood at one moment; and the version of that moment.
+    /// Returns all Leases with these labels, as of one point in time.
     pub(super) async fn list(&self, selector: &str) -> Tried<Vec<Entry>> {
         let mut entries = Vec::new();
         let mut params = ListParams::default().labels(selector).limit(PAGE);
@@ -110,13 +110,13 @@ impl Leases {
         }
     }
 
-    /// The version of now: what a watch can begin from.
+    /// Returns the current version, from which a watch can start.
     pub(super) async fn newest(&self) -> Tried<String> {
         let page = self.call("list", self.api.list(&ListParams::default().limit(1))).await?;
         Ok(page.metadata.resource_version.unwrap_or_default())
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits for a response, up to the time limit.
     pub(super) async fn call<T>(
         &self,
         verb: &'static str,

@@ -1,4 +1,4 @@
-//! What a Lease says of a lock, and how it is changed. Nothing here asks anybody.
+//! The content of a Lease, and its changes. This module makes no request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,12 +13,12 @@ use uuid::Uuid;
 use crate::{Key, Nonce, Owner, Token};
 
 pub(super) const PREFIX: &str = "holdoff-";
-/// What all Leases of locks have, and nothing else has.
+/// The label that all Leases of locks have, and no other Lease has.
 pub(super) const SELECTOR: &str = "holdoff/kind=lock";
 
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const KIND: &str = "holdoff/kind";
-/// On a Lease: a digest of the namespace, for labels are short. Among the annotations: the namespace itself.
+/// As a label: a digest of the namespace, because labels are short. As an annotation: the namespace itself.
 const NAMESPACE: &str = "holdoff/namespace";
 const KEY: &str = "holdoff/key";
 const NONCE: &str = "holdoff/nonce";
@@ -28,14 +28,14 @@ const LEASE: &str = "holdoff/lease-us";
 const RENEWALS: &str = "holdoff/renewals";
 const TOUCHES: &str = "holdoff/touches";
 
-/// What a lease lasts for if a foreign hand has removed what says so.
+/// The assumed length of a lease if another client has removed its length.
 const UNTOLD: Duration = Duration::from_secs(3600);
 
-/// A lock as it stands in a Lease.
+/// A lock, as it is stored in a Lease.
 #[derive(Clone, Debug)]
 pub(super) struct Entry(pub(super) Lease);
 
-/// What changes with each renewal and with nothing else.
+/// The fields that change with each renewal and at no other time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Beat {
     uid: String,
@@ -45,7 +45,7 @@ pub(super) struct Beat {
 }
 
 impl Entry {
-    /// A lock that nobody has held yet: it has no token, so that whoever takes it looks where to begin.
+    /// Returns a lock that was never held. It has no token, so the first grant reads the record for its starting point.
     pub(super) fn unheld(key: &Key) -> Self {
         let mut entry = Self(Lease { spec: Some(LeaseSpec::default()), ..Lease::default() });
         entry.0.metadata.name = Some(name(key.digest()));
@@ -53,13 +53,13 @@ impl Entry {
         entry
     }
 
-    /// Which object it is, and at which version.
+    /// Returns the uid of the object, and its version.
     pub(super) fn version(&self) -> (String, String) {
         let metadata = &self.0.metadata;
         (metadata.uid.clone().unwrap_or_default(), metadata.resource_version.clone().unwrap_or_default())
     }
 
-    /// The version as the number it is.
+    /// Returns the version as a number.
     pub(super) fn revision(&self) -> u64 {
         self.version().1.parse().unwrap_or_default()
     }
@@ -78,18 +78,18 @@ impl Entry {
         self.owner().is_some_and(|owner| owner.nonce == nonce)
     }
 
-    /// The token granted last.
+    /// Returns the last granted token.
     pub(super) fn token(&self) -> Option<Token> {
         self.note(TOKEN)?.parse().ok().map(Token::new)
     }
 
-    /// What the next token must be above; nothing if this Lease does not know.
+    /// Returns the token that the next token must be above; `None` if this Lease does not record it.
     pub(super) fn highest(&self) -> Option<Token> {
         let floor = self.note(FLOOR).and_then(|floor| floor.parse().ok()).map(Token::new);
         self.token().max(floor)
     }
 
-    /// How long the lease lasts after a renewal.
+    /// Returns how long the lease lasts after a renewal.
     pub(super) fn lease(&self) -> Duration {
         let exact = self.note(LEASE).and_then(|us| us.parse().ok()).map(Duration::from_micros);
         let seconds = self.0.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
@@ -110,18 +110,19 @@ impl Entry {
         self.note(KEY).unwrap_or_default()
     }
 
-    /// By the wall clock of whoever had it then: for people.
+    /// Returns the time of the grant on the holder's wall clock, for display.
     pub(super) fn acquired_at(&self) -> Option<Timestamp> {
         self.0.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
     }
 
-    /// By the wall clock of whoever had it then: nothing is decided by it that could hurt a holder.
+    /// Returns the time of the last write on the holder's wall clock. No decision that could harm a holder depends on
+    /// it.
     pub(super) fn changed_at(&self) -> Option<Timestamp> {
         let renewed = self.0.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
         renewed.or_else(|| self.0.metadata.creation_timestamp.as_ref().map(|time| time.0))
     }
 
-    /// Gives it to somebody.
+    /// Grants the lock.
     pub(super) fn grant(&mut self, key: &Key, owner: &Owner, token: Token, lease: Duration, now: Timestamp) {
         self.describe(key);
         self.set(NONCE, owner.nonce.to_string());
@@ -133,8 +134,8 @@ impl Entry {
         self.write_lease(lease, now);
     }
 
-    /// Makes the lease last for at least so long from now. It is never shortened: the holder may count on what it was
-    /// told before.
+    /// Extends the lease to at least this length from now. It is never shortened: the holder may rely on the earlier
+    /// length.
     pub(super) fn renew(&mut self, lease: Duration, now: Timestamp) {
         self.write_lease(self.lease().max(lease), now);
     }
@@ -148,7 +149,7 @@ impl Entry {
         spec.renew_time = Some(MicroTime(now));
     }
 
-    /// Lets go; the token stays.
+    /// Releases the lock; the token stays.
     pub(super) fn vacate(&mut self, now: Timestamp) {
         self.notes().remove(NONCE);
         let spec = self.spec();
@@ -164,12 +165,13 @@ impl Entry {
         self.set(FLOOR, floor.to_string());
     }
 
-    /// Makes a new version, so that nothing which was written from this one can still arrive.
+    /// Makes the next write a new version, so that a write made from the current version cannot take effect any more.
     pub(super) fn touch(&mut self) {
         self.set(TOUCHES, self.count(TOUCHES).saturating_add(1).to_string());
     }
 
-    /// Whose lock it is, for people and for selectors: again with each grant, for others may have changed it.
+    /// Writes the identity of the lock, for display and for selectors. Each grant repeats it, because other clients may
+    /// have changed it.
     fn describe(&mut self, key: &Key) {
         self.set(NAMESPACE, key.namespace().to_owned());
         self.set(KEY, key.readable().to_owned());
@@ -200,7 +202,7 @@ impl Entry {
     }
 }
 
-/// What selects the locks of a namespace.
+/// Returns the selector of the locks of a namespace.
 pub(super) fn selector(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("{SELECTOR},{NAMESPACE}={}", namespace_label(namespace)),
@@ -212,7 +214,7 @@ pub(super) fn name(digest: &[u8; 32]) -> String {
     format!("{PREFIX}{}", hex(digest))
 }
 
-/// The digest in a name that we have made.
+/// Returns the digest in a name that this engine has made.
 pub(super) fn digest(name: &str) -> Option<[u8; 32]> {
     let digits = name.strip_prefix(PREFIX).filter(|digits| digits.len() == 64 && digits.is_ascii())?;
     let mut digest = [0; 32];
@@ -231,7 +233,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 fn namespace_label(namespace: &str) -> String {
-    // Half of it: the whole is one letter longer than a label may be.
+    // Half of the digest: the whole digest is one character longer than a label may be.
     hex(&Sha256::digest(namespace)).chars().take(32).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The one record of a namespace: the era, and the highest token that was ever pruned.
+//! The record of a namespace: the fencing epoch, and the highest token of all pruned locks.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ const NAME: &str = "holdoff-record";
 const ERA: &str = "holdoff/era";
 const FLOOR: &str = "holdoff/floor";
 
-/// The era, and what tokens of new locks must be above.
+/// The fencing epoch, and the lower bound of the tokens of new locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) era: u64,
     pub(super) floor: Token,
 }
 
-/// The record as it is now; made if there is none.
+/// Returns the current record, and creates it if there is none.
 pub(super) async fn read(leases: &Leases) -> Result<Record, Error> {
     Ok(change(leases, |record| record).await?)
 }
@@ -30,7 +30,7 @@ pub(super) async fn raise_floor(leases: &Leases, floor: Token) -> Result<(), Err
     Ok(())
 }
 
-/// Answers the new era.
+/// Raises the fencing epoch, and returns the new one.
 pub(super) async fn raise_era(leases: &Leases) -> Result<u64, Error> {
     let raised = change(leases, |record| Record { era: record.era.saturating_add(1), ..record }).await?;
     Ok(raised.era)
@@ -58,7 +58,7 @@ async fn change(leases: &Leases, change: impl Fn(Record) -> Record) -> Tried<Rec
     Err(Trouble::Conflict)
 }
 
-/// If it was deleted by a foreign hand, the locks that are left still know their era.
+/// Creates the record. If another client deleted it, the remaining locks still record the fencing epoch.
 async fn make(leases: &Leases) -> Tried<()> {
     let known = leases.list(entry::SELECTOR).await?;
     let highest = known.iter().filter_map(Entry::highest).max();

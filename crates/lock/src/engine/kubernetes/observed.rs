@@ -1,8 +1,8 @@
-//! Leases that others hold, as this process has seen them: since when each has not been renewed.
+//! Leases of other processes, as this process has observed them, and the time since which each has not been renewed.
 //!
-//! A lease is over when it has stood unrenewed for its own duration between two looks of ours, on our own clock.
-//! What wall clocks say, ours or the holder's, has no part in it. A process that has just begun to look waits a whole
-//! lease for a holder that is dead; one that is told of a renewal late only waits longer.
+//! A lease has expired when it was unrenewed for its own duration between two observations, on this process's clock. No
+//! wall clock, neither the observer's nor the holder's, takes part in it. A process that has just started to observe a
+//! lock waits a whole lease for a dead holder. A process that learns of a renewal late only waits longer.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ pub(super) struct Observed(Sights<Sight>);
 #[derive(Debug)]
 struct Sight {
     beat: Beat,
-    /// When this beat was first seen.
+    /// The time at which this beat was first observed.
     since: Duration,
-    /// When this holder was first seen.
+    /// The time at which this holder was first observed.
     held_since: Duration,
 }
 
-/// What is known of a lease that somebody holds.
+/// The observed age of a held lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Age {
-    /// It has surely not been renewed for so long.
+    /// The lease was not renewed for at least this long.
     pub(super) unrenewed_for: Duration,
-    /// This holder has surely had it for so long.
+    /// This holder has held the lock for at least this long.
     pub(super) held_for: Duration,
 }
 
 impl Observed {
-    /// Takes in a look that was begun and ended at these times, both on our clock.
+    /// Records an observation with its start and end, both on this process's clock.
     pub(super) fn look(&mut self, digest: [u8; 32], beat: Beat, begun: Duration, ended: Duration) -> Age {
         let sight =
             self.0.look(&digest, ended, || Sight { beat: beat.clone(), since: ended, held_since: ended });
@@ -42,14 +42,14 @@ impl Observed {
             sight.held_since = ended;
         }
         sight.beat = beat;
-        // From the end of the first look to the beginning of this one: the answers were made between them.
+        // From the end of the first request to the start of this one: the responses were made between them.
         Age {
             unrenewed_for: begun.saturating_sub(sight.since),
             held_for: begun.saturating_sub(sight.held_since),
         }
     }
 
-    /// Nobody holds it any more.
+    /// Removes a lock that is no longer held.
     pub(super) fn forget(&mut self, digest: &[u8; 32]) {
         self.0.forget(digest);
     }

@@ -1,4 +1,4 @@
-//! What is done to many locks at once: listing, raising the era, pruning.
+//! Operations on many locks: listing, raising the fencing epoch, pruning.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::store::{Listing, Result};
 use crate::{LockRecord, Token};
 
 impl Inner {
-    /// Names are digests, so that all must be read to be put in order.
+    /// Lists locks. Names are digests, so it reads all Leases to sort them.
     pub(super) async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
         let asked_at = clock::now();
         let entries = self.all(&selector(listing.namespace.as_deref())).await?;
@@ -27,19 +27,20 @@ impl Inner {
         Ok(records)
     }
 
-    /// Raises the era in the record, then in every lock: a grant that was made from an earlier version of a lock is
-    /// refused from then on. A lock that comes later finds the era in the record.
+    /// Raises the fencing epoch in the record, then in every lock. From then on, a grant made from an earlier version
+    /// of a lock is rejected. A lock that is created later reads the epoch from the record.
     pub(super) async fn raise_era(&self) -> Result<u64> {
         let era = era::raise_era(&self.leases).await?;
         let floor = Token::new(Token::first_of(era).get() - 1);
-        // Not by labels: a foreign hand may have removed them.
+        // Not by labels: another client may have removed them.
         for entry in self.all("").await?.into_iter().filter(|entry| entry.digest().is_some()) {
             self.raise_floor(entry, floor).await?;
         }
         Ok(era)
     }
 
-    /// Also a lock without a token is written, so that whoever is about to take it in the era before is refused.
+    /// Raises the floor of a lock. It also writes a lock without a token, so that a pending grant in the previous epoch
+    /// is rejected.
     async fn raise_floor(&self, mut entry: Entry, floor: Token) -> Result<()> {
         let name = entry.0.metadata.name.clone().unwrap_or_default();
         for _ in 0..TRIES {
@@ -60,9 +61,10 @@ impl Inner {
         Err(Trouble::Conflict.into())
     }
 
-    /// A lock that nobody holds is idle since its Lease was last written, by the wall clocks of whoever wrote it and of
-    /// this process: if they are wrong, nobody is hurt, for nobody holds it, and the floor keeps tokens growing. One
-    /// whose holder has vanished is idle only if this process itself has seen it unrenewed for its lease and so long.
+    /// Prunes idle locks. A lock that is not held is idle since its Lease was last written, by the wall clocks of its
+    /// writer and of this process. If these clocks are wrong, no holder is harmed, because the lock is not held, and
+    /// the floor keeps tokens growing. A lock whose holder has vanished is idle only if this process itself has
+    /// observed it unrenewed for its lease and `idle_for`.
     pub(super) async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         let asked_at = clock::now();
         let entries = self.all(&selector(None)).await?;
@@ -83,13 +85,14 @@ impl Inner {
         }
         let mut gone = 0;
         for entry in &idle {
-            // Exactly the version that was looked at: whoever has taken it meanwhile keeps it.
+            // Delete exactly the observed version: a client that acquired the lock in the meantime keeps it.
             gone += u64::from(self.leases.delete(entry).await?);
         }
         Ok(gone)
     }
 
-    /// All Leases with these labels. A list that takes so long that its beginning is forgotten begins again.
+    /// Returns all Leases with these labels. If the list takes so long that its start is no longer available, it
+    /// restarts.
     async fn all(&self, selector: &str) -> Result<Vec<Entry>> {
         for _ in 0..TRIES {
             match self.leases.list(selector).await {

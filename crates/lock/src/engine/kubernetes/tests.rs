@@ -1,4 +1,4 @@
-//! The engine on the stand-in, and what can be tried without faults also on a real cluster, if one is named.
+//! Tests of the engine on the stand-in API server; those without faults also on a real cluster, if one is configured.
 
 mod faults;
 mod promises;
@@ -18,14 +18,14 @@ use super::{Arc, Kubernetes, entry};
 use crate::store::{Answer, Bid, Held, LeaseStore};
 use crate::{Key, Nonce, Owner, Token};
 
-/// Long enough that nothing is over before a test is.
+/// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A cluster to test in.
 struct World {
     client: Client,
     namespace: String,
-    // What ends with the test.
+    // Ends with the test.
     _server: Option<Server>,
 }
 
@@ -36,7 +36,7 @@ impl World {
         (server, world)
     }
 
-    /// The stand-in, and the real cluster if there is one.
+    /// Returns the stand-in, and the real cluster if there is one.
     async fn all() -> Vec<Self> {
         let (server, world) = Self::stand_in().await;
         let mut worlds = vec![Self { _server: Some(server), ..world }];
@@ -50,20 +50,20 @@ impl World {
         Kubernetes::open(self.client.clone(), &self.namespace)
     }
 
-    /// An engine whose host has a wrong wall clock.
+    /// Returns an engine whose host has a wrong wall clock.
     fn engine_at(&self, wall: fn() -> Timestamp) -> Kubernetes {
         let mut engine = self.engine();
         Arc::get_mut(&mut engine.inner).unwrap().wall = wall;
         engine
     }
 
-    /// What a foreign hand uses.
+    /// Returns the API as another client uses it.
     fn leases(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 }
 
-/// A key that nobody has used, also in a cluster that lives on.
+/// Returns an unused key, also in a cluster that outlives the test.
 fn fresh_key() -> Key {
     Key::new("tests", Uuid::new_v4().to_string()).unwrap()
 }
@@ -87,7 +87,7 @@ async fn refused(engine: &Kubernetes, bid: &Bid) -> Held {
     }
 }
 
-/// Acquires and lets go.
+/// Acquires and releases the lock.
 async fn pass(engine: &Kubernetes, key: &Key) -> Token {
     let bid = bid(key, LONG);
     let token = acquire(engine, &bid).await;

@@ -1,11 +1,11 @@
-//! Calls whose answers were lost: which version they were made from, so that they can be outrun.
+//! Calls whose responses were lost, with the versions they were made from, so that they can be invalidated.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Nonce;
 
-/// So many are remembered. Each is settled when its nonce is asked about or withdrawn, so that more are never needed.
+/// The maximum number of entries. Each is settled when its nonce is read back or withdrawn, so more are never needed.
 const MOST: usize = 10_000;
 
 type Version = (String, String);
@@ -14,8 +14,8 @@ type Version = (String, String);
 pub(super) struct Unsure(Mutex<HashMap<Nonce, Version>>);
 
 impl Unsure {
-    /// A write for this nonce is about to be made from this version. An earlier one from another version is dead: the
-    /// newest version is not that one any more.
+    /// Records that a write for this nonce is about to be made from this version. An earlier write from another version
+    /// can no longer take effect: that version is not the newest any more.
     pub(super) fn note(&self, nonce: Nonce, version: Version) {
         let mut map = self.map();
         if map.len() >= MOST && !map.contains_key(&nonce) {
@@ -25,12 +25,12 @@ impl Unsure {
         map.insert(nonce, version);
     }
 
-    /// What became of it is known.
+    /// Removes a call whose outcome is known.
     pub(super) fn settle(&self, nonce: Nonce) {
         self.map().remove(&nonce);
     }
 
-    /// The newest version is this: a write from another one can arrive no more.
+    /// Removes the call unless it was made from the newest version: a write from another version cannot take effect.
     pub(super) fn settle_unless(&self, nonce: Nonce, newest: &Version) {
         let mut map = self.map();
         if map.get(&nonce).is_some_and(|version| version != newest) {

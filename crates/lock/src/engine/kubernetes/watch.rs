@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go: one watch for all locks of the namespace, while somebody listens.
+//! Notifications of released locks: one watch for all locks of the namespace, while there are subscribers.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::Error;
 use crate::engine::again::Again;
 use crate::wakes::Heard;
 
-/// For so long, at least, and twice as long, at most, the watch goes on when nobody listens any more.
+/// The minimum time that the watch continues without subscribers. The maximum is twice as long.
 const LINGER: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
-/// How long one request watches, in seconds; then another goes on where it ended.
+/// The duration of one watch request in seconds. The next request continues where it ended.
 const ONE_WATCH: u32 = 240;
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 enum End {
-    /// The server ends each after a while, and goes on where it was.
+    /// The server ended the request in time. The next one continues from the same version.
     InTime,
-    /// What happened since is forgotten.
+    /// The history since the version is no longer available.
     Gone,
     Failed(Error),
 }
@@ -41,7 +41,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                     End::Gone => since = None,
                     End::Failed(error) => {
                         tracing::debug!(%error, "not watching leases; those who wait ask by themselves");
-                        // Whatever comes next, something may have been missed.
+                        // Events may have been missed until the next watch starts.
                         since = None;
                     }
                 }
@@ -65,7 +65,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Whoever subscribes is counted before it looks whether somebody watches.
+/// Ends the watch if there are no subscribers. A subscriber is counted before it checks whether a watch runs.
 fn has_ended(inner: &Inner) -> bool {
     let mut is_watching = inner.is_watching.lock().unwrap_or_else(PoisonError::into_inner);
     *is_watching = inner.wakes.len() > 0;
@@ -90,7 +90,7 @@ async fn watch(inner: &Inner, since: &mut Option<String>, again: &mut Again) -> 
     let params = WatchParams::default().labels(SELECTOR).timeout(ONE_WATCH);
     let events = leases.call("watch", leases.api.watch(&params, version)).await?;
     if is_new {
-        // Whoever asked before this version was read may have missed something; what comes later is heard.
+        // A client that asked before this version was read may have missed an event. Later events are received.
         inner.wakes.tell_all();
     }
     let mut events = std::pin::pin!(events);
@@ -107,7 +107,7 @@ async fn watch(inner: &Inner, since: &mut Option<String>, again: &mut Again) -> 
     Ok(End::InTime)
 }
 
-/// Tells those who listen; answers which version this was.
+/// Notifies the subscribers. Returns the version of the event.
 fn take_in(inner: &Inner, event: WatchEvent<Lease>) -> Option<String> {
     let (entry, is_gone) = match event {
         WatchEvent::Added(lease) | WatchEvent::Modified(lease) => (Entry(lease), false),
@@ -119,7 +119,7 @@ fn take_in(inner: &Inner, event: WatchEvent<Lease>) -> Option<String> {
     if is_gone {
         inner.observed().forget(&digest);
     }
-    // What was written before it arrived here: nothing is taken to be older than it is.
+    // The write happened before its arrival here, so no lease is taken to be older than it is.
     if is_gone || inner.look(&entry, clock::now()).is_none() {
         inner.wakes.tell(&digest, Heard::Maybe);
     }

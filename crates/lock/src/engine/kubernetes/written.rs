@@ -1,22 +1,22 @@
-//! The versions that we wrote last of locks which this process has, to renew and let go with one request.
+//! The last written versions of locks that this process holds. With them, a renewal or release takes one request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::entry::Entry;
 
-/// So many are kept; beyond, each renewal reads first.
+/// The maximum number of entries. Beyond it, each renewal reads first.
 const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Written(Mutex<HashMap<[u8; 32], Entry>>);
 
 impl Written {
-    /// Keeps what was written, if somebody has it.
+    /// Stores a written version if the lock is held.
     pub(super) fn keep(&self, entry: Entry) {
         let (Some(digest), Some(_)) = (entry.digest(), entry.owner()) else { return };
         let mut map = self.map();
-        // Some of those that were lost may never be asked for again.
+        // Entries of lost locks may never be used again.
         if map.len() >= MOST && !map.contains_key(&digest) {
             map.clear();
         }

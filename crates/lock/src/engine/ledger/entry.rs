@@ -1,8 +1,8 @@
-//! What a row of the table says of a lock.
+//! The content of a lock's row.
 //!
-//! A row knows no time, only how long something lasts and in which version it was last written: its *beat*. Whoever reads
-//! it counts from when it first saw that beat, on its own clock, and has a [`Row`] to decide by; what it decided goes back
-//! as lengths again.
+//! A row records no time, only durations, and for each duration the version in which it was last written: its *beat*. A
+//! reader counts from the time at which it first saw that beat, on its own clock, and so gets a [`Row`] to decide by.
+//! It writes its decision back as durations.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::row::{Lease, Row, Waiter};
 use crate::store::Result;
 use crate::{Key, Nonce, Owner, Token};
 
-/// A lock, as it stands in the table.
+/// A lock, as it is stored in the table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// It rises with every write, also over the lock's being forgotten: no two rows of a lock are ever alike.
+    /// Grows with every write, also over the pruning of the lock: no two rows of a lock are ever equal.
     pub(super) version: u64,
     pub(super) namespace: String,
     pub(super) key: String,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     holder: Option<Held>,
     line: Vec<Waiting>,
     next: Option<Waiting>,
-    /// Since 1970, by the clock of whoever wrote it. No lease depends on it: locks that nobody holds are forgotten by it.
+    /// The time since 1970 on the writer's clock. No lease depends on it; the pruning of unheld locks does.
     pub(super) written_s: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 struct Held {
     owner: Owner,
     token: Token,
-    /// How long it had it by then.
+    /// How long the holder had held the lock when this was written.
     had_us: u64,
     #[serde(flatten)]
     span: Span,
@@ -46,27 +46,27 @@ struct Waiting {
     span: Span,
 }
 
-/// So long, from when it was written in that version.
+/// A duration that starts with the write of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Span {
     beat: u64,
     lasts_us: u64,
 }
 
-/// What is written, and by whom.
+/// The parameters of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing {
-    /// Above that of the row it replaces.
+    /// The version, above that of the replaced row.
     pub(super) version: u64,
-    /// What time it was when the row before it came.
+    /// The time at which the replaced row was read.
     pub(super) now: Duration,
-    /// Whose lease begins anew, if it has one.
+    /// The nonce whose lease starts again, if it holds the lock.
     pub(super) renews: Option<Nonce>,
     pub(super) written_s: u64,
 }
 
 impl Entry {
-    /// The lock that this row is about.
+    /// Reads the lock of a row.
     pub(super) fn read(value: &Value) -> Result<Self> {
         let Value::Text(text) = value else { return Err(trouble(false, "a lock's row is no text")) };
         let read = serde_json::from_str(text.as_str());
@@ -78,7 +78,7 @@ impl Entry {
         Value::text(text).map_err(|error| trouble(false, error))
     }
 
-    /// It as time goes here, where each beat was first seen at such a time.
+    /// Returns the lock on the local clock, on which each beat was first seen at `since`.
     pub(super) fn row(&self, since: impl Fn(u64) -> Duration) -> Row {
         let until = |span: Span| since(span.beat).saturating_add(Duration::from_micros(span.lasts_us));
         let waiter = |waiting: &Waiting| Waiter { nonce: waiting.nonce, until: until(waiting.span) };
@@ -97,7 +97,8 @@ impl Entry {
         }
     }
 
-    /// What became of a row: whatever is as it was `before`, `seen` as that row, keeps its beat.
+    /// Returns the entry of a changed row. Every part that is unchanged since `before`, an entry with its row, keeps
+    /// its beat.
     pub(super) fn written(key: &Key, row: &Row, before: Option<(&Self, &Row)>, writing: Writing) -> Self {
         let Writing { version, now, renews, written_s } = writing;
         let anew = |until: Duration| Span { beat: version, lasts_us: micros(until.saturating_sub(now)) };
@@ -137,36 +138,36 @@ impl Entry {
         }
     }
 
-    /// Whether both say the same, whenever they were written.
+    /// Returns whether both entries have the same content, regardless of the time of their writes.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         (self.token, &self.holder, &self.line, &self.next)
             == (other.token, &other.holder, &other.line, &other.next)
     }
 
-    /// Whether it changes often, as far as one can see who is about to change it: others wait for it, or have what it bids for.
+    /// Returns whether the row changes often, as far as the bidder can see: other clients wait for the lock or hold it.
     pub(super) fn is_contended(&self, bidder: Option<Nonce>) -> bool {
         let is_anothers = |bidder: Nonce| self.holder().is_some_and(|holder| holder != bidder);
         !self.line.is_empty() || self.next.is_some() || bidder.is_some_and(is_anothers)
     }
 
-    /// Whether somebody holds it or wants it.
+    /// Returns whether the lock has a holder or waiters.
     pub(super) fn is_in_use(&self) -> bool {
         self.holder.is_some() || !self.line.is_empty() || self.next.is_some()
     }
 
-    /// Every beat that it knows, its own version included.
+    /// Returns every beat in the entry, including its own version.
     pub(super) fn beats(&self) -> impl Iterator<Item = u64> {
         let waiting = self.line.iter().chain(&self.next).map(|waiting| waiting.span.beat);
         let held = self.holder.iter().map(|held| held.span.beat);
         waiting.chain(held).chain([self.version])
     }
 
-    /// Whose it is.
+    /// Returns the holder.
     pub(super) fn holder(&self) -> Option<Nonce> {
         self.holder.as_ref().map(|held| held.owner.nonce)
     }
 
-    /// For whom it is kept.
+    /// Returns the waiter with the reservation, and the beat of the reservation.
     pub(super) fn next(&self) -> Option<(Nonce, u64)> {
         self.next.as_ref().map(|next| (next.nonce, next.span.beat))
     }

@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go: every node sees every change of the table.
+//! Notifications of released locks: every node receives every change of the table.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::clock;
 use crate::engine::again::Again;
 use crate::wakes::Heard;
 
-/// Tells those who listen, as long as it runs.
+/// Notifies the subscribers of changes while it runs.
 pub(super) async fn run(inner: Arc<Inner>, mut following: Option<Box<dyn Following>>) {
     let mut again = Again::new();
     loop {
@@ -21,7 +21,7 @@ pub(super) async fn run(inner: Arc<Inner>, mut following: Option<Box<dyn Followi
         tracing::debug!("not following the ledger; those who wait for locks ask by themselves");
         again.wait().await;
         following = inner.table.follow().ok();
-        // Whatever happened since has been missed.
+        // Changes since the end of the last subscription were missed.
         inner.wakes.tell_all();
     }
 }
@@ -36,7 +36,7 @@ async fn listen(inner: &Inner, following: &mut dyn Following, again: &mut Again)
     }
 }
 
-/// Only locks that somebody listens for are looked at: from now on it is known since when they stand as they do.
+/// Handles a change of a lock that has subscribers. From now on this process knows since when the row is unchanged.
 fn take_in(inner: &Inner, change: &Change<Key, Value>) {
     let Some(digest) = digest_of(&change.key).filter(|digest| inner.wakes.is_wanted(digest)) else { return };
     let read = |value: &Option<Value>| value.as_ref().and_then(|value| Entry::read(value).ok());
@@ -49,7 +49,7 @@ fn take_in(inner: &Inner, change: &Change<Key, Value>) {
     }
 }
 
-/// What there is to tell: that it was let go, or is kept for another now.
+/// Returns the notification of a change: the lock was released, or is now reserved for another waiter.
 fn heard(before: Option<&Entry>, after: Option<&Entry>) -> Option<Heard> {
     if after.and_then(Entry::holder).is_some() {
         return None;

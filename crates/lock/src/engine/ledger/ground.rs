@@ -1,4 +1,4 @@
-//! The one row that all tokens stand on: the era, and the highest token that was ever forgotten.
+//! The token base: one row with the fencing epoch, and the highest token of all pruned locks.
 
 use holdoff_ledger::machine::{Command, Key, Value};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::Token;
 use crate::row::Ground;
 use crate::store::Result;
 
-/// Where it stands: not among the locks.
+/// The name of the row. It is not among the names of locks.
 const NAME: &str = "holdoff/locks";
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(super) fn key() -> Result<Key> {
     Key::new(NAME).map_err(|error| trouble(false, error))
 }
 
-/// What the row says; before anybody wrote it, the first era.
+/// Reads the row. Before the first write, it is the first fencing epoch.
 pub(super) fn read(value: Option<&Value>) -> Result<Ground> {
     let Written { era, floor } = match value {
         None => Written { era: 0, floor: Token::new(0) },
@@ -32,12 +32,12 @@ pub(super) fn read(value: Option<&Value>) -> Result<Ground> {
     Ok(Ground { era, floor })
 }
 
-/// Lets a transaction happen only on this ground, and leaves it as it is.
+/// Returns the command that makes a transaction conditional on an unchanged token base.
 pub(super) fn is_still(value: Option<Value>) -> Result<Command> {
     Ok(Command::CompareAndSet { key: key()?, expected: value.clone(), new: value })
 }
 
-/// Puts another ground in the place of this one.
+/// Returns the command that replaces the token base.
 pub(super) fn becomes(before: Option<Value>, Ground { era, floor }: Ground) -> Result<Command> {
     let text = serde_json::to_string(&Written { era, floor }).map_err(|error| trouble(false, error))?;
     let new = Value::text(text).map_err(|error| trouble(false, error))?;

@@ -12,7 +12,7 @@ use super::table::{Following, Fresh, News, Said, Table, trouble};
 use crate::Error;
 use crate::store::Result;
 
-/// How long the ledger is given for one answer. Whoever wants a lock stops waiting sooner.
+/// The time limit of one request to the ledger. A contender for a lock stops waiting sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Goal = <Books as Machine>::Goal;
@@ -64,7 +64,8 @@ impl Following for Subscription<Books> {
     }
 }
 
-/// Whoever does not vote hears of no leader, and cannot ask it; but what it submits finds it.
+/// Returns whether the node is a learner that knows no leader. A member that does not vote cannot query the leader, but
+/// its transactions reach the leader.
 async fn knows_no_leader(node: &Node<Books>) -> Result<bool> {
     if node.glance().borrow().leader.is_some() {
         return Ok(false);
@@ -72,7 +73,7 @@ async fn knows_no_leader(node: &Node<Books>) -> Result<bool> {
     Ok(node.status().await.map_err(failed)?.role == Role::Learns)
 }
 
-/// Reads by a transaction, which has its place behind all that was done before.
+/// Reads by a transaction, which is ordered after all earlier transactions.
 async fn in_order(node: &Node<Books>, goal: Goal) -> Result<(u64, Values)> {
     let tx_id = TxId(Uuid::new_v4().as_u128());
     match node.submit(tx_id, goal, PATIENCE).await.map_err(failed)? {
@@ -89,7 +90,7 @@ fn values(index: Slot, answer: Answer) -> Result<(u64, Values)> {
     }
 }
 
-/// A node that has stopped does not come back by itself; whatever else is wrong may pass.
+/// Converts an error. A stopped node does not recover by itself; the listed errors may be transient.
 fn failed(error: runtime::Error) -> Error {
     use runtime::Error::{Busy, Net, NoLeader, NotNow};
     trouble(matches!(error, Busy | Net(_) | NoLeader(_) | NotNow(_)), error)

@@ -1,8 +1,8 @@
-//! When this process first saw what: the only clock that leases are measured with.
+//! The times at which this process first saw each version: the only clock that leases are measured with.
 //!
-//! What was written in a version was written before anybody saw that version, or a later one. So it has stood for at least
-//! as long as that is ago, if it still stands; and whether it does, the transaction says which expects to find it. What
-//! wall clocks say, ours or the holder's, has no part in it.
+//! The content of a version was written before any process saw that version or a later one. If it is still current, it
+//! has stood for at least the time since then. The transaction that expects the row checks that it is still current. No
+//! wall clock, neither the observer's nor the holder's, takes part in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::row::Row;
 #[derive(Debug, Default)]
 pub(super) struct Observed(Sights<Versions>);
 
-/// When each version was first seen, as far as something of it still stands.
+/// The time at which each version was first seen, while some part of the row still has it as its beat.
 type Versions = BTreeMap<u64, Duration>;
 
 impl Observed {
-    /// Takes in a row that came at this time; answers what it means on our clock.
+    /// Records a row that arrived at this time, and returns it on the local clock.
     pub(super) fn look(&mut self, digest: &[u8; 32], entry: &Entry, came: Duration) -> Row {
         let versions = self.0.look(digest, came, Versions::new);
-        // What is at hand may be older than what was seen before, of which nothing may be forgotten then.
+        // The local copy may be older than a row seen before. No time of the newer row may be removed then.
         let is_newest = versions.last_key_value().is_none_or(|(newest, _)| *newest <= entry.version);
         if is_newest {
             versions.entry(entry.version).or_insert(came);
@@ -44,7 +44,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A lock that was granted for ten seconds in this version.
+    /// Returns a lock that was granted for ten seconds in this version.
     fn held(version: u64) -> Entry {
         let ground = Ground { era: 0, floor: Token::new(0) };
         let (key, mut row) = (Key::new("default", "a").unwrap(), Row::new(Duration::ZERO));

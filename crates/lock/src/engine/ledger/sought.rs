@@ -1,4 +1,4 @@
-//! A node that may have yet to join its ledger, as a table.
+//! A node that may not have joined its ledger yet, as a table.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use holdoff_ledger::runtime::{Books, Node};
 use super::table::{Following, Fresh, Said, Table, trouble};
 use crate::store::Result;
 
-/// Whoever knows the node, as soon as there is one.
+/// The function that looks up the node, and returns it as soon as there is one.
 pub(crate) struct Sought(Box<dyn Fn() -> Option<Node<Books>> + Send + Sync>);
 
 impl Sought {

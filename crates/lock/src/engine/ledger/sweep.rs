@@ -1,4 +1,4 @@
-//! What is done to many locks at once: listing, raising the era, pruning.
+//! Operations on many locks: listing, raising the fencing epoch, pruning.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::row::{Ground, Row};
 use crate::store::{Listing, Result};
 use crate::{LockRecord, Token, clock};
 
-/// How many rows are read at once.
+/// The number of rows in one page.
 const PAGE: u32 = 500;
-/// How many are forgotten in one transaction. If one of them is taken meanwhile, each is tried alone.
+/// The number of locks pruned in one transaction. If one of them changes in the meantime, each is pruned separately.
 const FORGOTTEN_AT_ONCE: usize = 30;
 
-/// A row of the table, and what it says.
+/// A row of the table, and its content.
 struct Found {
     key: machine::Key,
     value: Value,
@@ -25,7 +25,7 @@ struct Found {
 }
 
 impl Inner {
-    /// Names are digests, so that all must be read to be put in order.
+    /// Lists locks. Names are digests, so it reads all rows to sort them.
     pub(super) async fn list(&self, listing: &Listing) -> Result<Vec<LockRecord>> {
         let mut records = Vec::new();
         self.each(|found| {
@@ -47,7 +47,8 @@ impl Inner {
         Ok(records)
     }
 
-    /// Every grant expects the ground it was made on: none of the era before comes after this.
+    /// Raises the fencing epoch. Every grant expects the token base it was made on, so no grant of the previous epoch
+    /// follows.
     pub(super) async fn raise_era(&self) -> Result<u64> {
         for _ in 0..TRIES {
             let (before, ground) = self.ground().await?;
@@ -60,9 +61,10 @@ impl Inner {
         Err(super::contended())
     }
 
-    /// A lock that nobody holds is idle since its row was written, by the wall clocks of whoever wrote it and of this
-    /// process: if they are wrong, nobody is hurt, for nobody holds it, and the floor keeps tokens growing. One whose holder
-    /// has vanished is idle only if this process itself has seen it unrenewed for its lease and so long.
+    /// Prunes idle locks. A lock that is not held is idle since its row was written, by the wall clocks of its writer
+    /// and of this process. If these clocks are wrong, no holder is harmed, because the lock is not held, and the floor
+    /// keeps tokens growing. A lock whose holder has vanished is idle only if this process itself has observed it
+    /// unrenewed for its lease and `idle_for`.
     pub(super) async fn prune(&self, idle_for: Duration, limit: u32) -> Result<u64> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut idle = Vec::new();
@@ -95,7 +97,8 @@ impl Inner {
         row.is_some_and(|row| row.waiting(found.came) == 0) && written_for >= idle_for.as_secs()
     }
 
-    /// Exactly the rows that were looked at, with the floor above all of them; false if one has changed meanwhile.
+    /// Deletes exactly the rows that were read, and raises the floor to at least their tokens. Returns false if one has
+    /// changed.
     async fn forget(&self, idle: &[Found]) -> Result<bool> {
         let (before, ground) = self.ground().await?;
         let highest = idle.iter().map(|found| found.entry.token).max().unwrap_or(Token::new(0));
@@ -116,7 +119,7 @@ impl Inner {
         Ok((value, ground))
     }
 
-    /// Looks at one lock after the other, until there are no more, or no more are wanted.
+    /// Visits the locks one after the other, until there are no more, or `look` returns false.
     async fn each(&self, mut look: impl FnMut(Found) -> bool) -> Result<()> {
         let prefix = machine::Key::new(PREFIX).map_err(|error| trouble(false, error))?;
         let mut after = None;
@@ -128,7 +131,7 @@ impl Inner {
                 let [Some(Value::Text(key)), Some(value)] = row else { break };
                 let key = machine::Key::new(key.as_str()).map_err(|error| trouble(false, error))?;
                 after = Some(key.clone());
-                // What somebody else has put there is no lock.
+                // A value that another program wrote under this prefix is not a lock.
                 let Ok(entry) = Entry::read(value) else { continue };
                 if !look(Found { key, value: value.clone(), entry, came }) {
                     return Ok(());
@@ -142,7 +145,7 @@ impl Inner {
 
     fn row_of(&self, found: &Found) -> Option<Row> {
         let digest = digest_of(&found.key)?;
-        // Those that nobody holds or wants need not be remembered.
+        // Locks without a holder or waiters need no observation.
         if !found.entry.is_in_use() {
             return Some(found.entry.row(|_| found.came));
         }

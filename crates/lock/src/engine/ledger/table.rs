@@ -1,4 +1,4 @@
-//! The table that all nodes keep alike: all that this engine asks of a ledger.
+//! The table that all nodes replicate: the interface of this engine to a ledger.
 
 use std::fmt::Debug;
 
@@ -9,57 +9,58 @@ use holdoff_ledger::machine::{Change, Commands, Key, Value, Values};
 use crate::Error;
 use crate::store::Result;
 
-/// How fresh an answer must be.
+/// The required freshness of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fresh {
-    /// What this node has: all that was answered to it before, and perhaps not what others did since.
+    /// The local copy of this node: it includes all earlier responses to this node, but may lack newer writes of
+    /// others.
     AtHand,
-    /// Not older than the question.
+    /// Not older than the request.
     Newest,
 }
 
-/// What came of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
-    /// It is done.
+    /// It was committed.
     Done,
-    /// Something is not as it expects: it has changed nothing.
+    /// A value was not as expected. It has changed nothing.
     Differs,
-    /// It may happen yet, or have happened.
+    /// Unknown: it may have been committed, or may be committed later.
     Unknown,
 }
 
-/// What is heard of a table.
+/// An event of a table.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
     /// These rows have changed.
     Changed(Vec<Change<Key, Value>>),
-    /// Something was missed.
+    /// Changes were missed.
     Missed,
 }
 
 /// Values by key, the same on every node.
 #[async_trait]
 pub(crate) trait Table: Send + Sync + Debug {
-    /// What commands that change nothing answer, and the last place of the history that the answer knows of.
+    /// Executes commands that change nothing. Returns their results, and the last index of the history they include.
     async fn read(&self, commands: Commands, fresh: Fresh) -> Result<(u64, Values)>;
 
-    /// Does all of it or nothing. Under the same name it is the same transaction, and happens once at most. After an error,
-    /// too, it may happen yet, or have happened.
+    /// Executes all commands or none. The same id is the same transaction, and is committed at most once. Also after an
+    /// error it may have been committed, or may be committed later.
     async fn submit(&self, tx_id: TxId, commands: Commands) -> Result<Said>;
 
-    /// Hears of all changes from now on.
+    /// Subscribes to all changes from now on.
     fn follow(&self) -> Result<Box<dyn Following>>;
 }
 
-/// One that hears of changes.
+/// A subscription to changes.
 #[async_trait]
 pub(crate) trait Following: Send {
-    /// The next that happens; nothing if the table is gone.
+    /// Waits for the next event; `None` if the table is gone.
     async fn next(&mut self) -> Option<News>;
 }
 
-/// What the table said that it should not, or could not do.
+/// Returns the error of an unexpected response, or of a failed request.
 pub(crate) fn trouble(transient: bool, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::Store { transient, source: source.into() }
 }

@@ -1,4 +1,4 @@
-//! What this engine promises beyond what all do, on a table in memory that can fail.
+//! The promises of this engine beyond those of all engines, on a table in memory that can fail.
 
 mod chaos;
 mod faults;

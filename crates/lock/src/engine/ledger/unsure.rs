@@ -1,5 +1,4 @@
-//! Bids whose outcome is not known: they are asked for again, under the same name, before anything else is done with
-//! their nonce.
+//! Bids with an unknown outcome. They are submitted again under the same id before any other operation for their nonce.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,15 +8,16 @@ use holdoff_ledger::machine::Commands;
 
 use crate::Nonce;
 
-/// So many are remembered. Each is settled when its nonce bids again, is asked about or withdrawn, so that more are never
-/// needed.
+/// The maximum number of entries. Each is settled when its nonce bids again, is read back or is withdrawn, so more are
+/// never needed.
 const MOST: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Unsure(Mutex<HashMap<Nonce, (TxId, Commands)>>);
 
 impl Unsure {
-    /// A transaction for this nonce is about to be submitted. Whoever stops waiting for it leaves it here.
+    /// Records that a transaction for this nonce is about to be submitted. If its caller stops waiting, the entry
+    /// remains.
     pub(super) fn note(&self, nonce: Nonce, tx_id: TxId, commands: &Commands) {
         let mut map = self.map();
         if map.len() >= MOST && !map.contains_key(&nonce) {
@@ -27,7 +27,7 @@ impl Unsure {
         map.insert(nonce, (tx_id, commands.clone()));
     }
 
-    /// What became of it is known.
+    /// Removes a transaction whose outcome is known.
     pub(super) fn settle(&self, nonce: Nonce) {
         self.map().remove(&nonce);
     }

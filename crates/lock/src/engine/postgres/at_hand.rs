@@ -1,7 +1,7 @@
-//! Connections that are at hand.
+//! A cache of connections.
 //!
-//! A pool asks a connection whether it lives when it is taken and again when it is given back: three round trips instead
-//! of one, which is most of what an uncontended lock costs apart from the disk.
+//! A pool tests a connection when it is acquired and again when it is returned: three round trips instead of one, which
+//! is most of the cost of an uncontended lock, apart from the disk.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
-/// How many are kept from the pool.
+/// The maximum number of connections kept from the pool.
 const MOST: usize = 4;
 
-/// One that answered so recently is trusted; one that did not is asked first whether it lives.
+/// A connection that answered within this time is used without a test. An older one is tested first.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
-/// Those that answered last, and when.
+/// The connections that answered last, with the times of their last answers.
 #[derive(Debug)]
 pub(super) struct AtHand {
     pool: PgPool,
     idle: Mutex<Vec<(PoolConnection<Postgres>, Instant)>>,
 }
 
-/// One that was taken. Unless it is given back, the pool gets it, and sees whether it can be used again.
+/// An acquired connection. Unless it is given back, it returns to the pool, which tests whether it is usable.
 pub(super) struct Taken<'a> {
     connection: PoolConnection<Postgres>,
     from: &'a AtHand,
@@ -52,8 +52,8 @@ impl AtHand {
 
 impl Drop for AtHand {
     fn drop(&mut self) {
-        // A pool takes connections back by a task. Where there is no runtime any more, there is nobody to run it, and the
-        // connections are dead with the runtime they were made in.
+        // A pool takes connections back in a task. Without a runtime no task can run, and the connections ended with
+        // the runtime in which they were opened.
         if tokio::runtime::Handle::try_current().is_err() {
             self.idle().drain(..).for_each(std::mem::forget);
         }
@@ -61,7 +61,7 @@ impl Drop for AtHand {
 }
 
 impl Taken<'_> {
-    /// It has answered.
+    /// Returns a connection that has answered to the cache.
     pub(super) fn give_back(self) {
         let mut idle = self.from.idle();
         if idle.len() < MOST {

@@ -1,8 +1,8 @@
--- Times are timestamptz, read from clock_timestamp(); spans travel as microseconds. Sessions do not wait for the disk;
--- what must be there says so.
+-- Times are timestamptz, read from clock_timestamp(). Durations are passed as microseconds. Sessions commit
+-- asynchronously; operations that must be durable set synchronous_commit.
 
--- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten. And the longest
--- lease, in microseconds, that was ever granted without waiting for the disk: for so long a crash may have forgotten a
+-- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. Also the longest
+-- lease, in microseconds, that was ever granted without waiting for the disk: for that long, a crash may have lost a
 -- holder.
 create table holdoff.lock_facts (
     one boolean primary key default true check (one),
@@ -12,9 +12,9 @@ create table holdoff.lock_facts (
 );
 insert into holdoff.lock_facts (era, floor, longest) values (0, 0, 0);
 
--- What the server forgets in a crash, and what neither a backup of its files nor a standby has: a row in a table that is not
--- in the log. Where it is missing, grants may be missing too. Before `settled` nobody is granted anything. It repeats what a
--- grant must know of the facts, so that one look does for both.
+-- A row that the server loses in a crash, and that neither a file backup nor a standby has: its table is unlogged. If
+-- it is missing, grants may be missing too. Before `settled` the store grants no lock. The row repeats the facts that a
+-- grant needs, so that one read suffices.
 create unlogged table holdoff.lock_memory (
     one boolean primary key default true check (one),
     settled timestamptz not null,
@@ -23,26 +23,26 @@ create unlogged table holdoff.lock_memory (
 );
 insert into holdoff.lock_memory (settled, era, longest) values ('-infinity', 0, 0);
 
--- A row per key; it stays when the lock is let go, and so does its token. No index mentions what changes, and pages are
--- half empty: a grant or a release is a new version of the row beside the old one, and touches no index. What a lock is
--- called stands elsewhere, since every index of a table is opened by whoever changes a row.
+-- A row per key. The row and its token stay after a release. No index contains a changing column, and pages are half
+-- empty: a grant or a release writes a new row version beside the old one, and changes no index. The names of locks are
+-- in another table, because every update of a row opens all indexes of its table.
 create table holdoff.locks (
     digest bytea primary key,
     token bigint not null,
-    -- Who has it; nobody if it was let go.
+    -- The holder; null after a release.
     nonce uuid,
     owner text,
     since timestamptz not null,
-    -- When the lease ends; when it was let go, if it was.
+    -- When the lease expires; after a release, the time of the release.
     until timestamptz not null,
-    -- For whom it is kept, and until when.
+    -- The waiter for which the lock is reserved, and the end of the reservation.
     next uuid,
     next_until timestamptz,
-    -- Whether somebody may have noted that it waits. The first who does says so here, where it meets whoever lets go.
+    -- Whether a waiter may be registered. The first waiter sets it in this row, where it conflicts with a release.
     awaited boolean not null default false
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- What the locks are called, for people.
+-- The names of the locks, for display.
 create table holdoff.lock_names (
     digest bytea primary key,
     namespace text collate "C" not null,
@@ -50,8 +50,8 @@ create table holdoff.lock_names (
 );
 create index lock_names_by_name on holdoff.lock_names (namespace, key);
 
--- Who waits, for how long it counts as waiting, and since when. Not in the log of the server: a crash loses nothing but
--- politeness, since those who wait ask again anyway.
+-- The waiters: the time until which each counts as waiting, and the time of its arrival. Unlogged: a crash loses only
+-- the order, because waiters ask again anyway.
 create unlogged table holdoff.lock_waiters (
     digest bytea not null,
     nonce uuid not null,
@@ -65,15 +65,15 @@ create unlogged table holdoff.lock_waiters (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The token after this one. The era stands above forty bits.
+-- Returns the token after this one. The fencing epoch is above the low forty bits.
 create function holdoff.lock_next_token(token bigint, era bigint, floor bigint) returns bigint
     language sql immutable parallel safe
     as $$ select greatest(greatest(token, floor) + 1, (era << 40) + 1) $$;
 
--- The server has forgotten its memory: a crash, a failover to a standby, or files from a backup. Grants may be gone with
--- it, so two things are done before anybody is granted anything. The era is raised: whatever was forgotten lies below
--- every token to come. And all leases that may have been forgotten are waited for, so that whoever believes to
--- have a lock is right until then. Both are on the disk before anybody can see them.
+-- Handles the loss of the server's memory by a crash, a failover to a standby, or a restore of its files. Grants may be
+-- lost with it, so the function does two things before the store grants any lock. It raises the fencing epoch: every
+-- lost token is below every later token. It sets a time by which every lease that may have been lost has expired: until
+-- then, a client that considers its lock valid is right. Both are on the disk before any transaction can see them.
 create function holdoff.lock_awake() returns timestamptz
     language plpgsql
     as $$
@@ -82,7 +82,7 @@ declare
     facts holdoff.lock_facts;
 begin
     perform set_config('synchronous_commit', 'on', true);
-    -- One at a time; and grants under way have read no era yet, for they come here first.
+    -- One session at a time. Grants in progress have read no fencing epoch yet, because they call this function first.
     lock table holdoff.lock_facts in share row exclusive mode;
     select m.settled into since from holdoff.lock_memory m where m.one;
     if found then
@@ -95,10 +95,11 @@ begin
 end
 $$;
 
--- Sees to it that a lease that is being granted is outlived by what `lock_awake` waits for. One of at most a minute then
--- need not wait for the disk, which would take longer than all the rest: a crash may forget it, harmlessly. How long that
--- takes must itself be on the disk, so the first grant with a longer lease than any before waits, as does every grant
--- with a lease of more than a minute: nobody should have to wait for so long after a crash.
+-- Ensures that the wait in `lock_awake` is at least as long as a lease that is being granted. A grant with a lease of
+-- at most a minute then need not wait for the disk, which would take longer than the rest of the grant: a crash may
+-- lose it without harm. The length of that wait must itself be on the disk. The first grant with a longer lease than
+-- any before therefore waits for the disk, and so does every grant with a lease of more than a minute: no client should
+-- have to wait for longer than that after a crash.
 create function holdoff.lock_outlive(a_lease bigint, a_longest bigint) returns void
     language plpgsql
     as $$
@@ -114,13 +115,13 @@ begin
 end
 $$;
 
--- Grants the lock, or says who has it and notes who waits; in either case, how many wait. A refusal changes only who waits, and never waits for the
--- disk.
+-- Grants the lock, or returns its holder and registers the waiter; in both cases returns the number of waiters. A
+-- refusal changes only the waiters, and never waits for the disk.
 --
--- What must not happen is that the lock is let go between a look at it and the note that somebody waits: nobody would be
--- told. The first who notes it changes the row, so that a plain release comes before it or is refused. The others
--- leave the row alone, which the holder may want to renew: those who note share an advisory lock, and whoever lets go
--- what is awaited needs it alone, for as long as their short transactions last.
+-- The lock must not be released between a read of its row and the registration of a waiter: the waiter would not be
+-- notified. The first waiter changes the row, so a plain release precedes it or fails. Later waiters leave the row
+-- alone, because the holder may want to renew it: they share an advisory lock while they register, and a release of an
+-- awaited lock takes it exclusively. It waits only for their short transactions.
 create function holdoff.lock_try(
     a_digest bytea, a_lane bigint, a_namespace text, a_key text, a_nonce uuid, a_owner text,
     a_lease bigint, a_waits bigint, a_most_waiters bigint,
@@ -131,7 +132,7 @@ create function holdoff.lock_try(
     as $$
 #variable_conflict use_column
 declare
-    -- The lease counts from when it was asked for, also if another's transaction has to be waited for.
+    -- The lease counts from the request, also if the function has to wait for another transaction.
     moment timestamptz := clock_timestamp();
     seen holdoff.locks;
     settled timestamptz;
@@ -142,7 +143,7 @@ begin
     if not found then
         settled := greatest(holdoff.lock_awake(), moment);
     end if;
-    -- Whoever has just raised the era must not grant anything before that is on the disk: hence not only `>`.
+    -- A session that has just raised the fencing epoch must not grant before that is on the disk: hence not only `>`.
     if settled >= moment then
         waiting := 0;
         free_us := greatest(extract(epoch from settled - clock_timestamp()) * 1000000, 0);
@@ -191,7 +192,7 @@ begin
                 insert into holdoff.lock_names (digest, namespace, key) values (a_digest, a_namespace, a_key)
                     on conflict do nothing;
                 perform holdoff.lock_outlive(a_lease, longest);
-                -- Somebody may have forgotten this very lock after the facts were read.
+                -- Another session may have pruned this lock after the facts were read.
                 update holdoff.locks l set token = holdoff.lock_next_token(l.token, f.era, f.floor)
                     from holdoff.lock_facts f where f.one and l.digest = a_digest and l.token <= f.floor
                     returning l.token into seen.token;
@@ -232,8 +233,8 @@ begin
 end
 $$;
 
--- Lets go. A release that a crash forgets delays the next holder until the lease ends, and harms nobody. Without anybody
--- who waits, nobody is told: telling costs more than all the rest.
+-- Releases the lock. If a crash loses a release, the next holder waits until the lease expires; there is no other harm.
+-- Without waiters it sends no notification, which would cost more than the rest of the release.
 create function holdoff.lock_release(
     a_digest bytea, a_lane bigint, a_nonce uuid, a_token bigint, a_headstart bigint
 ) returns boolean
@@ -267,7 +268,8 @@ begin
 end
 $$;
 
--- Wipes out a nonce: it waits no more, it is kept nothing, it has nothing. As with a release, forgetting it is harmless.
+-- Removes all state of a nonce: its registration as a waiter, its reservation, and its lock. As with a release, a loss
+-- of this change is harmless.
 create function holdoff.lock_withdraw(
     a_digest bytea, a_lane bigint, a_nonce uuid, a_headstart bigint
 ) returns void
@@ -293,12 +295,12 @@ begin
     if found then
         perform pg_notify('holdoff_locks', encode(a_digest, 'hex') || coalesce(':' || kept, ''));
     end if;
-    -- The lock first, then who waits for it, as in a grant: no two wait for each other.
+    -- The lock's row first, then its waiters, as in a grant: this order prevents deadlocks.
     delete from holdoff.lock_waiters w where w.digest = a_digest and w.nonce = a_nonce;
 end
 $$;
 
--- Takes the lock away, and says from whom if its lease was not over. An operator waits for the disk.
+-- Takes the lock from its holder, and returns the holder if its lease has not expired. Waits for the disk.
 create function holdoff.lock_force(
     a_digest bytea, a_lane bigint, a_headstart bigint,
     out holder uuid, out owner text, out token bigint, out held_us bigint, out ends_us bigint
@@ -340,8 +342,8 @@ begin
 end
 $$;
 
--- Forgets locks. The highest of their tokens is kept in the same transaction: whoever makes one of them anew, even while
--- this goes on, starts above it.
+-- Prunes locks. The same transaction records the highest of their tokens: a lock that is created again, even at the
+-- same time, starts above it.
 create function holdoff.lock_prune(a_idle bigint, a_limit bigint) returns bigint
     language plpgsql
     as $$

@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go, on one connection that listens.
+//! Notifications of released locks, on one connection that listens.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::Nonce;
 use crate::wakes::{Heard, Subscription, Wakes};
 
-/// Listens for NOTIFY, begun when somebody first waits.
+/// Listens for NOTIFY, from the first subscription on.
 #[derive(Debug)]
 pub(super) struct Wake {
     pool: PgPool,
@@ -37,7 +37,7 @@ impl Wake {
     }
 }
 
-/// The digest in hexadecimal digits and, if the lock is kept for somebody, its nonce after a colon.
+/// Parses a payload: the digest in hexadecimal digits and, if the lock is reserved, a colon and the waiter's nonce.
 fn understand(said: &str) -> Option<([u8; 32], Heard)> {
     let (digest, nonce) = match said.split_once(':') {
         Some((digest, nonce)) => (digest, Some(Nonce::new(Uuid::parse_str(nonce).ok()?))),

@@ -1,4 +1,4 @@
-//! Asking for a lock.
+//! Requests for a lock.
 
 use holdoff_sql::sqlite::Write;
 use sqlx::SqliteExecutor;
@@ -9,7 +9,7 @@ use crate::engine::sql::{self, MOST_WAITERS, count, micros, number, span, text};
 use crate::store::{Answer, Bid, Held, Result};
 use crate::{Key, Token};
 
-/// A row, as far as it decides whether the lock is granted.
+/// The columns of a row that decide whether the lock is granted.
 struct Seen {
     token: i64,
     nonce: Option<Uuid>,
@@ -33,7 +33,8 @@ impl Seen {
     }
 }
 
-/// Most bids for a lock that is held are refused: they look first, and do not wait for the disk.
+/// Grants or refuses a bid. Most bids for a held lock are refused, so it reads first, and a refusal does not wait for
+/// the disk.
 pub(super) async fn bid(file: &File, bid: &Bid) -> Result<Answer> {
     let nonce = bid.owner.nonce.get();
     let now = file.now();
@@ -48,7 +49,7 @@ pub(super) async fn bid(file: &File, bid: &Bid) -> Result<Answer> {
         if let Some(seen) = again.filter(|seen| !seen.can_be_granted(nonce, write.now)) {
             return refuse(write, bid, seen).await;
         }
-        // It was let go meanwhile. A grant must be durable: begin again.
+        // The lock was released in the meantime. A grant must be durable: start again.
         write.tx.rollback().await?;
     }
     let mut write = file.write().await?;
@@ -133,7 +134,7 @@ async fn look(executor: impl SqliteExecutor<'_>, key: &Key) -> Result<Option<See
     }))
 }
 
-/// How many others wait.
+/// Returns the number of other waiters.
 async fn others(executor: impl SqliteExecutor<'_>, bid: &Bid, now: i64) -> Result<i64> {
     let query = "select count(*) from (
         select 1 from holdoff_lock_waiters where digest = ?1 and until > ?2 and nonce <> ?3 limit ?4)";

@@ -1,10 +1,10 @@
 //! The file, and the clock that its leases are measured with.
 //!
-//! All who use a file are on one machine, so all can see how long it has been running: a clock that nobody sets, that
-//! goes on while the machine is suspended, and that all processes read alike. The wall clock would not do. When it is
-//! set an hour forward, all leases are over at once, and no holder knows.
+//! All users of a file are on one machine, so all can read the time since its boot: a clock that cannot be set, that
+//! keeps running while the machine is suspended, and that is the same in all processes. The wall clock is not suitable:
+//! if it is set an hour forward, all leases expire at once, and no holder notices.
 //!
-//! When the machine is started again the clock begins anew; but whoever had a lease then is gone, so all leases are over.
+//! A reboot resets the clock. All holders of that time are gone, so all leases have expired.
 
 use holdoff_sql::Component;
 use holdoff_sql::sqlite::{self, Write};
@@ -13,12 +13,12 @@ use sqlx::SqlitePool;
 use crate::clock;
 use crate::store::Result;
 
-/// A file of locks that is open.
+/// An open file of locks.
 #[derive(Debug)]
 pub(super) struct File(sqlite::File);
 
 impl File {
-    /// Opens the file at this address, brings its tables up to date, and ends the leases of another start.
+    /// Opens the file at this URL, migrates its tables, and expires the leases of an earlier boot.
     pub(super) async fn open(url: &str, component: &Component) -> Result<Self> {
         let file = sqlite::File::open(url).await?;
         file.migrate(component).await?;
@@ -35,13 +35,13 @@ impl File {
         Ok(Self(file))
     }
 
-    /// Begins to write what survives a power cut.
+    /// Begins a write transaction that survives a power cut.
     pub(super) async fn write(&self) -> Result<Write> {
         let write = self.0.write().await?;
         Ok(Write { now: self.now(), ..write })
     }
 
-    /// Begins to write what a power cut may undo, though never a crash of this program.
+    /// Begins a write transaction that a power cut may undo, but a crash of this program does not.
     pub(super) async fn write_relaxed(&self) -> Result<Write> {
         let write = self.0.write_relaxed().await?;
         Ok(Write { now: self.now(), ..write })
@@ -51,7 +51,7 @@ impl File {
         self.0.readers()
     }
 
-    /// What time it is, in microseconds since the machine was started.
+    /// Returns the time in microseconds since the machine was booted.
     #[allow(clippy::unused_self, reason = "it is the clock of files")]
     pub(super) fn now(&self) -> i64 {
         i64::try_from(clock::since_boot().as_micros()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! Letting go of a lock, and keeping it for the one that has waited longest.
+//! The release of a lock, and its reservation for the longest-waiting contender.
 
 use holdoff_sql::sqlite::Write;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::store::{HEADSTART, Result};
 use crate::wakes::Heard;
 use crate::{Holder, Key, Nonce, Token};
 
-/// Whom to tell; nothing if the lock was not this one's.
+/// Releases the lock, and returns the notification to send; `None` if this nonce and token do not hold it.
 pub(super) async fn release(
     mut write: Write,
     key: &Key,
@@ -30,7 +30,7 @@ pub(super) async fn release(
     Ok(Some(heard))
 }
 
-/// Whom to tell, if the lock was this one's or kept for it.
+/// Removes all state of a nonce. Returns the notification to send if the nonce held the lock or had its reservation.
 pub(super) async fn withdraw(mut write: Write, key: &Key, nonce: Nonce) -> Result<Option<Heard>> {
     let digest = key.digest().as_slice();
     let query = "delete from holdoff_lock_waiters where digest = ?1 and nonce = ?2";
@@ -48,7 +48,8 @@ pub(super) async fn withdraw(mut write: Write, key: &Key, nonce: Nonce) -> Resul
     Ok(heard)
 }
 
-/// Who had it if its lease was not over, and whom to tell; nothing if it was nobody's.
+/// Takes the lock from its holder. Returns the holder, if its lease had not expired, and the notification to send;
+/// `None` if the lock was not held.
 pub(super) async fn force(mut write: Write, key: &Key) -> Result<Option<(Option<Holder>, Heard)>> {
     let query = "select l.token, l.nonce, l.owner, l.since, l.until, f.era, f.floor
         from holdoff_locks l, holdoff_lock_facts f where l.digest = ?1 and l.nonce is not null";
@@ -64,7 +65,7 @@ pub(super) async fn force(mut write: Write, key: &Key) -> Result<Option<(Option<
     Ok(Some((holder, heard)))
 }
 
-/// Nobody has it any more.
+/// Marks the lock as free, and reserves it for the longest-waiting contender.
 async fn let_go(write: &mut Write, key: &Key) -> Result<Heard> {
     let query = "update holdoff_locks set nonce = null, owner = null, until = ?2, next_until = ?3,
             next = (select nonce from holdoff_lock_waiters where digest = ?1 and until > ?2 order by place limit 1)

@@ -1,7 +1,7 @@
--- Times are microseconds since the machine was started, given by whoever writes; see file.rs.
+-- Times are microseconds since the machine was booted, supplied by the writer; see file.rs.
 
--- What the tokens of the whole store stand on: the era, and the highest token that was ever forgotten. And which start of
--- which machine the times count from.
+-- The token base of the whole store: the fencing epoch, and the highest token of all pruned locks. Also the boot that
+-- the times count from.
 create table holdoff_lock_facts (
     one integer primary key check (one = 1),
     era integer not null,
@@ -10,25 +10,25 @@ create table holdoff_lock_facts (
 ) strict;
 insert into holdoff_lock_facts values (1, 0, 0, '');
 
--- A row per key; it stays when the lock is let go, and so does its token.
+-- A row per key. The row and its token stay after a release.
 create table holdoff_locks (
     digest blob primary key,
     namespace text not null,
     key text not null,
     token integer not null,
-    -- Who has it; nobody if it was let go.
+    -- The holder; null after a release.
     nonce blob,
     owner text,
     since integer not null,
-    -- When the lease ends; when it was let go, if it was.
+    -- When the lease expires; after a release, the time of the release.
     until integer not null,
-    -- For whom it is kept, and until when.
+    -- The waiter for which the lock is reserved, and the end of the reservation.
     next blob,
     next_until integer not null default 0
 ) strict, without rowid;
 create index holdoff_locks_named on holdoff_locks (namespace, key);
 
--- Who waits, in which order, and for how long it counts as waiting.
+-- The waiters: their order, and the time until which each counts as waiting.
 create table holdoff_lock_waiters (
     digest blob not null,
     nonce blob not null,

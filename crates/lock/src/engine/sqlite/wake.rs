@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go, also by another process.
+//! Notifications of released locks, also from other processes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::Nonce;
 use crate::engine::sql::hex;
 use crate::wakes::{Heard, Subscription, Wakes};
 
-/// Sees whether the file has changed, as long as somebody listens.
+/// Watches the file for changes while there are subscribers.
 #[derive(Debug)]
 pub(super) struct Wake {
     readers: SqlitePool,
@@ -42,7 +42,7 @@ impl Wake {
     }
 }
 
-/// When each lock was let go, as far as those who listen were told: the file changes for many reasons.
+/// The release time of each lock in the last notification: the file changes for many reasons.
 type Told = HashMap<Vec<u8>, i64>;
 
 async fn watch(readers: SqlitePool, wakes: Wakes, somebody: Arc<Notify>) {
@@ -66,7 +66,7 @@ async fn watch(readers: SqlitePool, wakes: Wakes, somebody: Arc<Notify>) {
     }
 }
 
-/// Tells of those that are free and were not told of yet.
+/// Notifies the subscribers of locks that are free, once for each release.
 async fn tell(readers: &SqlitePool, wakes: &Wakes, told: &mut Told) -> Result<(), sqlx::Error> {
     let digests = wakes.digests();
     told.retain(|digest, _| digests.iter().any(|wanted| wanted.as_slice() == digest));
@@ -78,7 +78,7 @@ async fn tell(readers: &SqlitePool, wakes: &Wakes, told: &mut Told) -> Result<()
     for (digest, since, next) in free {
         let Ok(known) = <[u8; 32]>::try_from(digest.as_slice()) else { continue };
         if told.insert(digest, since) != Some(since) {
-            // If the moment it was kept for is over, the one that is meant may ask as well as any other.
+            // After the reservation has ended, the named waiter may ask like any other contender.
             wakes.tell(&known, next.map_or(Heard::Maybe, |nonce| Heard::Next(Nonce::new(nonce))));
         }
     }

@@ -108,7 +108,7 @@ async fn a_withdrawn_nonce_leaves_nothing_behind(place: Place) {
     assert_eq!(store.read(&key).await.unwrap().unwrap().waiting, 2);
     store.withdraw(&key, nonce(1)).await.unwrap();
     assert_eq!(store.granted(&key, nonce(1)).await.unwrap(), None, "what it had is let go");
-    // It is kept for the second, which wants it no more: then for the fourth, whatever the moment.
+    // The lock is reserved for the second, which withdraws. Then it is reserved for the fourth, at any time.
     store.withdraw(&key, nonce(2)).await.unwrap();
     granted(&*store, &waiting(&key, 4)).await;
     assert_eq!(store.read(&key).await.unwrap().unwrap().waiting, 0);
@@ -197,7 +197,7 @@ async fn locks_are_listed_by_name(place: Place) {
     assert_eq!(names(Listing { limit: 2, ..all.clone() }).await, ["Z", "a"]);
     assert_eq!(names(Listing { prefix: "b_".to_owned(), ..all.clone() }).await, ["b_1", "b_2", "b_0"]);
     assert_eq!(names(Listing { held: true, ..all.clone() }).await, ["b_2", "b_0"]);
-    // A page at a time, over namespaces.
+    // One page at a time, over namespaces.
     let mut page = Listing { limit: 2, ..all.clone() };
     let mut paged = Vec::new();
     loop {
@@ -212,7 +212,7 @@ async fn locks_are_listed_by_name(place: Place) {
     assert_eq!(names(other).await, ["b_0"]);
 }
 
-/// The daemon keeps its work in the same place, and either may come first.
+/// The daemon keeps its work in the same store, and either may create its tables first.
 async fn it_lives_beside_other_components(place: Place) {
     use holdoff_sql::{Component, Migration, postgres, sqlite};
     let first = Component {
@@ -236,7 +236,7 @@ async fn it_lives_beside_other_components(place: Place) {
     assert!(held(&*opened.2, &bid(&key("a"), 2)).await.free_in > HEADSTART);
 }
 
-/// A file is put back from a copy, and what was granted since is forgotten: a new era lies above it.
+/// A file is restored from a copy, and later grants are lost: a new fencing epoch is above them.
 #[tokio::test]
 async fn a_restored_file_with_a_new_era_is_above_what_it_forgot() {
     let place = Place::sqlite();
@@ -255,7 +255,7 @@ async fn a_restored_file_with_a_new_era_is_above_what_it_forgot() {
     take(2).await;
     let forgotten = take(3).await;
     for suffix in ["-wal", "-shm"] {
-        // Nothing is there if the last connection was closed in time.
+        // The file does not exist if the last connection was closed in time.
         let _ = std::fs::remove_file(place.folder.path().join(format!("locks.db{suffix}")));
     }
     std::fs::rename(&copy, &file).unwrap();

@@ -1,4 +1,4 @@
-//! What a crash of the server leaves.
+//! The state after a crash of the server.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::store::{Answer, Bid, Held, LeaseStore};
 use crate::wakes::Heard;
 use crate::{Key, Token};
 
-/// A server that keeps in memory for long what nobody waits for: whatever did not wait for the disk is gone after a
-/// crash.
+/// Starts a server that keeps asynchronous commits in memory for long: a crash loses every commit that did not wait for
+/// the disk.
 async fn forgetful() -> Server {
     let settings = vec![("wal_writer_delay".to_owned(), "10s".to_owned())];
     let start = || Server::start_with(&Options { settings, ..Options::default() });
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// Asks until the server is back: connections that died fail once.
+/// Asks until the server is back: each dead connection fails once.
 async fn granted_to(store: &Postgres, key: &Key, number: u128) -> Option<Token> {
     loop {
         match store.granted(key, nonce(number)).await {
@@ -30,7 +30,7 @@ async fn granted_to(store: &Postgres, key: &Key, number: u128) -> Option<Token> 
     }
 }
 
-/// Asks until there is an answer.
+/// Asks until there is a response.
 async fn answer(store: &Postgres, bid: &Bid) -> Answer {
     loop {
         match store.try_acquire(bid).await {
@@ -47,7 +47,7 @@ async fn a_grant_that_a_crash_forgets_is_outwaited_and_outranked() {
     let server = forgetful().await;
     let store = Postgres::open(&server.create_database("crash")).await.unwrap();
     let key = key("a");
-    // The first of this length waits for the disk, and what comes after does not.
+    // The first grant with a lease of this length waits for the disk, and later grants do not.
     let first = granted(&store, &with_lease(LEASE, bid(&key, 1))).await;
     assert!(store.release(&key, nonce(1), first).await.unwrap());
     let (mut highest, mut forgotten) = (first, 0);
@@ -87,7 +87,7 @@ async fn a_long_lease_survives_a_crash() {
         held(&store, &waiting(&key, number + 100)).await;
         server.restart_immediately();
         assert_eq!(granted_to(&store, &key, number).await, Some(token), "crash {number}");
-        // The first to ask wakes the store up; there was no short lease to wait for.
+        // The first request wakes the store. There was no short lease to wait for.
         answer(&store, &bid(&key, 99)).await;
         let refusal = held(&store, &bid(&key, 99)).await;
         assert_eq!((refusal.holder.unwrap().token, refusal.waiting), (token, 0), "who waited must ask again");

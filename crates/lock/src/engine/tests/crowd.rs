@@ -22,7 +22,7 @@ on_all!(
 
 const CROWD: u128 = 16;
 
-/// Waits for word of a kind: hints may come twice, or for no reason.
+/// Waits for a notification of this kind: hints may arrive twice, or without a reason.
 async fn heard(subscription: &mut Subscription, wanted: Heard) {
     let waiting = async { while subscription.heard().await != wanted {} };
     tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("nobody was told");
@@ -33,7 +33,7 @@ async fn of_many_at_once_one_is_granted(place: Place) {
     let rounds = if place.is_postgres() { 200 } else { 60 };
     let mut last = Token::new(0);
     for round in 0..rounds {
-        // Every fourth round is for a key that nobody has used.
+        // Every fourth round uses a new key.
         let key = key(&format!("{}", if round % 4 == 0 { round } else { -1 }));
         let bids = (0..CROWD).map(|number| {
             let door = doors[usize::try_from(number % 2).unwrap()].clone();
@@ -62,7 +62,7 @@ async fn of_many_at_once_one_is_granted(place: Place) {
     }
 }
 
-/// Locks are forgotten while others take them: no token is given twice.
+/// Locks are pruned while other clients acquire them: no token is granted twice.
 async fn pruning_in_between_lowers_no_token(place: Place) {
     let (store, other) = (place.open().await, place.open().await);
     let key = key("a");
@@ -86,7 +86,7 @@ async fn pruning_in_between_lowers_no_token(place: Place) {
     pruner.await.unwrap();
 }
 
-/// A machine that is busy may take longer than the moment a lock is kept: then nothing was seen, and it is tried again.
+/// A busy machine may take longer than the reservation lasts. Such a round shows nothing, and the test repeats it.
 async fn the_one_that_waits_longest_is_next(place: Place) {
     for round in 0.. {
         if is_handed_over(&place, &format!("{round}")).await {
@@ -133,7 +133,7 @@ async fn one_that_died_waiting_costs_a_moment(place: Place) {
     let token = granted(&*store, &bid(&key, 1)).await;
     held(&*store, &waiting(&key, 2)).await;
     assert!(store.release(&key, nonce(1), token).await.unwrap());
-    // The second waits for half a minute still, but never asks.
+    // The second is registered for another half minute, but never asks.
     let patience = Duration::from_secs(10);
     tokio::time::timeout(patience, granted_at_last(&*store, &bid(&key, 3))).await.expect("kept for too long");
 }
@@ -160,7 +160,7 @@ async fn whoever_waits_is_told(place: Place) {
     let mut elsewhere = other.subscribe(&unused);
     held(&*other, &waiting(&key, 2)).await;
     held(&*store, &waiting(&key, 3)).await;
-    // Postgres says once that it listens; only then can the rest be counted on.
+    // Postgres notifies once when it listens. Only then are further notifications reliable.
     if place.is_postgres() {
         tokio::join!(heard(&mut near, Heard::Maybe), heard(&mut elsewhere, Heard::Maybe));
     }
@@ -175,7 +175,7 @@ async fn whoever_waits_is_told(place: Place) {
     assert!(silence.is_err(), "told of another lock: {silence:?}");
 }
 
-/// The note that somebody waits and the release meet in the store: the one who waits is granted the lock, or told of it.
+/// The registration of a waiter and the release race in the store: the waiter is granted the lock, or is notified.
 async fn whoever_begins_to_wait_while_it_is_let_go_is_told(place: Place) {
     let (holder, waiter) = (place.open().await, place.open().await);
     let key = key("k");

@@ -1,4 +1,4 @@
-//! Where a test's locks are kept.
+//! The stores of the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-/// Runs each test on all of them.
+/// Runs each test on all stores.
 macro_rules! on_all {
     ($($test:ident),* $(,)?) => {
         crate::engine::tests::place::on_sql!($($test),*);
@@ -66,7 +66,7 @@ macro_rules! on_all {
     };
 }
 
-/// Runs each test on SQL.
+/// Runs each test on the SQL stores.
 macro_rules! on_sql {
     ($($test:ident),* $(,)?) => {
         mod on_sqlite {
@@ -93,13 +93,13 @@ pub(super) fn nonce(number: u128) -> Nonce {
     Nonce::new(Uuid::from_u128(number))
 }
 
-/// A bid that does not wait.
+/// Returns a bid that does not wait.
 pub(super) fn bid(key: &Key, number: u128) -> Bid {
     let owner = Owner { nonce: nonce(number), name: format!("owner {number}") };
     Bid { key: key.clone(), owner, lease: LEASE, waits: None }
 }
 
-/// A bid that waits for a while.
+/// Returns a bid that waits for a while.
 pub(super) fn waiting(key: &Key, number: u128) -> Bid {
     Bid { waits: Some(LEASE), ..bid(key, number) }
 }
@@ -122,7 +122,7 @@ pub(super) async fn held(store: &dyn LeaseStore, bid: &Bid) -> Held {
     }
 }
 
-/// Asks until it is granted: time passes in the store.
+/// Asks until the lock is granted: time passes in the store.
 pub(super) async fn granted_at_last(store: &dyn LeaseStore, bid: &Bid) -> Token {
     loop {
         match store.try_acquire(bid).await.unwrap() {

@@ -1,4 +1,4 @@
-//! What a contender does: carries out what the cores say, as the runtime does.
+//! The actions of a contender. It executes the decisions of the cores, as the runtime does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// Wants the lock again after a while, or is done.
+    /// Schedules the next acquisition after a while, or ends.
     pub(super) fn idle(&mut self, to: usize, now_us: u64) {
         let contender = &mut self.contenders[to];
         contender.become_(Role::Idle);
@@ -77,7 +77,7 @@ impl World {
         self.proceed(to, now_us, next)
     }
 
-    /// Carries out what the core of waiting says.
+    /// Executes the next action of the waiting core.
     fn proceed(&mut self, to: usize, now_us: u64, next: Next) -> Result<(), Broken> {
         let now = self.contenders[to].clock.local(now_us);
         let limit = answer_limit(self.plan.lease);
@@ -160,7 +160,7 @@ impl World {
                         next
                     }
                     Some(Said::Bid(answer)) => wait.answered(reply(&answer), sent, now, roll),
-                    // The same silence, to a bid and to a question what became of it.
+                    // A missing response means the same for a bid and for a read-back.
                     _ if self.asked_back[to] => wait.read_back(None, now, roll),
                     _ => {
                         if self.mutant == Mutant::ReadBackFromLatest {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// Holds the lock, works for a while, and writes now and then.
+    /// Holds the lock, works for a while, and writes several times.
     fn hold(&mut self, to: usize, now_us: u64, nonce: Nonce, token: Token, sent: Duration) {
         self.ran.acquired += 1;
         let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap();
@@ -256,7 +256,7 @@ impl World {
         self.call(to, now_us, Duration::from_secs(5), request);
     }
 
-    /// Sends a request, and waits so long for its answer.
+    /// Sends a request, and waits for the response for at most `limit`.
     fn call(&mut self, to: usize, now_us: u64, limit: Duration, request: Request) {
         self.asked_back[to] = matches!(request, Request::Granted(_));
         self.contenders[to].call += 1;

@@ -1,11 +1,11 @@
-//! What must be true when everything is over.
+//! The checks after a run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use crate::chaos::resource::{Event, Grant};
 
-/// What the processes have noted.
+/// The notes of the processes.
 #[derive(Default)]
 pub(crate) struct Notes {
     granted: Vec<Note>,
@@ -18,9 +18,9 @@ pub(crate) struct Notes {
 struct Note {
     key: String,
     token: i64,
-    /// Microseconds since 1970.
+    /// The time in microseconds since 1970.
     at: i64,
-    /// By how many microseconds the process was woken too late about then.
+    /// The delay in microseconds with which the process was woken around that time.
     late: i64,
 }
 
@@ -36,7 +36,7 @@ impl Notes {
         notes
     }
 
-    /// Whether there is all in them that a run is to show. They may still be written to.
+    /// Returns whether the notes show everything that a run must show. Processes may still write to them.
     pub(crate) fn show_all(logs: &Path) -> bool {
         let texts: Vec<_> =
             std::fs::read_dir(logs).unwrap().map(|log| std::fs::read(log.unwrap().path()).unwrap()).collect();
@@ -49,7 +49,7 @@ impl Notes {
     }
 
     fn take(&mut self, line: &str) {
-        // Whoever was killed may have left half a line.
+        // A killed process may have left an incomplete line.
         let words: Vec<&str> = line.split(' ').collect();
         let [what, token, at, late] = words[..] else { return };
         let (what, key) = what.split_once('-').unwrap_or((what, ""));
@@ -70,7 +70,7 @@ impl Notes {
     }
 }
 
-/// Checks everything; answers what was seen of the faults.
+/// Checks all properties, and returns the observed effects of the faults.
 pub(crate) fn check(
     has_server: bool,
     notes: &Notes,
@@ -93,14 +93,14 @@ pub(crate) fn check(
     let told = notes.lost.len() as u64;
     let mut seen =
         vec![(notes.stale, "stale writes refused"), (told, "holders told that their lock is lost")];
-    // A holder that runs loses its lock only if the store is away.
+    // A running holder loses its lock only if the store cannot be reached.
     if has_server {
         seen.push((told - excused, "of them before the next was granted it"));
     }
     seen
 }
 
-/// What the store says that it has granted.
+/// The grants that the store has recorded.
 struct Known<'a> {
     grants: BTreeSet<(&'a str, i64)>,
     era: i64,
@@ -112,19 +112,20 @@ impl<'a> Known<'a> {
         Self { grants: grants.iter().map(|grant| (grant.key.as_str(), grant.token)).collect(), era }
     }
 
-    /// Whether the store knows of it, or may have forgotten it in a crash: then the era was raised since, and
-    /// every later token is above it.
+    /// Returns whether the store has recorded the grant, or may have lost it in a crash. In the second case the fencing
+    /// epoch was raised since, and every later token is above it.
     fn explains(&self, key: &str, token: i64) -> bool {
         self.grants.contains(&(key, token)) || era(token) < self.era
     }
 }
 
-/// A token's high bits.
+/// Returns the fencing epoch: the high bits of the token.
 fn era(token: i64) -> i64 {
     token >> 40
 }
 
-/// The store never granted a token twice, nor a lower one after a higher; and whoever holds one was granted it.
+/// Checks that the store never granted a token twice, nor a lower one after a higher one, and that it granted every
+/// token that a process held.
 fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &Known<'_>) {
     let mut last: HashMap<&str, i64> = HashMap::new();
     for grant in grants {
@@ -138,7 +139,7 @@ fn tokens_are_granted_once(notes: &Notes, grants: &[Grant], known: &Known<'_>) {
     }
 }
 
-/// The resource took nothing from a stale holder, and nothing from two with the same token.
+/// Checks that the resource accepted no write of a stale holder, and no writes of two processes with the same token.
 fn writes_come_in_the_order_of_tokens(events: &[Event], known: &Known<'_>) {
     let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
     for event in events {
@@ -151,8 +152,9 @@ fn writes_come_in_the_order_of_tokens(events: &[Event], known: &Known<'_>) {
     }
 }
 
-/// Whoever lost a lock was told before the next was granted it, by the store's clock; unless its process was not let run,
-/// which nobody can be told of in time. Answers how many those were.
+/// Checks that each holder that lost a lock was notified before the next grant, by the store's clock. It excuses a
+/// process that was not running, because such a process cannot be notified in time. Returns the number of excused
+/// losses.
 fn holders_are_told_in_time(notes: &Notes, grants: &[Grant]) -> u64 {
     let mut excused = 0;
     for lost in &notes.lost {

@@ -1,4 +1,4 @@
-//! What happens to the processes, to Postgres, and to a ledger.
+//! The faults of the processes, of Postgres, and of a ledger.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,15 +21,15 @@ pub(crate) fn lock(fleet: &Shared) -> MutexGuard<'_, Fleet> {
     fleet.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A time between half and one and a half of this.
+/// Returns a time between half and one and a half of this.
 fn about(rng: &mut Rng, time: Duration) -> Duration {
     time.mul_f64(0.5 + rng.f64())
 }
 
-/// The slot that is paused; the others may be killed.
+/// The slot that is paused. The other slots may be killed.
 const PAUSED: usize = 0;
 
-/// Waits until one of these holds a lock: its slot, the lock, and the token; nothing when the time is over.
+/// Waits until a process in these slots holds a lock. Returns its slot, the lock, and the token; `None` at the end.
 async fn holder(
     fleet: &Shared,
     slots: RangeInclusive<usize>,
@@ -45,7 +45,7 @@ async fn holder(
     None
 }
 
-/// Kills processes until the time is over; answers how many.
+/// Kills processes until the end, and returns the number of kills.
 pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
     let mut kills = 0;
     while Instant::now() < until {
@@ -56,8 +56,8 @@ pub(crate) async fn kill(fleet: Shared, mut rng: Rng, until: Instant) -> u64 {
     kills
 }
 
-/// Pauses a holder until another has written in its place, and lets it go on with what it thinks is its own; answers how
-/// often.
+/// Pauses a holder until another process has written with a higher token, and then resumes it while it still considers
+/// the lock its own. Returns the number of pauses.
 pub(crate) async fn pause(fleet: Shared, resource: Arc<Resource>, mut rng: Rng, until: Instant) -> u64 {
     let mut pauses = 0;
     while Instant::now() < until {
@@ -65,7 +65,7 @@ pub(crate) async fn pause(fleet: Shared, resource: Arc<Resource>, mut rng: Rng, 
         let Some((_, key, token)) = holder(&fleet, PAUSED..=PAUSED, until).await else { return pauses };
         lock(&fleet).signal(PAUSED, Signal::STOP);
         let paused = Instant::now();
-        // Perhaps nobody else wants it.
+        // Possibly no other process wants the lock.
         while paused.elapsed() < 4 * LEASE && resource.highest(&key).await.is_none_or(|seen| seen <= token) {
             sleep(Duration::from_millis(10)).await;
         }
@@ -75,7 +75,7 @@ pub(crate) async fn pause(fleet: Shared, resource: Arc<Resource>, mut rng: Rng, 
     pauses
 }
 
-/// Cuts off some connections, again and again; answers how many.
+/// Repeatedly terminates some connections, and returns their number.
 pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 {
     let mut terminated = 0;
     while Instant::now() < until {
@@ -84,7 +84,7 @@ pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 
                 select pid from pg_stat_activity where application_name = 'holdoff'
                 order by md5(pid::text || $1) limit 2
             ) unlucky";
-        // The server may just be away.
+        // The server may be down at the moment.
         let Ok(mut connection) = PgConnection::connect(&url).await else { continue };
         let cut = sqlx::query_scalar::<_, i64>(query).bind(rng.u64(..).to_string());
         terminated += u64::try_from(cut.fetch_one(&mut connection).await.unwrap_or(0)).unwrap();
@@ -92,8 +92,8 @@ pub(crate) async fn terminate(url: String, mut rng: Rng, until: Instant) -> u64 
     terminated
 }
 
-/// Crashes the server while somebody holds a lock, and every second time lets it stay away for longer than a lease;
-/// answers how often.
+/// Crashes the server while a process holds a lock, and keeps it down for longer than a lease every second time.
+/// Returns the number of crashes.
 pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) -> u64 {
     let mut crashes = 0;
     loop {
@@ -101,7 +101,7 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
         let Some((slot, key, token)) = holder(&fleet, PAUSED + 1..=SIZE - 1, until).await else {
             return crashes;
         };
-        // Whoever still has it will have it for long.
+        // A process that still holds the lock now will hold it for long.
         sleep(LEASE / 10).await;
         if lock(&fleet).held_by(slot) != Some((key, token)) {
             continue;
@@ -118,11 +118,12 @@ pub(crate) async fn crash(fleet: Shared, server: Arc<Postgres>, until: Instant) 
     }
 }
 
-/// The node of a ledger that is never killed: somebody must tell what happened. The other is made to lead, and killed then.
+/// The ledger's node that is never killed, because the witness runs on it. The other is made the leader, and then
+/// killed.
 pub(crate) const SPARED: usize = 0;
 const DEPOSED: usize = 1;
 
-/// Kills a leader of a ledger, and starts it again; answers how often. A process that leads is killed like all others.
+/// Kills a leader of a ledger, and starts it again. Returns how often. A process that leads is killed like all others.
 pub(crate) async fn depose(cluster: Arc<Cluster>, until: Instant) -> u64 {
     let mut killed = 0;
     while Instant::now() < until {
@@ -133,7 +134,7 @@ pub(crate) async fn depose(cluster: Arc<Cluster>, until: Instant) -> u64 {
             sleep(LEASE).await;
             cluster.start(DEPOSED).await;
         } else {
-            // Whoever leads may be away, or not let it.
+            // The leader may be down, or reject the leadership transfer.
             drop(cluster.at(SPARED).hand_over(Some(cluster.at(DEPOSED).key())).await);
         }
     }

@@ -1,4 +1,4 @@
-//! The processes.
+//! The worker processes.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -8,12 +8,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::chaos::{worker, worker_name};
 
-/// How many run at once.
+/// The number of concurrent processes.
 pub(crate) const SIZE: usize = 5;
 
-/// Processes, each in a slot. All are killed when this is dropped.
+/// Processes, each in a slot. Dropping this value kills all of them.
 pub(crate) struct Fleet {
-    /// One for each slot.
+    /// The store URL of each slot.
     pub(crate) stores: Vec<String>,
     pub(crate) resource: String,
     pub(crate) logs: PathBuf,
@@ -49,13 +49,13 @@ impl Fleet {
         Slot { child: command.spawn().unwrap(), log }
     }
 
-    /// Kills one, which learns nothing of it, and starts another in its place.
+    /// Kills a process without notice, and starts another in its slot.
     pub(crate) fn replace(&mut self, slot: usize) {
         let old = &mut self.slots[slot].child;
         assert_alive(old);
         old.kill().unwrap();
         old.wait().unwrap();
-        // The node of a ledger is the same one again: its disk must be free.
+        // The node of a ledger is started again with the same data: its disk must be free.
         self.slots[slot] = self.spawn(slot);
     }
 
@@ -65,7 +65,7 @@ impl Fleet {
         kill_process(Pid::from_child(child), signal).unwrap();
     }
 
-    /// Which lock the process in a slot holds, and with which token, as far as it has noted.
+    /// Returns the lock and the token that the process in a slot holds, as far as it has noted.
     pub(crate) fn held_by(&self, slot: usize) -> Option<(String, i64)> {
         let noted = std::fs::read_to_string(&self.slots[slot].log).unwrap_or_default();
         let last = noted.lines().rev().find(|line| !line.starts_with("taken"))?;
@@ -73,7 +73,7 @@ impl Fleet {
         Some((key.to_owned(), rest.split(' ').next()?.parse().ok()?))
     }
 
-    /// Tells all to take one turn more and go; all must, and well.
+    /// Tells all processes to take one more turn and to exit. All must succeed.
     pub(crate) async fn finish(&mut self, patience: Duration) {
         for Slot { child, .. } in &mut self.slots {
             assert_alive(child);

@@ -1,5 +1,5 @@
-//! What the locks protect: a table behind a fence. It writes down everything it takes, and everything it refuses; and a
-//! trigger in the store writes down every grant, in the transaction of the grant.
+//! The protected resource: a table behind a fence. It records every accepted write. A trigger in the store
+//! records every grant, in the transaction of the grant.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use holdoff_lock::{FenceError, Key, Token, postgres, sqlite};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection as _, PgConnection, PgPool, SqliteConnection, SqlitePool};
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Taken,
@@ -20,21 +20,21 @@ pub(crate) enum Resource {
     Sqlite(SqlitePool),
 }
 
-/// A write that was taken, in order.
+/// An accepted write, in order.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) key: String,
     pub(crate) token: i64,
-    /// Which process.
+    /// The id of the process.
     pub(crate) process: i64,
 }
 
-/// A grant, as the store wrote it down.
+/// A grant, as the store recorded it.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) key: String,
     pub(crate) token: i64,
-    /// Microseconds since 1970, by the store's clock.
+    /// The time in microseconds since 1970, by the store's clock.
     pub(crate) at: i64,
 }
 
@@ -66,7 +66,7 @@ const SQLITE_GRANTS: &str =
             values (new.key, new.token, cast(unixepoch('subsec') * 1000000 as integer));
     end";
 
-/// Lets the store write down its grants.
+/// Makes the store record its grants.
 pub(crate) async fn note_grants(store: &str) {
     if store.starts_with("postgres") {
         let mut store = PgConnection::connect(store).await.unwrap();
@@ -94,7 +94,7 @@ impl Resource {
         if url.starts_with("postgres") {
             return Self::Postgres(PgPool::connect_lazy(url).unwrap());
         }
-        // The file need not survive the machine, only its processes.
+        // The file must survive its processes, not the machine.
         let options = SqliteConnectOptions::from_str(url)
             .unwrap()
             .create_if_missing(true)
@@ -117,7 +117,7 @@ impl Resource {
         }
     }
 
-    /// Writes, unless a higher token was here.
+    /// Writes, unless the fence has seen a higher token.
     pub(crate) async fn write(&self, key: &Key, token: Token, what: &str) -> Result<Fate, FenceError> {
         let (number, process) = (i64::try_from(token.get()).unwrap(), i64::from(std::process::id()));
         match self {
@@ -145,7 +145,7 @@ impl Resource {
         Ok(Fate::Taken)
     }
 
-    /// The highest token that has written; nothing if there is none, or nobody can say.
+    /// Returns the highest token of all writes; `None` if there is none, or the resource cannot be reached.
     pub(crate) async fn highest(&self, key: &str) -> Option<i64> {
         let query = "select max(token) from events where key = $1";
         let found: Result<Option<i64>, sqlx::Error> = match self {
@@ -155,7 +155,7 @@ impl Resource {
         found.ok().flatten()
     }
 
-    /// All that was taken, in order.
+    /// Returns all accepted writes, in order.
     pub(crate) async fn events(&self) -> Vec<Event> {
         let query = "select key, token, process from events order by id";
         let rows: Vec<(String, i64, i64)> = match self {
@@ -166,7 +166,7 @@ impl Resource {
     }
 }
 
-/// Being stale is an answer; everything else is trouble.
+/// Separates a stale token, which is a result, from all other errors.
 fn passed(passed: Result<(), FenceError>) -> Result<Result<(), FenceError>, FenceError> {
     match passed {
         Err(FenceError::Stale(stale)) => Ok(Err(FenceError::Stale(stale))),

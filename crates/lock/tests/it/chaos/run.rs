@@ -1,4 +1,4 @@
-//! One run: faults for a while, then peace, then the reckoning.
+//! One run: a period with faults, a period without, and the checks.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::sync::{Arc, Mutex};
@@ -16,17 +16,17 @@ use crate::chaos::resource::{self, Resource};
 use crate::chaos::witness::Witness;
 use crate::node::ledger::Cluster;
 
-/// Where it all happens.
+/// The environment of a run.
 pub(crate) struct Ground {
     pub(crate) store: String,
     pub(crate) resource: String,
     pub(crate) server: Option<Postgres>,
     pub(crate) engine: &'static str,
-    /// How long the faults last, unless somebody says otherwise.
+    /// The default duration of the faults.
     pub(crate) seconds: u64,
 }
 
-/// So often the faults last that long, at most: until everything was seen that the run is to show.
+/// The maximum number of such periods. The faults go on until the notes show everything that the run must show.
 const MOST_ROUNDS: usize = 6;
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?}")))
@@ -61,13 +61,13 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     };
     let fleet = Fleet::start(stores, protected, logs.path().to_owned(), seed);
     let fleet = Arc::new(Mutex::new(fleet));
-    // Kept until the end of the run: whoever drops it, stops it.
+    // Kept until the end of the run: dropping it stops the server.
     let server = server.map(Arc::new);
     let storm = Storm { fleet, resource: Arc::clone(&resource), server: server.clone(), store, cluster };
     let mut rng = Rng::with_seed(seed);
     let mut struck = storm.strike(&mut rng, faulty).await;
     for _ in 1..MOST_ROUNDS {
-        // A busy machine gets to do little in the same time.
+        // A busy machine does little in the same time.
         if struck.iter().all(|(count, _)| *count > 0) && Notes::show_all(logs.path()) {
             break;
         }
@@ -93,7 +93,7 @@ async fn strike(ground: Ground, seed: u64, faulty: Duration) {
     }
 }
 
-/// What is struck, and what strikes it.
+/// The targets of the faults.
 struct Storm {
     fleet: faults::Shared,
     resource: Arc<Resource>,
@@ -103,7 +103,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// Strikes for so long; how often, and with what.
+    /// Injects faults for this time. Returns the count and the name of each fault.
     async fn strike(&self, rng: &mut Rng, faulty: Duration) -> Vec<(u64, &'static str)> {
         let (until, fleet) = (Instant::now() + faulty, || Arc::clone(&self.fleet));
         let killing = tokio::spawn(faults::kill(fleet(), rng.fork(), until));
@@ -125,7 +125,7 @@ impl Storm {
     }
 }
 
-/// Each process is a node of the ledger, and votes, like the two that are here: seven in all.
+/// Invites each process to be a voting node of the ledger, like the two in this process: seven in all.
 async fn invitations(cluster: &Cluster) -> Vec<String> {
     let mut invited = Vec::new();
     for _ in 0..SIZE {

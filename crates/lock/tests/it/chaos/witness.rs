@@ -1,4 +1,4 @@
-//! Somebody who reads a ledger's history as it is applied, and writes down every grant.
+//! A witness that reads a ledger's history as it is applied, and records every grant.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use holdoff_ledger::runtime::{Books, Node};
 
 use crate::chaos::resource::Grant;
 
-/// What the names of locks' rows begin with.
+/// The prefix of the names of locks' rows.
 const LOCKS: &str = "holdoff/lock/";
 
 pub(crate) struct Witness {
@@ -24,7 +24,7 @@ struct Seen {
 }
 
 impl Witness {
-    /// Follows what happens on this node from now on.
+    /// Follows the history of this node from now on.
     pub(crate) fn of(node: Node<Books>) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (noting, mut pages) = (Arc::clone(&seen), node.subscribe(node.glance().borrow().head.index));
@@ -41,7 +41,7 @@ impl Witness {
         Self { node, seen }
     }
 
-    /// All grants, in their order, once all that has happened was seen.
+    /// Waits until it has read the whole history, and returns all grants in their order.
     pub(crate) async fn grants(&self) -> Vec<Grant> {
         let head = self.node.glance().borrow().head.index;
         while self.seen.lock().unwrap().up_to < head {
@@ -51,7 +51,8 @@ impl Witness {
     }
 }
 
-/// A grant, if this is one: by then it has happened, so nobody who was told after this moment was told in time.
+/// Returns the grant, if the change is one. Its time is after the grant, so a holder notified after that time was
+/// notified too late.
 #[allow(clippy::disallowed_methods, reason = "it is held against what the processes have written down")]
 fn grant(change: &Change<Key, Value>) -> Option<Grant> {
     change.key.as_str().strip_prefix(LOCKS)?;

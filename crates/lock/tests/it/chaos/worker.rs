@@ -1,4 +1,4 @@
-//! One process: takes turns until it is killed, or until its standard input ends; then one turn more.
+//! A worker process: it takes turns until it is killed, or until its standard input ends; then it takes one more turn.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,19 +15,19 @@ use crate::chaos::fleet::SIZE;
 use crate::chaos::resource::{Fate, Resource};
 use crate::node::ledger;
 
-/// The variables by which a process learns what to do.
+/// The environment variables that configure a process.
 pub(crate) const STORE: &str = "HOLDOFF_CHAOS_STORE";
 pub(crate) const RESOURCE: &str = "HOLDOFF_CHAOS_RESOURCE";
 pub(crate) const LOG: &str = "HOLDOFF_CHAOS_LOG";
 pub(crate) const SEED: &str = "HOLDOFF_CHAOS_WORKER_SEED";
 
-/// How long a holder that is gone keeps others out.
+/// The lease: how long a vanished holder blocks other contenders.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
-/// How many locks there are.
+/// The number of locks.
 const KEYS: u32 = 3;
-/// How long nobody waits for a lock when the faults are over, and so nobody does before.
+/// The longest wait for a lock. No process waits so long after the faults, and so none does before.
 const WAIT: Duration = Duration::from_secs(30);
-/// How late a task may be woken without anybody having paused the process.
+/// The delay with which a task may be woken although the process was not paused.
 const TICK: Duration = Duration::from_millis(5);
 
 pub(crate) fn run_if_asked() {
@@ -56,7 +56,7 @@ pub(crate) fn run_if_asked() {
         worker.note("last", 0);
         worker.turn(&mut rng).await;
         worker.note("finished", 0);
-        // A node of a ledger takes its vote with it: whoever goes first would leave the last without a majority.
+        // A node of a ledger that exits takes its vote with it: the first ones would leave the last without a majority.
         while store.starts_with("ledger:") && finished(&log) < SIZE {
             tokio::time::sleep(10 * TICK).await;
         }
@@ -64,14 +64,14 @@ pub(crate) fn run_if_asked() {
     std::process::exit(0);
 }
 
-/// How many have finished, by the logs beside this one.
+/// Returns the number of finished processes, by the logs beside this one.
 fn finished(log: &str) -> usize {
     let logs = std::fs::read_dir(Path::new(log).parent().unwrap()).unwrap();
     let texts = logs.map(|log| std::fs::read_to_string(log.unwrap().path()).unwrap());
     texts.filter(|text| text.lines().any(|line| line.starts_with("finished"))).count()
 }
 
-/// The server may just be away.
+/// Opens the store, and retries: the server may be down at the moment.
 async fn open(store: &str) -> Locks {
     let settings = Settings::default().with_lease(LEASE);
     if let Some(invitation) = store.strip_prefix("ledger:") {
@@ -86,8 +86,8 @@ async fn open(store: &str) -> Locks {
     }
 }
 
-/// The longest time by which this process was woken too late in the last few seconds: it was paused, or the machine has
-/// too much to do.
+/// The longest delay with which this process was woken in the last few seconds, because it was paused or the machine is
+/// overloaded.
 #[derive(Clone)]
 struct Lateness(Arc<Mutex<Late>>);
 
@@ -110,7 +110,7 @@ impl Lateness {
         }
     }
 
-    /// Whoever looks first after a pause sees it, also before the one that watches was woken.
+    /// Returns the delay. The first caller after a pause sees it, even before the watching task was woken.
     fn look(&self, is_watcher: bool) -> Duration {
         let mut late = self.0.lock().unwrap();
         let by = late.slept.elapsed().saturating_sub(TICK);
@@ -132,7 +132,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Notes what happened, and when by the machine's clock, which is the store's.
+    /// Notes an event with its time on the machine's clock, which is also the store's clock.
     #[allow(clippy::disallowed_methods, reason = "it is held against what the store has written down")]
     fn note(&self, what: &str, token: u64) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
@@ -141,10 +141,10 @@ impl Worker {
         (&self.log).write_all(line.as_bytes()).unwrap();
     }
 
-    /// Acquires, writes, holds, writes, lets go.
+    /// Acquires a lock, writes, holds it, writes again, and releases it.
     async fn turn(&self, rng: &mut Rng) {
         let key = format!("{}", rng.u32(..KEYS));
-        // Now and then longer than the lease, so that it is renewed.
+        // Sometimes longer than the lease, so that it is renewed.
         let hold = if rng.u32(..10) == 0 { LEASE * 4 / 3 } else { Duration::from_millis(rng.u64(1..60)) };
         let is_stubborn = rng.u32(..8) > 0;
         let guard = match self.locks.acquire(&key).wait(WAIT).await {
@@ -165,7 +165,7 @@ impl Worker {
         if let Err(Error::Lost { .. }) = guard.run(work).await {
             self.note(&format!("lost-{key}"), token);
             if is_stubborn {
-                // What nobody should do, and what the fence is for.
+                // A write after the loss, which no program should make, and which the fence must reject.
                 tokio::time::sleep(LEASE / 5).await;
                 self.write(&guard, "late").await;
             }
@@ -174,7 +174,7 @@ impl Worker {
         self.note(if released.is_ok() { "released" } else { "unreleased" }, token);
     }
 
-    /// Writes, and tries again while the resource is away.
+    /// Writes, and retries while the resource cannot be reached.
     async fn write(&self, guard: &Guard, what: &str) {
         loop {
             match self.resource.write(guard.key(), guard.token(), what).await {

@@ -1,7 +1,7 @@
-//! An answer that is lost after the store has done what it was asked.
+//! A response that is lost after the store has executed the request.
 //!
-//! A SQLite file and memory are no further than a function call: there the only way to lose an answer is to stop
-//! waiting for it, which `leaving` tries.
+//! A SQLite file and memory are function calls away: there a caller can lose a response only if it stops waiting, which
+//! `leaving` tests.
 
 use holdoff_lock::Locks;
 use holdoff_testbed::Postgres;
@@ -10,7 +10,7 @@ use holdoff_testbed::kubernetes::{Fault, Verb};
 use crate::conformance::place::{Place, acquire, held_with, in_time, inspect, pass};
 use crate::conformance::proxy::Proxy;
 
-/// One grant, one token, one holder; and then none.
+/// Expects one grant, one token and one holder; and after the release no holder.
 async fn it_is_done_once(locks: &Locks, watcher: &Locks, lose_next: impl Fn(), lost: impl Fn() -> usize) {
     pass(locks, "ledger").await;
     let before = pass(locks, "ledger").await;

@@ -1,4 +1,4 @@
-//! Processes whose wall clocks are an hour wrong: it makes no difference.
+//! Processes whose wall clocks are wrong by an hour: there is no effect.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use crate::conformance::place::{Place, SECOND, acquire, held_with, on_shared_stores};
 
-/// Long enough that a holder on a busy machine renews in time. A clock that mattered would end the lease at once: it is
-/// wrong by far more.
+/// Long enough that a holder on a busy machine renews in time. If a wrong clock had an effect, the lease would expire
+/// at once: the error of the clock is far larger.
 const LEASE_MS: u64 = 6000;
 /// Longer than a third of the lease, after which a holder renews.
 const OBSERVED: Duration = Duration::from_secs(3);
 
-/// Nobody is granted what somebody whose clock is wrong holds and renews; it gets its turn, and gives way when it dies.
+/// The store grants no lock that a process with a wrong clock holds and renews. That process gets its turn, and its
+/// lock expires when it dies.
 async fn an_hour_makes_no_difference(place: &Place, skew: &str, key: &str) {
     let (locks, mut skewed) = (place.node().await, place.process_off_by(skew).await);
     let guard = locks.acquire(key).lease(Duration::from_millis(LEASE_MS)).await.unwrap();
@@ -39,7 +40,7 @@ async fn an_hour_makes_no_difference(place: &Place, skew: &str, key: &str) {
     assert!(acquire(&locks, key).await.token().get() > theirs);
 }
 
-/// Both at once, and ours is right.
+/// Both at once. The clock of the test process is right.
 async fn clocks_an_hour_behind_and_ahead_make_no_difference(place: Place) {
     tokio::join!(
         an_hour_makes_no_difference(&place, "-1h", "ledger"),

@@ -1,4 +1,4 @@
-//! Many want the same lock: at the resource, they come one after the other.
+//! Many contenders for one lock: at the resource, they come one after the other.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use holdoff_lock::FencedCell;
 use crate::conformance::place::{Place, acquire, on_every_store, on_shared_stores};
 use crate::node::one_at_a_time;
 
-/// Nobody writes while another is between its two writes, and each comes with a higher token than those before.
+/// No holder writes between the two writes of another, and each has a higher token than all before.
 async fn holders_never_overlap_and_tokens_only_grow(place: Place) {
     const NODES: usize = 3;
     const TASKS: usize = 3;

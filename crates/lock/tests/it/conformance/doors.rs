@@ -1,4 +1,4 @@
-//! Acquiring without waiting: once, or again and again.
+//! Acquisition without waiting: once, or by polling.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Keys are any bytes but none.
+//! A key is any non-empty sequence of bytes.
 
 use holdoff_lock::{Error, Filter, InvalidKey};
 

@@ -1,4 +1,4 @@
-//! Whoever stops waiting leaves nothing behind.
+//! A contender that stops waiting leaves no state behind.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::conformance::place::{
     CONDITION_TIMEOUT, Place, SECOND, acquire, held_with, inspect, on_every_store, on_shared_stores, until,
 };
 
-/// Waits until the store knows of so many who wait, if it knows of any.
+/// Waits until the store has recorded this number of waiters, if it records waiters.
 async fn noted(place: &Place, locks: &Locks, count: u32) {
-    // Kubernetes notes nobody, and those in memory stand in one line.
+    // Kubernetes records no waiters, and contenders in memory share one queue.
     if !place.is_kubernetes() && place.store != "memory:" {
         until("the waiter is noted", async || inspect(locks, "ledger").await.waiting == count).await;
     }
@@ -42,7 +42,7 @@ async fn a_waiter_that_is_dropped_or_cancelled_is_forgotten(place: Place) {
     assert_eq!(guard.token().get(), last.get() + 1, "nobody was granted it in between");
 }
 
-/// Stopped at any moment, also while the store is about to grant it: nobody is left holding the lock.
+/// Stopped at any time, even while the store is about to grant it: the lock is free afterwards.
 async fn an_acquisition_stopped_half_way_leaves_the_lock_free(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let mut last = acquire(&locks, "ledger").await.token();
@@ -53,7 +53,7 @@ async fn an_acquisition_stopped_half_way_leaves_the_lock_free(place: Place) {
         if let Ok(Ok(guard)) = stopped.await {
             guard.release().await.unwrap();
         }
-        // Far sooner than the lease of 30 s would end.
+        // Far sooner than the expiry of the 30 s lease.
         let guard =
             tokio::time::timeout(10 * SECOND, acquire(&other, "ledger")).await.expect("somebody has it");
         assert!(guard.token() > last);
@@ -71,7 +71,7 @@ async fn a_waiter_that_is_killed_keeps_nobody_waiting(place: Place) {
     killed.signal(Signal::KILL);
     let last = holder.token();
     holder.release().await.unwrap();
-    // Its lease would have been thirty seconds.
+    // The killed waiter's lease would have been thirty seconds.
     let next = tokio::time::timeout(20 * SECOND, acquire(&other, "ledger"));
     let guard = next.await.expect("the lock was kept for the killed waiter");
     assert_eq!(guard.token().get(), last.get() + 1);

@@ -1,4 +1,4 @@
-//! What only a ledger has: a leader, which may be killed while many want its locks, and members who do not vote.
+//! Properties of a ledger only: a leader that is killed while many contend for its locks, and members without a vote.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use holdoff_lock::{FencedCell, Locks};
 use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, in_time, inspect, until};
 use crate::node::one_at_a_time;
 
-/// Those on the nodes that are left go on where they were: nobody overlaps, tokens grow, and everybody gets its turns.
+/// Contenders on the remaining nodes continue: holders do not overlap, tokens grow, and every contender gets its turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_leader_keeps_nobody_from_their_turns() {
     in_time(async {
@@ -65,7 +65,7 @@ async fn a_killed_leader_keeps_nobody_from_their_turns() {
     .await;
 }
 
-/// Whoever holds a lock keeps it: a leader is found again long before the lease is over.
+/// A holder keeps its lock: a new leader is elected long before the lease expires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_elsewhere_does_not_notice() {
     in_time(async {
@@ -85,7 +85,7 @@ async fn a_holder_elsewhere_does_not_notice() {
     .await;
 }
 
-/// A member without a vote does not know who leads, and has locks like all others.
+/// A member without a vote does not know the leader, and acquires locks like all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_vote_has_locks_too() {
     in_time(async {

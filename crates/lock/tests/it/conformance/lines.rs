@@ -1,4 +1,4 @@
-//! Those of one process stand in line: the first asks the store, the others wait for it.
+//! Contenders of one process form a queue: the head asks the store, and the others wait for it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, inspect, on_e
 
 type Waiting = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 
-/// Takes its place: whoever has been polled once stands in line.
+/// Joins the queue: a future that has been polled once is in the queue.
 fn stand(mut waiting: Waiting) -> Waiting {
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     waiting
@@ -43,14 +43,14 @@ async fn first_come_first_served_and_one_asks_the_store(place: Place) {
     assert_eq!(order.len(), WAITERS);
 }
 
-/// Somebody else's lock: of the five who want it here, the store knows one.
+/// Another process holds the lock: of the five contenders here, the store records one.
 async fn a_crowd_here_is_one_contender_there(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let holder = acquire(&other, "ledger").await;
     let waiting: Vec<_> = (0..5)
         .map(|_| tokio::spawn(stand(locks.acquire("ledger").wait(CONDITION_TIMEOUT).into_future())))
         .collect();
-    // Kubernetes notes nobody, and in memory the holder stands in the same line.
+    // Kubernetes records no waiters, and in memory the holder is in the same queue.
     let (counts, mut looks) = (u32::from(!place.is_kubernetes() && place.store != "memory:"), 0);
     until("the first of them is noted", async || {
         let noted = inspect(&other, "ledger").await.waiting;
@@ -88,7 +88,7 @@ async fn giving_up_names_the_holder(place: Place) {
     for error in [&contended, &late] {
         assert!(error.is_transient(), "{error}");
     }
-    // In memory both stand in one line, and nobody has asked the store who holds it.
+    // In memory both are in one queue, and neither has asked the store for the holder.
     if place.store != "memory:" {
         for error in [&contended, &late] {
             assert!(error.to_string().contains("by the night shift"), "{error}");

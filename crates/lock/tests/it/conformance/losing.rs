@@ -1,4 +1,4 @@
-//! A holder is told that its lock is lost, and before anybody else is granted it.
+//! A holder is notified of the loss of its lock before the store grants the lock to another client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sqlx::{Connection as _, Executor as _};
 use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, in_time, on_every_store};
 use crate::conformance::proxy::Proxy;
 
-/// Short, so that it is soon over; long enough that a busy machine renews in time.
+/// Short, so that it expires soon; long enough that a busy machine renews in time.
 const LEASE: Duration = Duration::from_millis(1500);
 
 async fn whoever_loses_a_lock_by_force_is_told(place: Place) {
@@ -22,12 +22,12 @@ async fn whoever_loses_a_lock_by_force_is_told(place: Place) {
     assert!(matches!(stopped, Err(Error::Lost { token }) if token == guard.token()));
     guard.lost().await;
     assert!(!guard.is_valid() && guard.valid_for() == Duration::ZERO);
-    // Whoever lost it stands in nobody's way.
+    // The previous holder does not block other contenders.
     assert!(acquire(&other, "ledger").await.token() > guard.token());
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
 }
 
-/// The store goes away for the holder only, while another waits for the lock.
+/// The store becomes unreachable for the holder only, while another client waits for the lock.
 async fn told_before_the_next(holding: Locks, other: Locks, cut: impl AsyncFnOnce()) {
     let guard = Arc::new(holding.acquire("ledger").lease(LEASE).await.unwrap());
     let before = Arc::clone(&guard);
@@ -59,7 +59,7 @@ async fn whoever_loses_sight_of_kubernetes_is_told_before_the_next_is_granted() 
     in_time(told_before_the_next(holding, place.node().await, async || proxy.cut())).await;
 }
 
-/// It is the leader that goes away: those who are left find another, and then it is theirs.
+/// The holder's node is the leader: the remaining nodes elect another, and then grant the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_loses_its_node_is_told_before_the_next_is_granted() {
     let place = Place::ledger().await;
@@ -69,7 +69,7 @@ async fn whoever_loses_its_node_is_told_before_the_next_is_granted() {
     in_time(told_before_the_next(holding, other, async || cluster.kill(leader))).await;
 }
 
-/// Nobody can write to a file while somebody else does: here a stranger does, for longer than the lease.
+/// SQLite allows one writer at a time: here another program writes to the file for longer than the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_cannot_write_to_its_file_is_told_before_the_next_is_granted() {
     let place = Place::sqlite();

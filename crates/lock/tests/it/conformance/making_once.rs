@@ -1,4 +1,4 @@
-//! Something is made once, however many want it.
+//! A value is created once, for any number of callers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use holdoff_lock::{Locks, Once};
 
 use crate::conformance::place::{CONDITION_TIMEOUT, Place, acquire, inspect, on_every_store, until};
 
-/// What is to be made: how often it was looked for, and how often made.
+/// The value to be created: the number of probes, and the number of creations.
 #[derive(Default)]
 struct Thing {
     looks: AtomicU32,
@@ -54,7 +54,7 @@ async fn of_many_one_makes_it_and_the_others_find_it(place: Place) {
     assert_eq!((made, thing.made.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// It is there, though whoever made it keeps the lock: nobody waits for that one to let go.
+/// The value exists, although its creator still holds the lock: no caller waits for the release.
 async fn it_is_found_while_waiting(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let holder = acquire(&locks, "thing").await;

@@ -1,4 +1,4 @@
-//! What people do with locks: look at them, list them, and take them away.
+//! Operations of an operator: inspect, list, and force-release locks.
 
 use holdoff_lock::{Error, Filter};
 
@@ -37,7 +37,7 @@ async fn locks_are_listed_by_what_is_asked_for(place: Place) {
     assert!(keys(Filter::default().namespace("nobody's")).await.is_empty());
 }
 
-/// The one it was taken from learns of it, its token is refused, and letting go of what is another's changes nothing.
+/// The previous holder is notified, its token is rejected, and its release of another client's lock changes nothing.
 async fn a_lock_is_taken_by_force(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     assert_eq!(other.force_release("ledger").await.unwrap(), None, "nobody has it");
@@ -47,7 +47,7 @@ async fn a_lock_is_taken_by_force(place: Place) {
     let record = inspect(&other, "ledger").await;
     assert!(record.token > guard.token() && record.holder.is_none(), "{record:?}");
     if place.store == "memory:" {
-        // There is one line, and the one it was taken from still stands first in it.
+        // In memory there is one queue, and the previous holder is still its head.
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
         assert!(acquire(&other, "ledger").await.token() > record.token);
         return;

@@ -1,4 +1,4 @@
-//! A holder that was paused for longer than its lease, and goes on as if nothing had happened.
+//! A holder that was paused for longer than its lease, and continues without noticing.
 
 use rustix::process::Signal;
 use tokio::time::Instant;
@@ -34,7 +34,8 @@ async fn a_killed_holder_is_succeeded_when_its_lease_is_over(place: Place) {
     let last = killed.granted().await;
     let killed_at = Instant::now();
     killed.signal(Signal::KILL);
-    // A third of the lease before, at most, it was renewed. If it led the ledger, asking may take as long as it lasts.
+    // The last renewal was at most a third of the lease earlier. If the killed process led the ledger, the request may
+    // take as long as the lease.
     let early = locks.try_acquire("ledger").await.unwrap();
     assert!(early.is_none() || killed_at.elapsed() >= SECOND * 2 / 3, "nobody knows yet");
     drop(early);

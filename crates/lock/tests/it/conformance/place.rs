@@ -1,4 +1,4 @@
-//! The stores, and what all subjects need.
+//! The stores, and the functions that all subjects need.
 
 pub(crate) use holdoff_testbed::CONDITION_TIMEOUT;
 use std::str::FromStr as _;
@@ -20,7 +20,7 @@ use crate::node::{self, Cluster, Process, Resource};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A store for one test. What several use is told apart by the namespace of the keys.
+/// A store for one test. Tests that share a store use different namespaces of keys.
 pub(crate) struct Place {
     pub(crate) store: String,
     pub(crate) namespace: String,
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     pub(crate) stand_in: Option<Kubernetes>,
     pub(crate) ledger: Option<Cluster>,
     memory: Option<Locks>,
-    // In the one real cluster one test at a time forgets locks, or raises the era.
+    // In the real cluster only one test at a time prunes locks or raises the fencing epoch.
     _alone: Option<OwnedMutexGuard<()>>,
 }
 
@@ -59,12 +59,12 @@ impl Place {
         Self { stand_in: Some(server), ..Self::at(store) }
     }
 
-    /// A ledger of three nodes.
+    /// Returns a ledger of three nodes.
     pub(crate) async fn ledger() -> Self {
         Self { ledger: Some(Cluster::new(3).await), ..Self::at("a ledger".to_owned()) }
     }
 
-    /// The real cluster, if there is one.
+    /// Returns the real cluster, if there is one.
     pub(crate) async fn cluster() -> Option<Self> {
         static ALONE: std::sync::LazyLock<Arc<Mutex<()>>> = std::sync::LazyLock::new(Arc::default);
         if std::env::var_os(KUBECONFIG_VARIABLE).is_none() {
@@ -79,12 +79,12 @@ impl Place {
         self.store.starts_with("stand-in:") || self.store.starts_with("cluster:")
     }
 
-    /// A file beside the store.
+    /// Returns the URL of a file beside the store.
     pub(crate) fn file(&self, name: &str) -> String {
         format!("sqlite:{}", self.folder.path().join(name).display())
     }
 
-    /// A node with connections and a line of its own. Locks in memory belong to one node.
+    /// Returns a node with connections and queues of its own. Locks in memory belong to one node.
     pub(crate) async fn node(&self) -> Locks {
         self.node_with(|settings| settings).await
     }
@@ -98,23 +98,23 @@ impl Place {
         }
     }
 
-    /// The locks of one node of the ledger.
+    /// Returns the locks of one node of the ledger.
     pub(crate) fn at_seat(&self, seat: usize) -> Locks {
         let settings = Settings::default().with_namespace(&self.namespace);
         Locks::ledger(self.ledger.as_ref().unwrap().at(seat)).with_settings(settings).unwrap()
     }
 
-    /// A node that speaks to the store at another address.
+    /// Returns a node that uses the store at another URL.
     pub(crate) async fn node_at(&self, store: &str) -> Locks {
         node::open(store, Settings::default().with_namespace(&self.namespace)).await
     }
 
-    /// A node in a process of its own.
+    /// Returns a node in a process of its own.
     pub(crate) async fn process(&self) -> Process {
         self.start_process(None).await
     }
 
-    /// One whose clock is wrong.
+    /// Returns a node in a process of its own, with a wrong clock.
     pub(crate) async fn process_off_by(&self, skew: &str) -> Process {
         self.start_process(Some(skew)).await
     }
@@ -127,7 +127,8 @@ impl Place {
         Process::start(&store, &self.namespace, &self.file("resource.db"), skew).await
     }
 
-    /// Stops a process, and not in the midst of a write to the file: nobody could write to that before it goes on.
+    /// Pauses a process, but not in the middle of a write to the file: no process could write to the file until it
+    /// resumes.
     pub(crate) async fn pause(&self, process: &Process) {
         process.signal(Signal::STOP);
         while self.store.starts_with("sqlite:") && !can_be_written(&self.store).await {
@@ -137,13 +138,13 @@ impl Place {
         }
     }
 
-    /// What the processes write to.
+    /// Returns the resource that the processes write to.
     pub(crate) async fn resource(&self) -> Resource {
         Resource::open(&self.file("resource.db")).await
     }
 }
 
-/// Whether nobody is about to write to a SQLite file, or has stopped while it was.
+/// Returns whether a SQLite file can be written: no process is writing, or was paused in a write.
 async fn can_be_written(file: &str) -> bool {
     let options = SqliteConnectOptions::from_str(file).unwrap().busy_timeout(SECOND);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
@@ -207,12 +208,12 @@ macro_rules! on_shared_stores {
 }
 pub(crate) use {on_every_store, on_shared_stores};
 
-/// A test that hangs has failed.
+/// Fails a test that hangs.
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     tokio::time::timeout(2 * CONDITION_TIMEOUT, test).await.expect("it hangs");
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -222,12 +223,12 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(CONDITION_TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Acquires, however long that takes.
+/// Acquires a lock, with the time limit of a condition.
 pub(crate) async fn acquire(locks: &Locks, key: &str) -> Guard {
     locks.acquire(key).wait(CONDITION_TIMEOUT).await.unwrap()
 }
 
-/// Acquires and lets go; answers with which token.
+/// Acquires and releases a lock, and returns the token.
 pub(crate) async fn pass(locks: &Locks, key: &str) -> Token {
     let guard = acquire(locks, key).await;
     let token = guard.token();
@@ -239,7 +240,7 @@ pub(crate) async fn inspect(locks: &Locks, key: &str) -> LockRecord {
     locks.inspect(key).await.unwrap().expect("it is known")
 }
 
-/// The token that somebody holds it with.
+/// Returns the token of the holder, if there is one.
 pub(crate) async fn held_with(locks: &Locks, key: &str) -> Option<Token> {
     locks.inspect(key).await.unwrap()?.holder.map(|holder| holder.token)
 }

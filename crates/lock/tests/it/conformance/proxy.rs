@@ -1,4 +1,4 @@
-//! A line between a node and its store that can be cut, or made to lose an answer.
+//! A connection between a node and its store that can be cut, or made to lose a response.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// What Postgres says when a query of one row, or a change to one, is done; it says so when that is committed.
+/// The messages by which Postgres confirms a query of one row, or a change to one row. It sends them after the commit.
 const DONE: [&[u8]; 2] = [b"SELECT 1\0", b"UPDATE 1\0"];
 
 pub(crate) struct Proxy {
@@ -24,7 +24,7 @@ struct Line {
 }
 
 impl Proxy {
-    /// A line to a port of this machine.
+    /// Returns a proxy to a port of this machine.
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -44,17 +44,17 @@ impl Proxy {
         Self { port: own, line }
     }
 
-    /// Ends all connections, and each that comes.
+    /// Closes all connections, and every new one.
     pub(crate) fn cut(&self) {
         self.line.cut.cancel();
     }
 
-    /// The next query that is done is done without an answer: the connection ends instead.
+    /// Loses the response of the next completed query: the connection closes instead.
     pub(crate) fn lose_next_answer(&self) {
         self.line.loses_next.store(true, Ordering::SeqCst);
     }
 
-    /// How many answers were lost.
+    /// Returns the number of lost responses.
     pub(crate) fn lost(&self) -> usize {
         self.line.lost.load(Ordering::SeqCst)
     }

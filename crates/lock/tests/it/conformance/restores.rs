@@ -1,4 +1,4 @@
-//! A store that is restored from a backup has forgotten grants; once its era is raised, it goes on above them.
+//! A store that is restored from a backup has lost grants. Once its fencing epoch is raised, its tokens are above them.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use sqlx::Connection as _;
 
 use crate::conformance::place::{Place, SECOND, in_time, pass};
 
-/// Grants that the backup knows nothing of.
+/// Makes grants that the backup does not contain.
 async fn grant_after_the_backup(locks: &Locks) -> Token {
     let mut last = Token::new(0);
     for _ in 0..5 {
@@ -54,7 +54,7 @@ async fn a_restored_database_goes_on_above() {
     in_time(goes_on_above(&place.node_at(&restored).await, last)).await;
 }
 
-/// The new cluster knows nothing, and its versions begin anew.
+/// The new cluster has no state, and its versions start again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_was_made_anew_goes_on_above() {
     let (place, anew) = (Place::stand_in().await, Place::stand_in().await);
@@ -63,7 +63,7 @@ async fn a_cluster_that_was_made_anew_goes_on_above() {
     in_time(goes_on_above(&place.node_at(&anew.store).await, last)).await;
 }
 
-/// The new ledger knows nothing of the old one.
+/// The new ledger has no state of the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_that_was_made_anew_goes_on_above() {
     let (place, anew) = (Place::ledger().await, Place::ledger().await);
@@ -71,7 +71,7 @@ async fn a_ledger_that_was_made_anew_goes_on_above() {
     in_time(goes_on_above(&anew.node().await, last)).await;
 }
 
-/// What was granted before the restore is nobody's any more: the holder learns of it when it renews.
+/// A grant made before the restore is lost: its holder learns of it at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_the_backup_does_not_know_is_told() {
     let place = Place::sqlite();

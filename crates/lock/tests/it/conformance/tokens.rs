@@ -1,4 +1,4 @@
-//! Tokens only grow, however a lock was let go.
+//! Tokens only grow, over every kind of release.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use kube::api::DeleteParams;
 
 use crate::conformance::place::{Place, acquire, inspect, on_every_store, pass};
 
-/// A holder that vanishes with its runtime, and tells nobody.
+/// Lets a holder vanish with its runtime, without a release.
 fn vanish(place: &Place) -> Token {
     let holding = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -49,7 +49,7 @@ async fn tokens_grow_over_every_way_to_let_go(place: Place) {
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
 }
 
-/// Whoever holds it keeps it, and has the lower token.
+/// The holder keeps its lock, with the lower token.
 async fn a_new_era_takes_nothing_from_those_who_hold(place: Place) {
     let (locks, other) = (place.node().await, place.node().await);
     let guard = acquire(&locks, "ledger").await;
@@ -60,7 +60,7 @@ async fn a_new_era_takes_nothing_from_those_who_hold(place: Place) {
     assert!(pass(&other, "ledger").await.era() > token.era());
 }
 
-/// Promised on Kubernetes, where anybody may delete a Lease.
+/// Promised on Kubernetes, where any client may delete a Lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_a_foreign_hand_deletes_goes_on_above() {
     let place = Place::stand_in().await;

@@ -1,4 +1,4 @@
-//! Nodes of a ledger: some of a cluster in this process, and others that join it from processes of their own.
+//! Nodes of a ledger: some are a cluster in this process, and others join it from processes of their own.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use holdoff_ledger::runtime::{Books, Contact, Host, Member, Node, Role, Settings
 use tempfile::TempDir;
 
 const NAME: &str = "default";
-/// Some nodes with their disks, all of which vote.
+/// Some nodes with their disks. All of them vote.
 pub(crate) struct Cluster {
     seats: Vec<Seat>,
     turn: AtomicUsize,
@@ -20,14 +20,14 @@ pub(crate) struct Cluster {
     folder: TempDir,
 }
 
-/// A place for a node, whether it runs or not.
+/// The state of a node, whether it runs or not.
 struct Seat {
     host: Mutex<Option<Host<Books>>>,
     folder: TempDir,
     listen: SocketAddr,
 }
 
-/// A node that belongs to somebody else's cluster.
+/// A node that is a member of another cluster.
 pub(crate) struct Guest(Seat);
 
 impl Guest {
@@ -59,7 +59,7 @@ async fn start(data: &Path, listen: SocketAddr) -> Result<Host<Books>, holdoff_l
     Host::start(settings).await
 }
 
-/// The disk of a node that was killed closes a moment later.
+/// Starts a killed node again. Its disk closes a moment after the kill.
 async fn start_again(data: &Path, listen: SocketAddr) -> Host<Books> {
     let end = tokio::time::Instant::now() + CONDITION_TIMEOUT;
     loop {
@@ -91,7 +91,7 @@ impl Cluster {
         cluster
     }
 
-    /// The nodes that run, one after the other.
+    /// Returns the running nodes in turn.
     pub(crate) fn next(&self) -> Node<Books> {
         let running: Vec<_> = self.seats.iter().filter_map(Seat::node).collect();
         running[self.turn.fetch_add(1, Ordering::Relaxed) % running.len()].clone()
@@ -101,29 +101,29 @@ impl Cluster {
         self.seats[seat].node().unwrap()
     }
 
-    /// Who leads, by its seat.
+    /// Waits for a leader, and returns its seat.
     pub(crate) async fn leader(&self) -> usize {
         until(|| self.leads_here()).await
     }
 
-    /// Who leads, if it is one of these.
+    /// Returns the seat of the leader, if it is one of these nodes.
     pub(crate) fn leads_here(&self) -> Option<usize> {
         self.seats.iter().position(|seat| seat.node().is_some_and(|node| node.glance().borrow().leads))
     }
 
-    /// Ends a node without a word.
+    /// Stops a node without notice.
     pub(crate) fn kill(&self, seat: usize) {
         drop(self.seats[seat].host.lock().unwrap().take());
     }
 
-    /// Starts it again, with what is on its disk.
+    /// Starts a node again, with the data on its disk.
     pub(crate) async fn start(&self, seat: usize) {
         let seat = &self.seats[seat];
         let host = start_again(seat.folder.path(), seat.listen).await;
         *seat.host.lock().unwrap() = Some(host);
     }
 
-    /// Makes room for a node that a process of its own will be; answers by what that finds it.
+    /// Prepares a node that a separate process will run. Returns the invitation for that process.
     pub(crate) async fn invite(&self, votes: bool) -> String {
         let number = self.guests.fetch_add(1, Ordering::Relaxed);
         let data = self.folder.path().join(number.to_string());
@@ -134,7 +134,7 @@ impl Cluster {
         format!("ledger:{free}:{}", data.display())
     }
 
-    /// A member that does not vote.
+    /// Returns a member that does not vote.
     pub(crate) async fn learner(&self) -> Guest {
         let seat = Seat::new().await;
         let contacts: Vec<_> = self.seats.iter().filter_map(Seat::contact).collect();
@@ -149,7 +149,7 @@ impl Cluster {
     }
 }
 
-/// The node that a process was invited to be. It runs as long as the process.
+/// Returns the node that this process was invited to run. It runs as long as the process.
 pub(crate) async fn accept(invitation: &str) -> Node<Books> {
     let mut parts = invitation.splitn(3, ':');
     let (host, port, data) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());

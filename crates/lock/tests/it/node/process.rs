@@ -1,4 +1,4 @@
-//! The other end: a node's process, to be told what to do, paused and killed.
+//! The controlling side: sends commands to a node's process, pauses it and kills it.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::{MARK, NAMESPACE, RESOURCE, STORE, process_name};
 
-/// A node in a process of its own; killed when this is dropped.
+/// A node in a process of its own. Dropping this value kills it.
 pub(crate) struct Process {
     child: Child,
     commands: ChildStdin,
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts one, perhaps with a wrong clock, and waits until it has opened its store.
+    /// Starts a process, optionally with a wrong clock, and waits until it has opened its store.
     pub(crate) async fn start(store: &str, namespace: &str, resource: &str, skew: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([&process_name(), "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
@@ -36,7 +36,7 @@ impl Process {
         process
     }
 
-    /// Tells it something, and waits for the answer.
+    /// Sends a command, and waits for the response.
     pub(crate) async fn ask(&mut self, command: &str) -> String {
         self.tell(command).await;
         self.answer().await
@@ -50,7 +50,7 @@ impl Process {
         let answering = async {
             loop {
                 let line = self.answers.next_line().await.unwrap().expect("the process has ended");
-                // The first one stands behind what the test harness prints.
+                // The first response follows the output of the test harness.
                 if let Some((_, answer)) = line.split_once(MARK) {
                     return answer.to_owned();
                 }
@@ -59,7 +59,7 @@ impl Process {
         tokio::time::timeout(CONDITION_TIMEOUT, answering).await.expect("the process does not answer")
     }
 
-    /// The token that it was granted.
+    /// Waits for a grant, and returns its token.
     pub(crate) async fn granted(&mut self) -> u64 {
         let answer = self.answer().await;
         let token = answer.strip_prefix("granted ").unwrap_or_else(|| panic!("{answer}"));
@@ -73,7 +73,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Removes what libfaketime leaves behind when its process is killed.
+    /// Removes the files that libfaketime leaves behind when its process is killed.
     fn drop(&mut self) {
         let Some(id) = self.child.id() else { return };
         for name in ["sem.faketime_sem", "faketime_shm"] {

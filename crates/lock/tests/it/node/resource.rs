@@ -1,4 +1,4 @@
-//! What the lock protects: a file that looks at tokens, and writes down everything it takes.
+//! The protected resource: a file that checks tokens and records every accepted write.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(crate) struct Resource {
     pool: SqlitePool,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Write {
     Done,
@@ -19,7 +19,7 @@ pub(crate) enum Write {
 }
 
 impl Resource {
-    /// The file need not survive the machine, only its processes.
+    /// Opens the file. It must survive its processes, not the machine.
     pub(crate) async fn open(url: &str) -> Self {
         let options = SqliteConnectOptions::from_str(url)
             .unwrap()
@@ -27,7 +27,8 @@ impl Resource {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Off)
             .busy_timeout(Duration::from_secs(20));
-        // Of several that turn a new file into one with a log at once, SQLite lets all but one fail, and waits for none.
+        // If several processes switch a new file to a write-ahead log at once, SQLite fails all but one, without
+        // waiting.
         let pool = loop {
             let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await;
             match pool {
@@ -58,14 +59,14 @@ impl Resource {
         Write::Done
     }
 
-    /// All that was taken, in order.
-    /// Returns how many turns have begun.
+    /// Returns the number of turns that have begun.
     pub(crate) async fn turns(&self) -> usize {
         let count = "select count(*) from events where what = 'enter'";
         let turns: i64 = sqlx::query_scalar(count).fetch_one(&self.pool).await.unwrap();
         usize::try_from(turns).unwrap()
     }
 
+    /// Returns all accepted writes, in order.
     pub(crate) async fn events(&self) -> Vec<(u64, String)> {
         let events: Vec<(i64, String)> =
             sqlx::query_as("select token, what from events order by id").fetch_all(&self.pool).await.unwrap();
@@ -73,7 +74,8 @@ impl Resource {
     }
 }
 
-/// Whoever entered left before the next one entered, which had a higher token; answers how many did.
+/// Checks that each holder left before the next one entered, and that the next one had a higher token. Returns the
+/// number of turns.
 pub(crate) fn one_at_a_time(events: &[(u64, String)]) -> usize {
     let mut last = 0;
     for pair in events.chunks(2) {

@@ -1,4 +1,4 @@
-//! Where the parser stands, and what it says of what is there.
+//! The position of the parser, and the problems that it reports there.
 
 use holdoff_policy::Problems;
 
@@ -28,7 +28,7 @@ impl Parser<'_> {
         if self.passes(sign) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// A problem with what stands here.
+    /// Returns a problem at the current token.
     pub(super) fn problem(&self, message: String, expected: &str) -> Problems {
         let end = self.text.len()..self.text.len();
         problem(self.text, self.tokens.get(self.at).map_or(&end, |(_, span)| span), message, expected)

@@ -1,4 +1,4 @@
-//! Values and calculations.
+//! The parser of values and calculations.
 
 use holdoff_policy::Problems;
 
@@ -10,7 +10,7 @@ use crate::machine::{Symbol, Value};
 
 const ONE: &str = "a value: an integer, a word, a text in quotes or a variable such as `?a`";
 
-/// An expression, and how deep it nests.
+/// An expression and its nesting depth.
 type Deep = (Expression, usize);
 
 impl Parser<'_> {
@@ -26,7 +26,7 @@ impl Parser<'_> {
         self.chain(Operator::is_tight, Self::one)
     }
 
-    /// Sides with operators between them, from left to right.
+    /// Parses operands with operators between them, from left to right.
     fn chain(
         &mut self,
         is_between: fn(Operator) -> bool,

@@ -1,4 +1,4 @@
-//! Goals and facts that are made up.
+//! Generators of goals and facts.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use crate::machine::facts::goal::{
 };
 use crate::machine::{Symbol, Value};
 
-/// What values there are.
+/// A source of values and operators.
 pub(super) trait Values: Copy {
     fn value(self, rng: &mut Rng) -> Value;
 
     fn operator(self, rng: &mut Rng) -> Operator;
 }
 
-/// Few, so that goals match; and nothing that cannot be compared or calculated.
+/// A small range of values, so that goals match, without values that cannot be compared or calculated with.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 
-/// Any.
+/// All values.
 #[derive(Clone, Copy)]
 pub(super) struct Odd;
 
@@ -56,7 +56,7 @@ fn name(rng: &mut Rng) -> Symbol {
     Symbol::new(["p", "q", "not"][rng.usize(0..3)]).unwrap()
 }
 
-/// Some facts, in order.
+/// Generates facts, in order.
 pub(super) fn facts(rng: &mut Rng) -> BTreeSet<Fact> {
     let fact = |rng: &mut Rng| {
         let values = (0..rng.usize(1..3)).map(|_| Plain.value(rng)).collect();

@@ -1,4 +1,4 @@
-//! What a goal means, as plainly as it can be said: every fact is tried for every condition.
+//! A reference implementation of the meaning of goals: it tests every fact for every condition.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::machine::facts::{Fact, Facts};
 use crate::machine::{Failed, Machine, Overlay, Symbol, Value};
 
 pub(super) fn all(facts: &Facts) -> BTreeSet<Fact> {
-    // The first of all facts, and everything behind it.
+    // The smallest possible fact, so that the view starts at the first row.
     let start = Fact::new(Symbol::new("A").unwrap(), Vec::new()).unwrap();
     let restored = Facts::restore(&facts.snapshot()).unwrap();
     let over = Overlay::default();
@@ -46,7 +46,7 @@ pub(super) fn matches(facts: &Facts, goal: &Goal) -> Vec<Vec<Value>> {
     tried
 }
 
-/// The facts afterwards.
+/// Returns the facts after the effects.
 pub(super) fn effects(facts: &Facts, goal: &Goal, matches: &[Vec<Value>]) -> Result<BTreeSet<Fact>, Failed> {
     let before = all(facts);
     let of = |kind: Kind| {
@@ -68,7 +68,7 @@ pub(super) fn effects(facts: &Facts, goal: &Goal, matches: &[Vec<Value>]) -> Res
     Ok(after)
 }
 
-/// The values of the variables if a fact fits. Variables are numbered in the order in which they get their values.
+/// Returns the values of the variables if a fact matches. Variables are numbered in the order in which they are bound.
 fn fitting(pattern: &Pattern, fact: &Fact, mut bound: Vec<Value>) -> Option<Vec<Value>> {
     if *fact.name() != pattern.name || fact.arguments().len() != pattern.terms.len() {
         return None;

@@ -1,4 +1,4 @@
-//! What is said of a text that is no goal.
+//! The problems that the parser reports for invalid texts.
 
 use crate::machine::facts::Goal;
 
@@ -44,7 +44,7 @@ fn every_mistake_is_told_from_others() {
     }
 }
 
-/// It travels as it is printed, which may be longer than what was written.
+/// A goal is serialized as its printed text, which may be longer than the original text.
 #[test]
 fn a_goal_that_could_not_be_read_again_is_none() {
     let control = |count: usize| format!("p(\"{0}\", \"{0}\")", "\u{1}".repeat(count));

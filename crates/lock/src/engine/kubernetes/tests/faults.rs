@@ -1,4 +1,4 @@
-//! What goes wrong on the way.
+//! Lost and delayed requests.
 
 use holdoff_testbed::kubernetes::{Fault, Verb};
 
@@ -23,7 +23,7 @@ async fn a_lost_answer_is_found_by_its_nonce() {
     }
 }
 
-/// A write that is still on its way when its caller has given up is outrun: it must not take the lock afterwards.
+/// A write that is in flight when its caller gives up is invalidated: it must not take the lock later.
 #[tokio::test]
 async fn what_was_withdrawn_does_not_arrive_later() {
     let (server, world) = World::stand_in().await;
@@ -131,7 +131,7 @@ async fn renewing_and_letting_go_are_one_request_each() {
     assert_eq!(counts(), [gets + 1, updates + 4]);
 }
 
-/// What was written last is only the first guess, also after an answer that was lost.
+/// The last written version is only the first guess, also after a lost response.
 #[tokio::test]
 async fn a_renewal_whose_answer_was_lost_is_made_again() {
     let (server, world) = World::stand_in().await;

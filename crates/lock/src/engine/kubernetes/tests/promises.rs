@@ -1,4 +1,4 @@
-//! What every store promises.
+//! The promises of every store.
 
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ async fn asking_twice_is_granted_once() {
     }
 }
 
-/// However wrong the holder's wall clock, and ours.
+/// Regardless of the wall clocks of the holder and of the observer.
 #[tokio::test]
 async fn a_lease_is_over_when_we_have_seen_it_stand_still_for_so_long() {
     let hour = Duration::from_secs(3600);
@@ -69,7 +69,7 @@ async fn a_lease_is_over_when_we_have_seen_it_stand_still_for_so_long() {
         let wish = bid(&key, lease);
         let held = refused(&observer, &wish).await;
         assert!(held.free_in <= lease && held.holder.unwrap().held_for <= hour + lease);
-        // A renewal is seen, and counts from then.
+        // The observer sees a renewal, and counts from that time.
         tokio::time::sleep(lease / 2).await;
         assert!(holder.renew(&key, first.owner.nonce, token, lease).await.unwrap());
         let renewed = Instant::now();

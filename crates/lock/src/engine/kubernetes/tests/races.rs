@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent requests.
 
 use tokio::task::JoinSet;
 
@@ -14,7 +14,7 @@ async fn of_sixteen_one_wins_each_time() {
         let mut key = fresh_key();
         let mut highest = Token::new(0);
         for round in 0..ROUNDS {
-            // Now and then one that does not exist yet, so that making it is raced for, too.
+            // In some rounds the lock does not exist yet, so that its creation is raced for, too.
             if round % 10 == 0 {
                 (key, highest) = (fresh_key(), Token::new(0));
             }
@@ -37,7 +37,7 @@ async fn of_sixteen_one_wins_each_time() {
     }
 }
 
-/// Whoever is granted it lets go at once: no token is granted twice, and none below one before.
+/// Each holder releases at once: no token is granted twice, and none is below an earlier one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_of_a_busy_lock_are_all_different() {
     let (_server, world) = World::stand_in().await;

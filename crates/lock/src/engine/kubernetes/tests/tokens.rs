@@ -1,4 +1,4 @@
-//! Tokens grow, whatever happens to the Leases.
+//! Tokens grow over every change of the Leases.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn a_lock_that_a_foreign_hand_deleted_goes_on_above() {
             }
             world.leases().delete(&entry::name(key.digest()), &DeleteParams::default()).await.unwrap();
         }
-        // Nobody needs to have seen it: another process, that has never looked, knows no less.
+        // No earlier observation is needed: a process that has never observed the lock grants a higher token, too.
         assert!(pass(&world.engine(), &key).await > last);
     }
 }
@@ -120,7 +120,7 @@ async fn the_floor_is_raised_before_anything_is_deleted() {
 #[tokio::test]
 async fn a_vanished_holder_is_pruned_only_by_one_that_has_watched_it() {
     let (_server, world) = World::stand_in().await;
-    // By the wall clock it is long over.
+    // By the wall clock the lease expired long ago.
     let past = world.engine_at(|| Timestamp::now() - Duration::from_secs(3600));
     let key = fresh_key();
     let lease = Duration::from_millis(100);

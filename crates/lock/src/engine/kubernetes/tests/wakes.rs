@@ -1,4 +1,4 @@
-//! Hearing that a lock was let go.
+//! Notifications of released locks.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use holdoff_testbed::kubernetes::{Fault, Verb};
@@ -11,7 +11,7 @@ async fn heard(subscription: &mut Subscription) -> Heard {
     tokio::time::timeout(CONDITION_TIMEOUT, subscription.heard()).await.expect("a word")
 }
 
-/// A subscription that has heard that the watch has begun.
+/// Returns a subscription after the notification that the watch has started.
 async fn listen(engine: &Kubernetes, key: &Key) -> Subscription {
     let mut subscription = engine.subscribe(key);
     assert_eq!(heard(&mut subscription).await, Heard::Maybe);
@@ -48,7 +48,7 @@ async fn one_watch_serves_all_and_ends_with_the_last() {
     server.watched_by(1).await;
     drop((first, second));
     server.watched_by(0).await;
-    // And begins again with the next.
+    // The watch starts again with the next subscriber.
     let again = listen(&engine, &one).await;
     server.watched_by(1).await;
     drop(engine);
@@ -81,7 +81,7 @@ async fn forgotten_history_is_read_anew() {
     let (engine, key) = (world.engine(), fresh_key());
     let mut subscription = listen(&engine, &key).await;
     server.watched_by(1).await;
-    // The watch that goes on is told that its past is gone: as an event, or as a refusal.
+    // The running watch learns that its history is gone: by an event, or by an error response.
     for is_event in [true, false] {
         if is_event {
             server.forget_history();
@@ -106,7 +106,7 @@ async fn what_is_heard_of_a_holder_counts_as_seen() {
     let mut subscription = listen(&listener, &other).await;
     let lease = Duration::from_millis(300);
     acquire(&holder, &bid(&key, lease)).await;
-    // A word of something later: the grant has been heard of by then.
+    // A later notification: the grant has been observed by then.
     pass(&holder, &other).await;
     assert_eq!(heard(&mut subscription).await, Heard::Maybe);
     tokio::time::sleep(lease).await;

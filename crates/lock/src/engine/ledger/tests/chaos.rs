@@ -1,5 +1,5 @@
-//! Many on one lock, while transactions are lost, delayed and repeated, and holders vanish: nobody is granted it while
-//! another may believe that it has it, and tokens only grow.
+//! Many contenders for one lock, while transactions are lost, delayed and repeated, and holders vanish. The lock is
+//! never granted while another holder may consider it valid, and tokens only grow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const CONTENDERS: u64 = 5;
 const TURNS: u32 = 25;
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Whoever has it, as far as it may believe.
+/// The holder that may consider its lock valid.
 #[derive(Default)]
 struct Belief {
     token: Option<Token>,
@@ -60,7 +60,7 @@ async fn contend(seed: u64) -> Belief {
         loop {
             tokio::time::sleep(Duration::from_millis(rng.u64(1..600))).await;
             let faults = [Fault::LoseAnswer, Fault::LoseQuestion, Fault::Hang, Fault::Delay, Fault::NoQuorum];
-            // One at a time: else nothing would ever be done.
+            // One fault at a time: otherwise no transaction would ever succeed.
             if striking.faults_left() == 0 {
                 striking.strike(faults[rng.usize(0..faults.len())]);
             }
@@ -91,7 +91,7 @@ async fn take_turns(number: u64, world: World, mut rng: Rng, belief: &Mutex<Beli
             door.fall_behind();
         }
         match rng.u32(0..6) {
-            // It is gone with all that it knew.
+            // The process vanishes with all its state.
             0 => {
                 belief.lock().unwrap().vanished += 1;
                 store = door.open();
@@ -113,7 +113,7 @@ async fn take_turns(number: u64, world: World, mut rng: Rng, belief: &Mutex<Beli
     }
 }
 
-/// Asks again and again; now and then gives up, and withdraws, and asks as somebody who begins anew.
+/// Asks repeatedly. At random it gives up, withdraws, and asks again as a new contender.
 async fn acquire(store: &Ledger, bid: &Bid, rng: &mut Rng) -> (Token, Duration) {
     loop {
         let sent = clock::now();
@@ -151,7 +151,7 @@ fn renewed(belief: &Mutex<Belief>, token: Token, sent: Duration) {
     belief.until = belief.until.max(sent + LEASE);
 }
 
-/// Believes no more that it has it before it lets go; what is not let go runs out.
+/// Stops considering the lock valid before it releases it. A lock that is not released expires.
 async fn let_go(store: &Ledger, bid: &Bid, token: Token, belief: &Mutex<Belief>) {
     {
         let mut belief = belief.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Transactions whose outcome is not known.
+//! Transactions with an unknown outcome.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{bid, granted, held, key, nonce, waiting};
 use crate::Token;
 use crate::store::{Bid, LeaseStore};
 
-/// Somebody asks, and stops waiting.
+/// Asks for the lock, and stops waiting.
 async fn gives_up(store: &impl LeaseStore, bid: &Bid) {
     let asking = tokio::time::timeout(Duration::from_secs(1), store.try_acquire(bid));
     assert!(asking.await.is_err(), "there was an answer");
@@ -48,7 +48,7 @@ async fn a_grant_that_nobody_heard_of_is_found_by_its_nonce() {
     }
 }
 
-/// The bid is on its way while its nonce is withdrawn: it must not be granted the lock afterwards.
+/// The bid is in flight while its nonce is withdrawn: the lock must not be granted to it later.
 #[tokio::test(start_paused = true)]
 async fn a_bid_that_was_withdrawn_arrives_in_vain() {
     for fault in [Fault::Hang, Fault::Delay] {
@@ -72,7 +72,7 @@ async fn a_bid_that_was_withdrawn_arrives_in_vain() {
     }
 }
 
-/// As long as it cannot be found out what became of a bid, nothing else is done with its nonce.
+/// While the outcome of a bid cannot be resolved, no other operation for its nonce is executed.
 #[tokio::test(start_paused = true)]
 async fn a_bid_stays_unknown_while_nobody_leads() {
     let world = World::default();
@@ -92,7 +92,7 @@ async fn a_bid_stays_unknown_while_nobody_leads() {
     granted(&store, &bid(2)).await;
 }
 
-/// It was made for a lock that nobody knew; meanwhile others had it, and it was forgotten again.
+/// The bid was made when the lock had no row. Meanwhile other contenders held the lock, and it was pruned.
 #[tokio::test(start_paused = true)]
 async fn a_late_bid_for_a_forgotten_lock_is_refused() {
     let world = World::default();

@@ -1,4 +1,4 @@
-//! Whose clock decides, what is written, and who is told.
+//! The clock of leases, the written rows, and the notifications.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_lease_is_over_when_it_was_seen_unrenewed_for_its_length() {
     assert!(!store.renew(&key("a"), nonce(1), token, LEASE).await.unwrap());
 }
 
-/// Whoever listens sees renewals as they come, and needs no question to begin to count.
+/// A subscriber sees renewals as they are applied, and needs no request to start counting.
 #[tokio::test(start_paused = true)]
 async fn who_listens_counts_from_the_last_renewal() {
     let world = World::default();
@@ -103,7 +103,7 @@ async fn what_was_missed_may_be_anything() {
     assert_eq!(listening.heard().await, Heard::Next(nonce(2)));
 }
 
-/// A row that does not fit could be written no more, nor the lock be let go.
+/// A row that is too long could not be written, and the lock could not be released.
 #[test]
 fn the_longest_row_fits() {
     let key = Key::new(&"\u{1}".repeat(200), vec![b'"'; 64 * 1024]).unwrap();

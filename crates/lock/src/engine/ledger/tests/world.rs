@@ -1,4 +1,4 @@
-//! One table in memory, and doors to it: what a ledger does, and what can go wrong with it.
+//! A table in memory with several clients: the behaviour of a ledger, and its faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use crate::engine::ledger::Ledger;
 use crate::engine::ledger::table::{Following, Fresh, News, Said, Table, trouble};
 use crate::store::Result;
 
-/// A table that all doors lead to. A clone is the same.
+/// A table that all clients share. A clone is the same table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World(Arc<Mutex<State>>);
 
@@ -28,23 +28,23 @@ struct State {
     reads: u64,
 }
 
-/// What happens to the next transaction.
+/// The fault that strikes the next transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// It is done, and nobody knows.
+    /// It is committed, and its outcome is unknown.
     LoseAnswer,
-    /// It is not done, and nobody knows.
+    /// It is not committed, and its outcome is unknown.
     LoseQuestion,
-    /// It is done, and there is never an answer.
+    /// It is committed, and there is never a response.
     Hang,
-    /// There is never an answer, and it is done when [`World::arrive`] says so.
+    /// There is never a response, and [`World::arrive`] commits it.
     Delay,
-    /// Nobody leads: nothing comes of it.
+    /// There is no leader: it has no effect.
     NoQuorum,
 }
 
 impl World {
-    /// A process of its own that uses this table.
+    /// Returns the store of a separate process on this table.
     pub(crate) fn open(&self) -> Ledger {
         Ledger::over(Box::new(self.door()))
     }
@@ -61,25 +61,25 @@ impl World {
         self.state().faults.len()
     }
 
-    /// What was delayed happens now, if it may.
+    /// Executes the delayed transactions, if their expectations hold.
     pub(crate) fn arrive(&self) -> Vec<Said> {
         let mut state = self.state();
         let late = std::mem::take(&mut state.late);
         late.into_iter().map(|(tx_id, commands)| state.run(tx_id, &commands)).collect()
     }
 
-    /// How often something was submitted, and read.
+    /// Returns the numbers of submissions and of reads.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let state = self.state();
         (state.submissions, state.reads)
     }
 
-    /// Tells all who follow that something was missed, and nothing else until then.
+    /// Notifies all followers that changes were missed.
     pub(crate) fn miss(&self) {
         self.state().followers.retain(|follower| follower.send(News::Missed).is_ok());
     }
 
-    /// Ends all who follow.
+    /// Ends all followers.
     pub(crate) fn hang_up(&self) {
         self.state().followers.clear();
     }
@@ -117,7 +117,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// From now on, what is at hand here is what is there now; the newest is as before.
+    /// Freezes the local copy of this node at its current state. Reads of the newest state are unaffected.
     pub(crate) fn fall_behind(&self) {
         let state = self.world.state();
         *self.old.lock().unwrap() = Some((state.index, state.table.clone()));
