@@ -12,7 +12,7 @@ use crate::config::load_layers;
 use crate::failure::Failure;
 use crate::serve::start_log;
 
-/// How long questions that are under way may take when it is told to end.
+/// The time that requests in flight get to finish after a stop signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(command: &AcceptorArgs, args: &Args) -> Result<ExitCode, Failure> {
@@ -28,14 +28,14 @@ pub(crate) fn run(command: &AcceptorArgs, args: &Args) -> Result<ExitCode, Failu
         let started = AcceptorService::start(directory, settings).await;
         let acceptor = started.map_err(|error| Failure::Failed(error.to_string()))?;
         let mut asked_to_end = std::pin::pin!(asked_to_end()?);
-        // Whoever does not read this is served all the same.
+        // A closed stdout does not keep the acceptor from serving.
         let _ = greet(&acceptor, args.json);
         tokio::select! {
             stopped = acceptor.failed() => Err(Failure::Failed(stopped.to_string())),
             () = &mut asked_to_end => {
                 tokio::select! {
                     _ = acceptor.stop(GRACE) => {}
-                    // A second time: at once. What was answered is on disk.
+                    // A second signal stops the acceptor at once. Everything that it has answered is already on disk.
                     () = &mut asked_to_end => {}
                 }
                 Ok(ExitCode::SUCCESS)
@@ -44,7 +44,7 @@ pub(crate) fn run(command: &AcceptorArgs, args: &Args) -> Result<ExitCode, Failu
     })
 }
 
-/// Waits for SIGTERM or Ctrl-C, each time it is waited for.
+/// Completes on SIGTERM or Ctrl-C. The future can be awaited again for the next signal.
 #[cfg(unix)]
 fn asked_to_end() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -67,7 +67,7 @@ fn asked_to_end() -> Result<impl Future<Output = ()>, Failure> {
     }))
 }
 
-/// Says what others need to know of it, first of all the line to paste.
+/// Prints the acceptor's identity. The first line is the `KEY@HOST:PORT` address to paste into other commands.
 fn greet(acceptor: &AcceptorService, json: bool) -> std::io::Result<()> {
     let mut out = anstream::stdout();
     let (key, life, address) = (acceptor.key(), acceptor.life(), acceptor.address());

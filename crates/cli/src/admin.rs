@@ -18,7 +18,7 @@ pub(crate) fn run(command: &AdminArgs, args: &Args) -> Result<ExitCode, Failure>
             AdminCommand::Backup { file } => backup::run(&place, file, args.json).await,
             AdminCommand::Restore { file, force, era } => {
                 restore::run(&place, file, *force, *era, args.json).await?;
-                // What the daemon lends is not in what was restored.
+                // The restored store does not contain the locks of a ledger, which the daemon grants.
                 if let Some(ledger) = config::load_whole(args.config.as_deref())?.lock.ledger() {
                     anstream::eprintln!(
                         "the daemon's locks are in its ledger {ledger}, which is as it was; if that was restored from \

@@ -1,4 +1,4 @@
-//! `holdoff audit …`, and writing down what is done by the other commands.
+//! `holdoff audit …`, and audit entries for the other commands.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,7 +10,8 @@ use crate::failure::Failure;
 use crate::output::Table;
 use crate::serve;
 
-/// Who it was, in the audit log: whoever may write to the store can call themselves anything.
+/// The actor in audit entries of this command. The name is not authenticated: a process that can write to the store
+/// can use any name.
 pub(crate) const WHO: &str = "command line";
 
 pub(crate) fn run(command: &AuditArgs, args: &Args) -> Result<ExitCode, Failure> {
@@ -55,14 +56,15 @@ async fn answer(command: &AuditArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tokens and the audit log of a place.
+/// Opens the API tokens and the audit log of a store.
 pub(crate) async fn open(place: &Place) -> Result<Keep, Failure> {
     Ok(Box::pin(Keep::open(place.url())).await?)
 }
 
-/// Writes down what was done from here. It is done already: if it cannot be written down, that is only said.
+/// Writes an audit entry for an action of this command. The action is already done, so a failure only prints a
+/// warning.
 pub(crate) async fn note(place: &Place, deed: Deed) {
-    // There is no table in the memory of a process that ends now, and none in Kubernetes.
+    // An in-memory store ends with this process, and Kubernetes has no audit table.
     if place.url().starts_with("sqlite::memory:") || place.url().starts_with("kubernetes") {
         return;
     }
@@ -73,7 +75,7 @@ pub(crate) async fn note(place: &Place, deed: Deed) {
     }
 }
 
-/// Whoever looks for something should not make an empty store in passing.
+/// Fails if the store does not exist, so that a read-only command does not create an empty store.
 pub(crate) fn refuse_missing(place: &Place, what: &str, by: &str) -> Result<(), Failure> {
     let Some(file) = place.missing_file() else { return Ok(()) };
     Err(Failure::Failed(format!(

@@ -1,4 +1,4 @@
-//! What can be set, and where: defaults, the file, variables, flags.
+//! The configuration and its layers: defaults, the file, variables and flags.
 
 mod command;
 mod keys;
@@ -20,21 +20,21 @@ pub(crate) use layers::{Config, Given, Origin, load as load_layers};
 
 use crate::failure::Failure;
 
-/// The file that is read when none is named.
+/// The file that the command reads if the user names none.
 const DEFAULT_FILE: &str = "holdoff.toml";
 
-/// The policy file to use: the one that was named, or the one in this folder.
+/// Returns the policy file to use: the named file, or the default file in the current directory.
 pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
     let here = || Path::new(DEFAULT_FILE).exists().then(|| DEFAULT_FILE.into());
     named.map(Path::to_owned).or_else(here)
 }
 
-/// The policies of the file to use; the presets alone if there is none.
+/// Loads the policies of the file to use. Without a file these are the presets.
 pub(crate) fn load(named: Option<&Path>) -> Result<PolicySet, Failure> {
     Ok(load_whole(named)?.policies)
 }
 
-/// Everything that a file says.
+/// The content of a configuration file.
 #[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) policies: PolicySet,
@@ -45,17 +45,17 @@ pub(crate) struct Whole {
     pub(crate) ledger: WrittenLedger,
 }
 
-/// A file of which everything was checked: a mistake is better found here than by the daemon.
+/// Reads a file and checks every section, so that the user finds a mistake before the daemon does.
 pub(crate) fn load_checked(path: &Path) -> Result<Whole, LoadError> {
     holdoff::load_with(path, read_whole)
 }
 
-/// Everything that is set, by whatever layer; the presets and the defaults if there is nothing.
+/// Loads the configuration from all layers. Without any, it consists of the presets and the defaults.
 pub(crate) fn load_whole(named: Option<&Path>) -> Result<Whole, Failure> {
     load_layers(named, Vec::new()).map(|config| config.whole)
 }
 
-/// Every section of the file is read, so that every problem is reported at once.
+/// Reads every section of a file and reports the problems of all sections at once.
 pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
     let mut found: Option<Problems> = None;
     let mut note = |problems: Problems| {
@@ -76,7 +76,7 @@ pub(crate) fn read_whole(text: &str) -> Result<Whole, Problems> {
     }
 }
 
-/// A small file as text; nothing larger than a policy file may be is read.
+/// Reads a small file as text. Files larger than the limit for policy files are refused.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let cannot =
         |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot read {}: {why}", path.display()));
@@ -87,7 +87,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| cannot(&error))
 }
 
-/// The policy of this name, or what to say if there is none.
+/// Returns the policy with this name, or an error with a suggestion.
 pub(crate) fn policy<'s>(set: &'s PolicySet, name: &str) -> Result<&'s Policy, Failure> {
     set.policy(name).map(AsRef::as_ref).ok_or_else(|| {
         let scopes = std::iter::once(set.root()).chain(set.namespaces().values());
@@ -101,7 +101,7 @@ pub(crate) fn policy<'s>(set: &'s PolicySet, name: &str) -> Result<&'s Policy, F
     })
 }
 
-/// The nearest known word, or all of them.
+/// Suggests the nearest known name, or lists all of them.
 pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     let nearest = holdoff_policy::nearest(name, known.iter().copied());
     nearest.map_or_else(|| format!("there are {}", known.join(", ")), |near| format!("did you mean {near}?"))

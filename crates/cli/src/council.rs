@@ -1,4 +1,4 @@
-//! `holdoff council …`: a device runs for as long as the command does.
+//! `holdoff council …`. The device runs for as long as the command does.
 
 mod acceptors;
 mod change;
@@ -18,15 +18,15 @@ use crate::args::{AcceptorsCommand, Args, CouncilArgs, CouncilCommand};
 use crate::failure::Failure;
 use crate::serve;
 
-/// How long a majority of the acceptors may take to say what is decided by now.
+/// The time a majority of the acceptors gets to report the decided slots.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Exits with this when something was not committed and never will be.
+/// Exit code for an operation that was not committed and never will be.
 pub(crate) const NOT_COMMITTED: u8 = 75;
-/// Exits with this when time was up.
+/// Exit code for an expired deadline.
 pub(crate) const TIME_WAS_UP: u8 = 124;
 
-/// The device, and how to answer.
+/// The device, the arguments and the output format.
 struct Desk<'a> {
     council: Council<Members>,
     args: &'a CouncilArgs,
@@ -36,7 +36,7 @@ struct Desk<'a> {
 pub(crate) fn run(command: &CouncilArgs, args: &Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answered = runtime.block_on(Box::pin(answer(command, args.json)));
-    // Lines to acceptors that do not answer need not be waited for.
+    // The command does not wait for connections to acceptors that do not answer.
     runtime.shutdown_background();
     answered
 }
@@ -84,7 +84,7 @@ fn directory(args: &CouncilArgs) -> Result<PathBuf, Failure> {
 }
 
 impl Desk<'_> {
-    /// Brings the device up to date; whether it is now.
+    /// Brings the device up to date. Returns whether it is current.
     async fn catch_up(&self) -> Result<bool, Failure> {
         let is_current = self.council.catch_up(LOOK.min(self.args.deadline)).await?;
         if !is_current {
@@ -99,7 +99,8 @@ impl Desk<'_> {
     }
 }
 
-/// Who could not find out how things are has only looked at how they were.
+/// Returns the exit code of a read. A device that could not catch up has shown outdated state, which exits with the
+/// code for an expired deadline.
 fn current(is_current: bool) -> ExitCode {
     if is_current { ExitCode::SUCCESS } else { ExitCode::from(TIME_WAS_UP) }
 }

@@ -1,4 +1,4 @@
-//! The daemon that is asked, of ledgers and locks.
+//! The HTTP client for the daemon, used by the ledger and lock commands.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,41 +13,42 @@ use serde_json::Value;
 use crate::config::load_layers;
 use crate::failure::Failure;
 
-/// Where the daemon is, unless it is said.
+/// The variable with the daemon's URL, which `--url` overrides.
 pub(crate) const URL: &str = "HOLDOFF_URL";
-/// What it is shown, if it asks.
+/// The variable with the API token, for daemons that require one.
 pub(crate) const TOKEN: &str = "HOLDOFF_API_TOKEN";
 
-/// What the environment says about the daemon that is asked.
+/// The environment variables that select the daemon and authenticate with it.
 pub(crate) const VARIABLES: [&str; 2] = [URL, TOKEN];
 
-/// Exits with this when nobody was there to do it, and nothing has happened.
+/// Exit code for a 503 response: the request had no effect.
 pub(crate) const NOT_DONE: u8 = 75;
-/// Exits with this when time was up, and it may still happen.
+/// Exit code for an expired deadline: the request may still take effect.
 pub(crate) const TIME_WAS_UP: u8 = 124;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer than the daemon takes for any answer, what is waited for apart.
+/// Longer than the daemon takes for any response, apart from the wait that a request asks for.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A part of a daemon, and which namespace is meant there; all, if none is.
+/// A base path of the daemon's API, and the namespace of its requests. Without a namespace, requests concern all of
+/// them.
 pub(crate) struct Daemon {
     http: Client,
     base: Url,
     namespace: Option<String>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no result.
 pub(crate) enum Refusal {
-    /// The daemon has said no.
+    /// The daemon has refused the request.
     Said(Problem),
-    /// The daemon was not reached: nothing has happened.
+    /// The daemon was not reached, so the request had no effect.
     NotReached(String),
-    /// The daemon was reached, and then there was no answer: whether anything has happened is not known.
+    /// The connection succeeded, but no response came. The effect of the request is unknown.
     NoAnswer(String),
 }
 
-/// What a daemon says when something cannot be done.
+/// The problem document of an error response.
 #[derive(serde::Deserialize)]
 pub(crate) struct Problem {
     #[serde(default)]
@@ -58,12 +59,12 @@ pub(crate) struct Problem {
     title: String,
     #[serde(default)]
     pub(crate) detail: String,
-    /// The first entry that is still kept, of a history whose beginning is gone.
+    /// The first retained index of a history whose beginning is compacted.
     pub(crate) first: Option<u64>,
 }
 
 impl Daemon {
-    /// What it has under this path.
+    /// Creates a client for the daemon's API under this path.
     pub(crate) fn at(address: &str, path: &str, namespace: Option<&str>) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Usage(format!("{address:?} is no daemon's address: {why}"));
         let mut base = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
@@ -75,7 +76,7 @@ impl Daemon {
             .default_headers(headers()?)
             .timeout(TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT)
-            // A daemon does not send its clients elsewhere; a token must not go there.
+            // A daemon never redirects, and the API token must not reach another host.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Failure::Failed(innermost(&error)))?;
@@ -86,7 +87,7 @@ impl Daemon {
         self.ask(Method::GET, parts, query, None, TIMEOUT).await
     }
 
-    /// Waits for what comes of it, so much longer.
+    /// Sends a request that the daemon may take up to `wait` longer than usual to answer.
     pub(crate) async fn post(&self, part: &str, mut body: Value, wait: Duration) -> Result<Value, Refusal> {
         if let (Some(body), Some(namespace)) = (body.as_object_mut(), &self.namespace) {
             body.insert("namespace".to_owned(), namespace.clone().into());
@@ -98,7 +99,7 @@ impl Daemon {
         self.ask(Method::DELETE, parts, &[], None, TIMEOUT).await
     }
 
-    /// An answer that goes on for as long as somebody reads it.
+    /// Opens a response that streams until the reader closes it.
     pub(crate) async fn stream(&self, part: &str, query: &[(&str, String)]) -> Result<Response, Refusal> {
         self.send(Method::GET, &[part], query, None, Duration::MAX).await
     }
@@ -162,7 +163,7 @@ impl Daemon {
 
     fn url(&self, parts: &[&str]) -> Url {
         let mut url = self.base.clone();
-        // An address of HTTP can always have more parts.
+        // An HTTP URL always accepts more path segments.
         if let Ok(mut path) = url.path_segments_mut() {
             path.extend(parts);
         }
@@ -170,18 +171,18 @@ impl Daemon {
     }
 }
 
-/// The daemon that was named: by the flag, the variable, or the file that it reads itself.
+/// Returns the daemon's URL: from the flag, the variable, or the daemon's own configuration file.
 pub(crate) fn address(named: Option<&str>, config: Option<&Path>) -> Result<String, Failure> {
     let variable = || std::env::var(URL).ok().filter(|url| !url.is_empty());
     named.map(str::to_owned).or_else(variable).map_or_else(|| where_it_listens(config), Ok)
 }
 
-/// What is shown to a daemon that asks.
+/// Returns the API token from the environment, if it is set.
 pub(crate) fn token() -> Option<String> {
     std::env::var(TOKEN).ok().filter(|token| !token.is_empty())
 }
 
-/// What the file says, as seen from the same machine.
+/// Derives the URL from the configuration file, as seen from the same machine.
 fn where_it_listens(config: Option<&Path>) -> Result<String, Failure> {
     let settings = load_layers(config, Vec::new())?.whole.server;
     let mut address = settings.running.listen;
@@ -204,7 +205,7 @@ fn headers() -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// The innermost cause says most, and names no address.
+/// Returns the innermost cause, which is the most specific and contains no URL.
 fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(inner) = cause.source() {
@@ -219,7 +220,7 @@ fn not_understood(error: &serde_json::Error) -> Refusal {
     Refusal::Said(Problem { status: 0, kind: String::new(), title, detail, first: None })
 }
 
-/// An answer in the form that is expected.
+/// Decodes a response into the expected type.
 pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Failure> {
     serde_json::from_value(answer).map_err(|error| not_understood(&error).into())
 }
@@ -231,7 +232,7 @@ impl Problem {
         Self { status: 0, kind: String::new(), title, detail, first: None }
     }
 
-    /// What kind of problem it is, for programs.
+    /// Returns the problem type, a stable identifier for programs.
     pub(crate) fn kind(&self) -> &str {
         self.kind.rsplit('/').next().unwrap_or_default()
     }

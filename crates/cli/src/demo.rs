@@ -1,7 +1,7 @@
-//! `holdoff demo`: all of it alive, in one process and on loopback, and nothing left behind.
+//! `holdoff demo` runs all of holdoff in one process on loopback and leaves nothing behind.
 //!
-//! What is submitted when, how the target answers and what happens when are functions of the seed (`traffic`, `plan`,
-//! `target/answer`); the rest carries them out against a real daemon, by HTTP.
+//! The traffic, the target's responses and the schedule of events are pure functions of the seed (`traffic`, `plan`,
+//! `target/answer`). The other modules carry them out over HTTP against a real daemon.
 
 mod count;
 mod daemon;
@@ -41,10 +41,10 @@ use play::{Ended, play};
 use show::Setting;
 use stage::{FILE, Stage};
 
-/// How long what runs in the background may take when it is all over.
+/// The time that background tasks get to end after the demo.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The exit code of what Ctrl-C ended before it was done.
+/// The exit code of a run that a signal ended before its summary.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(command: &DemoArgs, args: &Args) -> Result<ExitCode, Failure> {
@@ -66,7 +66,7 @@ pub(crate) fn run(command: &DemoArgs, args: &Args) -> Result<ExitCode, Failure> 
     refuse_other(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(Box::pin(perform(command, args.json, scratch.path(), &data)));
-    // Nobody may write there any more when it is removed.
+    // No task may write to the directory while it is removed.
     runtime.shutdown_timeout(LAST_WORDS);
     let code = match ended? {
         Ended::Played(summary) => {
@@ -104,13 +104,13 @@ async fn perform(command: &DemoArgs, is_json: bool, scratch: &Path, data: &Path)
             moved: stage.moved.as_deref(),
             kept: command.data.as_deref(),
         };
-        // Whoever does not read this is served all the same.
+        // A closed stdout does not keep the demo from serving.
         let _ = show::greet(&setting, is_json);
     }
     play(stage, plan, command.seed, &mut ending).await
 }
 
-/// Errors only, unless somebody wants more: what misbehaves here does so on purpose.
+/// Logs only errors unless `RUST_LOG` is set, because the demo's failures are intended.
 fn start_log() -> Result<(), Failure> {
     let mut config = Config::default();
     let is_wanted = std::env::var_os("RUST_LOG").is_some_and(|value| !value.is_empty());
@@ -118,7 +118,7 @@ fn start_log() -> Result<(), Failure> {
     serve::start_log(&config)
 }
 
-/// Other people's work is not mixed with the demo's.
+/// Refuses a directory that already contains a store, so that the demo's tasks do not mix with others.
 fn refuse_other(data: &Path) -> Result<(), Failure> {
     if Place::directory(data).missing_file().is_some() {
         return Ok(());
@@ -129,7 +129,7 @@ fn refuse_other(data: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Removes what was made for this run, and says so.
+/// Removes the files of this run and reports it.
 fn clear(scratch: TempDir, kept: Option<&Path>) -> Result<(), Failure> {
     let path = scratch.path().to_owned();
     scratch.close().map_err(|error| {

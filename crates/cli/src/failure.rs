@@ -1,18 +1,18 @@
-//! Why a command did not do what it was asked.
+//! The reason why a command failed.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was not asked right. Exits with 2.
+    /// The arguments or the input are invalid. Exits with 2.
     Usage(String),
-    /// It was tried, and failed. Exits with 1.
+    /// The command ran and failed. Exits with 1.
     Failed(String),
-    /// It was tried, and failed in a way that has an exit code of its own.
+    /// The command ran and failed in a way that has its own exit code.
     Coded(u8, String),
-    /// Output could not be written.
+    /// The output could not be written.
     Output(std::io::Error),
 }
 
@@ -25,7 +25,7 @@ impl Failure {
         }
     }
 
-    /// Whoever reads the output has seen enough, as `head` does.
+    /// Returns whether the reader closed the pipe early, as `head` does.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

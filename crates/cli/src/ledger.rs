@@ -1,4 +1,4 @@
-//! `holdoff ledger …`: on a directory, or by asking a daemon.
+//! `holdoff ledger …`, on a directory or through a daemon.
 
 mod found;
 mod get;
@@ -19,7 +19,7 @@ use crate::args::{Args, LedgerArgs, LedgerCommand};
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 
-/// The daemon, and how to answer.
+/// The daemon and the output format.
 struct Desk {
     daemon: Daemon,
     json: bool,
@@ -61,7 +61,7 @@ async fn answer(command: &LedgerArgs, args: &Args) -> Result<ExitCode, Failure> 
 }
 
 impl Desk {
-    /// The answer as it came, if that is what is wanted; whether it was.
+    /// Prints the response unchanged if the output format is JSON. Returns whether it did.
     fn said_as_json(&self, answer: &Value) -> Result<bool, Failure> {
         if self.json {
             writeln!(anstream::stdout(), "{answer}")?;

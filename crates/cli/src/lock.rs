@@ -20,7 +20,7 @@ use crate::args::{Args, LockArgs, LockCommand};
 use crate::failure::Failure;
 use crate::{config, daemon, serve};
 
-/// Who keeps the locks, which are meant, and how to answer.
+/// The backend of the locks, the namespace, the settings and the output format.
 struct Desk {
     keeper: Keeper,
     namespace: String,
@@ -54,7 +54,7 @@ async fn answer(command: &LockArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The store that was named, or the one where the work is.
+/// Opens the named store, or the store of the work.
 async fn open(command: &LockArgs, args: &Args, settings: &Settings) -> Result<Keeper, Failure> {
     let place = serve::place(&command.place(), args.config.as_deref())?;
     match &command.command {
@@ -69,7 +69,7 @@ async fn open(command: &LockArgs, args: &Args, settings: &Settings) -> Result<Ke
     Ok(Keeper::Store { locks: locks.with_settings(settings.clone())?, place })
 }
 
-/// Whoever looks for locks should not make an empty store in passing.
+/// Fails if the store does not exist, so that a read-only command does not create an empty store.
 fn refuse_missing(place: &Place) -> Result<(), Failure> {
     let Some(file) = place.missing_file() else { return Ok(()) };
     Err(Failure::Failed(format!(

@@ -1,7 +1,7 @@
 //! The `holdoff` command.
 //!
-//! Data goes to stdout, everything else to stderr. It exits with 0 if all is well, 1 if something failed
-//! and 2 if it was not asked right; `lock run` passes its command's code through, and has a few of its own.
+//! Data goes to stdout, everything else to stderr. The command exits with 0 on success, 1 on failure and 2 on invalid
+//! usage. `lock run` passes through the exit code of its command and has a few codes of its own.
 
 mod acceptor;
 mod admin;

@@ -1,4 +1,4 @@
-//! How things are shown.
+//! The output formats.
 
 mod ask;
 mod bar;
@@ -10,7 +10,7 @@ pub(crate) use bar::bar;
 pub(crate) use table::Table;
 pub(crate) use time::{human, range, time};
 
-/// The few colours there are. `anstream` takes them out where they are not wanted.
+/// The styles of the output. `anstream` removes them where the output does not support colours.
 pub(crate) mod style {
     use anstyle::{AnsiColor, Style};
 
@@ -22,7 +22,7 @@ pub(crate) mod style {
     pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 }
 
-/// How wide the terminal is; 80 where there is none.
+/// Returns the width of the terminal, or 80 without one.
 pub(crate) fn width() -> usize {
     terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)).clamp(60, 140)
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(command: &PolicyCommand, args: &Args) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does what needs a store.
+/// Runs a command that needs a store.
 fn in_store(done: impl Future<Output = Result<(), Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(Box::pin(done))?;
@@ -69,7 +69,7 @@ fn policy_for(set: &PolicySet, namespace: &str, operation: &str, json: bool) -> 
 fn show(name: &str, policy: &holdoff_policy::Policy, json: bool) -> Result<(), Failure> {
     let mut out = anstream::stdout();
     if json {
-        // The canonical text is JSON already.
+        // The canonical text is already JSON.
         writeln!(
             out,
             "{{\"policy\":{},\"id\":\"{}\",\"compiled\":{}}}",

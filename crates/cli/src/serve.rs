@@ -40,7 +40,7 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     });
     let file = file.map(|file| file.display().to_string());
     let say = |server: &Server| {
-        // Whoever does not read this is served all the same.
+        // A closed stdout does not keep the daemon from serving.
         let _ = greet(server, file.as_deref(), args.json);
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -56,7 +56,8 @@ pub(crate) fn run(command: &ServeArgs, args: &Args) -> Result<ExitCode, Failure>
     }
 }
 
-/// How ledgers run: if the file says where, or if there are some beside the work.
+/// Returns the ledger settings if the file names a directory for ledgers, or if the default directory beside the work
+/// exists.
 fn ledger(config: &Config, place: &Place) -> Option<holdoff_ledger::runtime::Settings> {
     let directory = place::ledgers_of(config, place)?;
     let is_wanted = config.whole.ledger.data.is_some() || directory.is_dir();

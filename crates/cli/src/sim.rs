@@ -79,16 +79,16 @@ pub(crate) fn run(command: &SimArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many runs make a figure, unless asked for otherwise.
+/// The default number of runs per figure.
 const RUNS: u32 = 100;
 
-/// How many runs' figures are kept at most.
+/// The maximum number of runs whose figures are kept.
 const MOST_RUNS: u64 = 10_000_000;
 
-/// How many clients are simulated at the same time at most, all threads together.
+/// The maximum number of clients in concurrent simulations, over all threads.
 const MOST_CLIENTS_AT_ONCE: u32 = 40_000_000;
 
-/// What this name means: a policy of the file or a preset, else one of the lab's own.
+/// Resolves a strategy by name: a policy of the file or a preset first, then one of the lab's strategies.
 fn strategy(set: &PolicySet, name: &str) -> Result<Strategy, Failure> {
     if let Some(policy) = set.policy(name) {
         if LAB_STRATEGIES.iter().any(|(lab, _)| *lab == name) {
@@ -103,7 +103,7 @@ fn strategy(set: &PolicySet, name: &str) -> Result<Strategy, Failure> {
     })
 }
 
-/// The way to find a leader that has this name.
+/// Resolves an election algorithm by name.
 fn way(name: &str) -> Result<Strategy, Failure> {
     let unknown = || {
         Failure::Usage(format!(
@@ -114,7 +114,7 @@ fn way(name: &str) -> Result<Strategy, Failure> {
     Way::named(name).map(Strategy::way).ok_or_else(unknown)
 }
 
-/// Runs the plan; on a terminal a bar shows how far it is.
+/// Runs the plan. On a terminal, a bar shows the progress.
 fn run_with_progress(plan: &Plan) -> Vec<Row> {
     if !std::io::stderr().is_terminal() {
         return holdoff_sim::run(plan, &|_, _| {});

@@ -1,4 +1,4 @@
-//! `holdoff token …`: in the store itself, so that the first token needs no other.
+//! `holdoff token …`, directly on the store, so that the first API token needs no other.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ async fn answer(command: &TokenArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The token alone goes to stdout, for a pipe into wherever secrets are kept.
+/// Creates an API token. Only the token goes to stdout, so that it can be piped into a secret store.
 async fn create(keep: &Keep, wish: &TokenCreateArgs, json: bool) -> Result<(), Failure> {
     let mut new = NewToken::new(&wish.name, wish.scope);
     (new.namespace, new.expires) = (wish.namespace.clone(), wish.expires);

@@ -18,7 +18,7 @@ use crate::args::{Args, WorkArgs, WorkCommand};
 use crate::failure::Failure;
 use crate::{config, serve};
 
-/// The store, and how to answer.
+/// The store, the settings and the output format.
 struct Desk {
     work: Work,
     place: Place,
@@ -43,7 +43,7 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
     let desk = Desk { work, place, settings, json: args.json };
     match &command.command {
         WorkCommand::Submit(submit) => {
-            // What comes in here goes by the same policies as everything else.
+            // A submitted task uses the store's active policies, as every other task does.
             desk.work.look_at_policies().await?;
             submit::run(&desk, submit).await?;
         }
@@ -60,7 +60,7 @@ async fn answer(command: &WorkArgs, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whoever looks for work should not make an empty store in passing.
+/// Fails if the store does not exist, so that a read-only command does not create an empty store.
 pub(crate) fn refuse_missing(place: &Place) -> Result<(), Failure> {
     let Some(file) = place.missing_file() else { return Ok(()) };
     Err(Failure::Failed(format!(

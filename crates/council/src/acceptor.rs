@@ -1,4 +1,4 @@
-//! The service that decides: it keeps promises and votes of many councils on one disk.
+//! The acceptor service: stores the promises and votes of many councils on one disk.
 //!
 //! ```text
 //! store.rs     what is on disk             seats.rs     the councils in use
@@ -10,7 +10,7 @@
 //! settings.rs  the file's `[acceptor]`     allowed.rs   who may ask
 //! ```
 //!
-//! What one acceptor does in one council is [`Seat`](crate::Seat)'s, which is pure.
+//! [`Seat`](crate::Seat) implements the part of one acceptor in one council. It is pure.
 
 mod allowed;
 mod figures;

@@ -1,13 +1,13 @@
-//! The one door to the clock.
+//! The only access to the clock.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time since some fixed moment in this process's life. It only grows.
+/// Returns the time since a fixed moment in the life of this process. It never decreases.
 ///
-/// The clock is tokio's, so that tests which pause time pause everything.
+/// The clock is tokio's, so a test that pauses time pauses all components.
 pub(crate) fn now() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);

@@ -1,8 +1,9 @@
-//! A member's device: it wants things decided, proposes them, loses, and goes on until it is through.
+//! The device of a member: proposes operations for slots, and rebuilds and repeats a lost proposal until it is
+//! decided.
 //!
-//! Pure: [`Device::step`] is told what happened and when, and says what to store and then what to do.
-//! There is one way for every kind of operation: build → prepare → accept → resolve → wait, and waiting is
-//! a time to [wake at](Device::wake_at), during which everything is still heard.
+//! The device is pure: [`Device::step`] takes an event and the time, and returns the records to store and the
+//! outputs to perform afterwards. All kinds of operations take the same path: build → prepare → accept → resolve →
+//! wait. A wait is only a time to [wake at](Device::wake_at); meanwhile the device processes every message.
 
 mod announced;
 mod counts;
@@ -42,14 +43,14 @@ use upkeep::Upkeep;
 use crate::machine::Machine;
 use crate::{Decided, OperationId, PublicKey, Signer, Tell, Verifier, planted};
 
-/// A member's device, in one council.
+/// The device of a member in one council.
 pub struct Device<M: Machine> {
     me: NodeId,
     signer: Box<dyn Signer + Send>,
     verifier: Box<dyn Verifier + Send>,
     options: Options,
     state: Decided<M>,
-    /// The last slot that the stored snapshot stands for.
+    /// The last slot that the stored snapshot covers.
     stored: Slot,
     pending: BTreeMap<OperationId, Pending<M::Wish>>,
     letters: Letters,
@@ -60,12 +61,12 @@ pub struct Device<M: Machine> {
     round_trip: RoundTrip,
     upkeep: Upkeep,
     counts: Counts,
-    /// Nothing has happened in this life yet.
+    /// Whether no step has run since the start of the process.
     is_new: bool,
 }
 
 impl<M: Machine> Device<M> {
-    /// A device that starts from here, or from what it [restores](Device::restore) then.
+    /// Creates a device with this state. [`Device::restore`] then adds the stored records, if there are any.
     pub fn new(
         me: NodeId,
         signer: Box<dyn Signer + Send>,
@@ -94,7 +95,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Takes up what an earlier life has stored: the snapshot, then the slots in their order, then the rest.
+    /// Restores a record that an earlier process has stored: first the snapshot, then the slots in order, then the
+    /// rest.
     pub fn restore(&mut self, record: Record<M::Wish>) {
         match record {
             Record::Snapshot(snapshot) => {
@@ -123,51 +125,51 @@ impl<M: Machine> Device<M> {
         self.round.at_least(self.state.applied().next());
     }
 
-    /// Everything that is decided, as far as it is known here.
+    /// Returns the decided state, as far as this device knows it.
     pub fn state(&self) -> &Decided<M> {
         &self.state
     }
 
-    /// Who this is, in ballots.
+    /// Returns the device's id in ballots.
     pub fn id(&self) -> NodeId {
         self.me
     }
 
-    /// This member's key.
+    /// Returns the member's key.
     pub fn key(&self) -> PublicKey {
         self.signer.public()
     }
 
-    /// What it has done so far.
+    /// Returns the device's counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Which operations are under way.
+    /// Iterates over the ids of the pending operations.
     pub fn pending(&self) -> impl Iterator<Item = OperationId> + '_ {
         self.pending.keys().copied()
     }
 
-    /// The same with what each of them wants.
+    /// Iterates over the pending operations with their requested changes.
     pub fn wishes(&self) -> impl Iterator<Item = (OperationId, &M::Wish)> {
         self.pending.iter().map(|(id, pending)| (*id, &pending.wish))
     }
 
-    /// Whether it has something to hand in beside its operations: a letter, or a snapshot.
+    /// Returns whether the device has data to deliver beside its operations: a mail message or a snapshot.
     pub fn has_errands(&self) -> bool {
         self.has_snapshot_to_hand_in() || self.letters().next().is_some()
     }
 
-    /// How long a question and its answer take, as measured.
+    /// Returns the measured time between a request and its answer.
     pub fn round_trip_us(&self) -> u64 {
         self.round_trip.estimate_us()
     }
 
-    /// Tells the device what happened. See [`Step`] for what to do with what comes out.
+    /// Processes an event. [`Step`] describes how the caller handles the result.
     pub fn step(&mut self, now_us: u64, roll: Roll<'_>, input: Input<M::Wish>) -> Step<M::Wish> {
         let mut out = Out::new(now_us, roll);
         if std::mem::take(&mut self.is_new) {
-            // What is wanted since an earlier life may have come true, or become impossible, in the meantime.
+            // The changes that an earlier process requested may have become true or impossible in the meantime.
             self.resolve(&mut out);
             self.reserve(&mut out);
         }
@@ -183,13 +185,13 @@ impl<M: Machine> Device<M> {
         out.into_step()
     }
 
-    /// Tells the device that everything it has given out to be stored so far is on disk.
+    /// Tells the device that all records it has returned so far are on disk.
     pub fn stored(&mut self) {
         self.used.are_stored();
         self.pending.values_mut().for_each(Pending::is_on_disk);
     }
 
-    /// When to say [`Input::Tick`] at the latest.
+    /// Returns the latest time for the next [`Input::Tick`].
     pub fn wake_at(&self) -> u64 {
         let deadlines = self.pending.values().filter_map(Pending::wakes_at_us);
         let round = self.round.wakes_at_us();
@@ -214,12 +216,12 @@ impl<M: Machine> Device<M> {
             Tell::Snapshot(snapshot) => self.install(snapshot, out),
             Tell::Posted { id } => self.posted(from, id, out),
             Tell::Refused { slot, why } => self.refused(from, slot, why, out),
-            // Mail is for who is not a device yet.
+            // Mail is for a participant that is not a device yet.
             Tell::Mail(_) => {}
         }
     }
 
-    /// Whatever was due by now.
+    /// Performs all actions that are due.
     fn pass_time(&mut self, out: &mut Out<'_, M::Wish>) {
         self.miss_deadlines(out);
         self.ask_again(out);
@@ -228,7 +230,7 @@ impl<M: Machine> Device<M> {
         self.keep_up(out);
     }
 
-    /// One of the known defects: it sleeps, and hears nothing meanwhile.
+    /// Injected defect: while the device waits, it ignores all messages.
     fn is_deaf(&self) -> bool {
         planted!(SleepInTheActor) && self.round.is_waiting()
     }

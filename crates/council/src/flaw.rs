@@ -1,23 +1,23 @@
-//! Known defects, to be planted by tests: whatever looks for defects must find these.
+//! Fault injection: known defects that tests activate to show that the checks find them.
 
 pub use holdoff_paxos::flaw::Plant;
 
-/// A defect that the first system had.
+/// A defect of the source document's algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// What belongs to a proposed value is thrown away when the attempt is preempted, although the value
-    /// may still be decided.
+    /// The device drops the data of a proposed value when its attempt is preempted, although the value may still be
+    /// decided.
     ClearWhatWasProposed,
-    /// A value is taken for one's own because it was chosen under one's own ballot.
+    /// The device takes a value for its own because the value was chosen under its ballot.
     MineByBallot,
-    /// While it waits it hears nothing.
+    /// The device ignores all messages while it waits.
     SleepInTheActor,
-    /// A lost slot ends the operation instead of building it again.
+    /// The device ends an operation that lost a slot instead of rebuilding it.
     LosingIsFailing,
     /// A restarted device does not know which ballots it has used.
     ForgetAttempts,
-    /// A timed out operation is reported as not committed, although it may have been.
+    /// The device reports an operation as not committed after a timeout, although it may have been committed.
     TimeoutIsFailure,
 }
 

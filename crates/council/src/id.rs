@@ -1,4 +1,4 @@
-//! What things are called.
+//! The ids of councils, operations and nodes.
 
 use std::fmt;
 
@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::PublicKey;
 
-/// Which council. Drawn at random when it is founded; who knows it may ask its acceptors.
+/// The id of a council, drawn at random when the council is created. A client that knows the id may send requests
+/// to the council's acceptors, unless a list of keys restricts them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CouncilId(pub [u8; 16]);
 
-/// By which people tell one council from another. Nobody learns an id from it.
+/// The short id of a council, for display. It does not reveal the council's id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark([u8; 6]);
 
 impl CouncilId {
-    /// By which people tell it from others.
+    /// Returns the short id of the council.
     pub fn mark(&self) -> Mark {
         let Digest(digest) = Digest::of(&[b"holdoff council mark", &self.0]);
         let mut mark = [0; 6];
@@ -27,16 +28,16 @@ impl CouncilId {
     }
 }
 
-/// Which operation, for ever: however often it is sent, it is applied at most once.
+/// The permanent id of an operation. No matter how often the operation is sent, it is applied at most once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OperationId(pub [u8; 16]);
 
-/// What something hashes to (BLAKE3).
+/// A BLAKE3 hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Of these parts, each with its length, so that no two lists of parts read alike.
+    /// Hashes these parts, each with its length, so that no two different lists of parts have the same input.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in parts {
@@ -47,9 +48,11 @@ impl Digest {
     }
 }
 
-/// A participant: its key and the life of its storage, drawn anew when that is made.
+/// Returns the node id of a participant, derived from its key and the incarnation of its store. The incarnation is
+/// drawn anew for each new store.
 ///
-/// Whoever lost its storage lost its promises with it: it comes back as somebody else.
+/// A participant that has lost its store has lost its promises. It returns with a new incarnation, and so under
+/// another node id.
 pub fn node_id(key: &PublicKey, life: u64) -> NodeId {
     let Digest(digest) = Digest::of(&[b"holdoff node", key.as_bytes(), &life.to_le_bytes()]);
     let mut short = [0; 16];
@@ -59,7 +62,7 @@ pub fn node_id(key: &PublicKey, life: u64) -> NodeId {
     NodeId(u128::from_be_bytes(short))
 }
 
-/// Ids are written as lower-case hexadecimal digits.
+/// Implements the text form of ids: lower-case hexadecimal digits.
 macro_rules! in_hex {
     ($($id:ident),*) => {$(
         impl fmt::Display for $id {
@@ -85,7 +88,7 @@ macro_rules! in_hex {
 }
 in_hex!(CouncilId, OperationId, Digest, Mark);
 
-/// Why a text is not an id.
+/// The error for a text that is not an id.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an id has {expected} hexadecimal digits, and this is not one")]
 pub struct BadId {

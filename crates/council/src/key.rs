@@ -1,4 +1,4 @@
-//! What signatures of councils are for.
+//! The signature context of councils.
 
-/// The context of all signatures of councils: one made for something else is worth nothing here.
+/// The context of all signatures of councils. A signature that was made for another purpose is not valid here.
 pub(crate) const CONTEXT: &[u8] = b"holdoff council";

@@ -1,4 +1,6 @@
-//! **Many writers, no leader.** Operations go through Paxos slots: build, propose, lose, build again, win.
+//! **Many writers, no leader.** Devices decide operations in Paxos slots. A device builds an operation for the next
+//! slot and proposes it; if another value wins the slot, the device rebuilds the operation and proposes it again
+//! until it is decided.
 
 pub mod acceptor;
 mod clock;

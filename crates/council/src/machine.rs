@@ -1,4 +1,4 @@
-//! What a council decides about.
+//! The state machine that a council replicates.
 
 mod members;
 
@@ -13,109 +13,112 @@ pub use members::{Change, Member, Members};
 
 use crate::{PublicKey, Slot};
 
-/// A state that operations change, the same way everywhere.
+/// A deterministic state machine: an operation changes the state in the same way on every device.
 ///
-/// What a member wants is a [wish](Machine::Wish). It is [built](Machine::build) into an operation for
-/// the state of the moment; when somebody else was first it is asked whether it
-/// [still stands](Machine::revalidate), and built again. An encrypted group is such a machine too.
+/// A member requests a change ([`Machine::Wish`]). The device [builds](Machine::build) it into an operation
+/// for the current state. If the value of another device wins the slot, the device
+/// [revalidates](Machine::revalidate) the requested change and builds it again. An encrypted group is such a
+/// machine, too.
 pub trait Machine: Clone {
-    /// What a member wants; kept on its disk until it is known what became of it.
+    /// A requested change. The device keeps it on its disk until its outcome is known.
     type Wish: Clone + Serialize + DeserializeOwned;
 
-    /// What to decide for this wish, now.
+    /// Builds the operation for a requested change and the current state.
     fn build(&self, wish: &Self::Wish, around: &Around) -> Result<Bytes, Invalid>;
 
-    /// Whether a wish still makes sense after others were first.
+    /// Checks whether a requested change still applies after other changes were decided first.
     fn revalidate(&self, wish: &Self::Wish, around: &Around) -> Standing;
 
-    /// Whether others may have it decided as it was built; else only its author can, by building it anew.
+    /// Returns whether other devices may have the built operation decided. Otherwise only its author can, and must
+    /// build it anew for each slot.
     fn is_shareable(&self, wish: &Self::Wish) -> bool;
 
-    /// The key that a wish's author goes by once it has come true, if that is what it wants.
+    /// Returns the new key of the author if this change replaces its key.
     fn successor(&self, _: &Self::Wish) -> Option<PublicKey> {
         None
     }
 
-    /// Carries out what was decided. Where it is invalid it must change nothing: everybody skips it alike.
+    /// Applies a decided operation. An invalid operation must change nothing, so that every device skips it in the
+    /// same way.
     fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid>;
 
-    /// Whether this one's values count.
+    /// Returns whether values of this author are valid.
     fn may_propose(&self, key: &PublicKey) -> bool;
 
-    /// Who decides the next slot.
+    /// Returns the acceptors that decide the next slot.
     fn acceptors(&self) -> &BTreeMap<NodeId, Acceptor>;
 
-    /// What to wish for after this slot, so that a snapshot stands for everything up to it; `None` if this machine is
-    /// not compacted by itself.
+    /// Returns the change that compacts the history after this slot, so that a snapshot replaces all slots up to
+    /// it. Returns `None` if devices do not compact this machine by themselves.
     fn compaction(&self, since: Slot) -> Option<Self::Wish> {
         let _ = since;
         None
     }
 
-    /// The whole state, the same bytes for the same state: at most
-    /// [`MACHINE_BYTES`](crate::Snapshot::MACHINE_BYTES), or acceptors do not take it.
+    /// Serializes the whole state. Equal states have equal bytes. Acceptors reject more than
+    /// [`MACHINE_BYTES`](crate::Snapshot::MACHINE_BYTES).
     fn snapshot(&self) -> Vec<u8>;
 
-    /// The state of these bytes.
+    /// Restores the state from these bytes.
     fn restore(bytes: &[u8]) -> Option<Self>;
 }
 
-/// Who decides: an acceptor's key, the life of its storage, and where it is reached.
+/// An acceptor: its key, the incarnation of its store, and its address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Acceptor {
-    /// Who it is.
+    /// The key.
     pub key: PublicKey,
-    /// The life of its storage.
+    /// The incarnation of its store.
     pub life: u64,
-    /// Where it listens, as host and port.
+    /// The address on which it listens, as host and port.
     pub address: String,
 }
 
 impl Acceptor {
-    /// Its id.
+    /// Returns the acceptor's node id.
     pub fn id(&self) -> NodeId {
         crate::node_id(&self.key, self.life)
     }
 }
 
-/// What an operation does beside changing the state.
+/// The effect of an operation beside its change of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Nothing.
+    /// No effect.
     Nothing,
-    /// From now on a snapshot of the state after this slot stands for everything up to it.
+    /// From now on a snapshot of the state after this slot replaces all slots up to it.
     Compact,
 }
 
-/// Where in the history an operation stands.
+/// The position of an operation in the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Around {
-    /// The slot it is for.
+    /// The slot of the operation.
     pub slot: Slot,
-    /// The last slot its author had applied when it was submitted.
+    /// The birth slot: the last slot that the author had applied when it submitted the operation.
     pub born: Slot,
-    /// The last slot after which everybody took a snapshot.
+    /// The slot of the last compaction, after which every device took a snapshot.
     pub compacted: Slot,
 }
 
-/// Whether a wish still makes sense.
+/// The result of a revalidation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It does.
+    /// The change still applies.
     Wanted,
-    /// What it wants is so already.
+    /// The requested state already holds.
     Satisfied,
-    /// It cannot come true any more.
+    /// The change has become impossible.
     Invalid(Invalid),
 }
 
-/// Why an operation cannot be, in words for who wanted it.
+/// The reason for which an operation is impossible, in words for its author.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
 impl Invalid {
-    /// In these words.
+    /// Creates an error with this reason.
     pub fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }

@@ -1,6 +1,6 @@
-//! Every metric of this crate: names, help, and where they are counted.
+//! The metrics of this crate: names, help texts, and the functions that count.
 //!
-//! Labels are words of ours: never a council, a key, a slot or an operation.
+//! Label values come from a fixed set of words. They never contain a council, a key, a slot or an operation.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const LOADS: &str = "holdoff_acceptor_loads_total";
 const WATCHERS: &str = "holdoff_acceptor_watchers";
 const STOPPED: &str = "holdoff_acceptor_stopped";
 
-/// Gives every metric its help text. Call it once, after the recorder is installed.
+/// Registers the help text of every metric. Call it once, after the recorder is installed.
 pub fn describe() {
     describe_counter!(ATTEMPTS, "ballots that devices have begun");
     describe_counter!(REBUILDS, "operations built again because somebody else was first");

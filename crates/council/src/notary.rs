@@ -1,8 +1,9 @@
-//! What is signed is looked at in many places, and checked once.
+//! A verifier with a cache: a signature is needed in many places and checked once.
 //!
-//! To check a signature takes longer than everything else in a step together, and the same value comes from every acceptor.
-//! So the last ones that were found genuine are remembered, and those made here are known to be. Nothing else is: whoever
-//! sends what is not signed has it checked each time, and can push nothing out but by signatures that hold.
+//! The check of a signature takes longer than everything else in a step together, and every acceptor reports the
+//! same value. So the cache keeps the last valid signatures, and the signatures that this process has made. It
+//! keeps no invalid signatures: each unsigned message is checked again, and only valid signatures can evict entries
+//! from the cache.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +12,14 @@ use holdoff_net::{Key, PublicKey, Signature};
 
 use crate::{Digest, Ed25519, Signer, Verifier};
 
-/// As many signatures are remembered.
+/// The maximum number of cached signatures.
 const KNOWN: usize = 1024;
 
-/// Checks signatures, and remembers the last that were genuine.
+/// Checks signatures and caches the last valid ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notary(Arc<Mutex<Known>>);
 
-/// Signs before a notary.
+/// A signer that adds its signatures to the cache.
 pub(crate) struct Pen {
     key: Key,
     notary: Notary,
@@ -43,7 +44,7 @@ impl Known {
 }
 
 impl Notary {
-    /// What this key signs is known to be genuine.
+    /// Creates a signer with this key. The cache knows its signatures as valid.
     pub(crate) fn pen(&self, key: Key) -> Pen {
         Pen { key, notary: self.clone() }
     }
@@ -53,7 +54,8 @@ impl Notary {
     }
 }
 
-/// All of it: the same signature under another message is another thing.
+/// Returns the cache key of a signature. It covers all parts, because the same signature under another message is
+/// not valid.
 fn name(by: &PublicKey, context: &[u8], message: &[u8], signature: &Signature) -> Digest {
     Digest::of(&[b"holdoff signature", by.as_bytes(), context, message, &signature.to_bytes()])
 }

@@ -1,4 +1,4 @@
-//! What a member wants decided.
+//! The operations that a council decides.
 
 use bytes::Bytes;
 use holdoff_paxos::Slot;
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 use crate::key::CONTEXT;
 use crate::{CouncilId, OperationId, PublicKey, Signature, Signer, Verifier};
 
-/// An operation as it travels: what its machine reads, signed by its author.
+/// An operation on the wire: the body for the machine, signed by its author.
 ///
-/// Anybody may have it decided, in any slot up to [`Operation::LIFETIME`] after the one it was born in.
-/// Beyond that it never happens, which is why an id need not be remembered for ever.
+/// Any member may have it decided, in any slot up to [`Operation::LIFETIME`] slots after its birth slot. Later it
+/// is never applied, so devices need not remember its id for ever.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Operation {
-    /// Which one.
+    /// The id of the operation.
     pub id: OperationId,
-    /// The last slot its author had applied when it was submitted.
+    /// The birth slot: the last slot that the author had applied when it submitted the operation.
     pub born: Slot,
-    /// Who wants it.
+    /// The member that requested the operation.
     pub author: PublicKey,
-    /// What the machine reads.
+    /// The body, which the machine decodes.
     pub body: Bytes,
     signature: Signature,
 }
 
 impl Operation {
-    /// So many slots after its birth an operation can still be decided.
+    /// The number of slots after its birth slot in which an operation can still be decided.
     pub const LIFETIME: u64 = 10_000;
-    /// The largest body.
+    /// The maximum size of a body.
     pub const MAX_BODY: usize = 64 * 1024;
 
-    /// Signs an operation.
+    /// Creates a signed operation.
     pub fn sign(council: CouncilId, id: OperationId, born: Slot, body: Bytes, signer: &dyn Signer) -> Self {
         let author = signer.public();
         let signature = signer.sign(CONTEXT, &signed_part(council, id, born, &author, &body));
         Self { id, born, author, body, signature }
     }
 
-    /// Whether its author has signed it, for this council.
+    /// Returns whether the author has signed the operation for this council.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
         let message = signed_part(council, self.id, self.born, &self.author, &self.body);
         self.body.len() <= Self::MAX_BODY
             && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
-    /// Whether it may happen in this slot.
+    /// Returns whether the operation may be applied in this slot.
     pub fn may_happen_in(&self, slot: Slot) -> bool {
         self.born < slot && slot.0 - self.born.0 <= Self::LIFETIME
     }

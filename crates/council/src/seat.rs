@@ -1,4 +1,4 @@
-//! One acceptor's part in one council.
+//! The part of one acceptor in one council.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,34 +11,35 @@ use crate::{
     Ask, CouncilId, Digest, Operation, OperationId, PublicKey, Refusal, Snapshot, Tell, Value, Verifier,
 };
 
-/// What an acceptor remembers of a council: votes by slot, a snapshot, letters.
+/// The data of one acceptor for one council: the votes by slot, a snapshot and mail.
 ///
-/// There is one seat for each council, and one writer for each seat. What it must have on disk comes out
-/// [held](Held) together with what may be told then.
+/// Each council has one seat, and each seat has one writer. The seat returns the records that must be on disk
+/// [held](Held) together with the answers that may leave afterwards.
 #[derive(Debug)]
 pub struct Seat {
     council: CouncilId,
     quota: Quota,
     slots: BTreeMap<Slot, Acceptor<Value>>,
-    /// The highest slot in which something was accepted.
+    /// The highest slot in which this acceptor has accepted a value.
     latest: Slot,
     snapshot: Option<(Snapshot, Digest)>,
     letters: BTreeMap<(PublicKey, OperationId), Bytes>,
-    /// What was announced: in memory only, for its author keeps it until it is decided.
+    /// The announced operations. They are in memory only, because the author keeps its operation until it is
+    /// decided.
     announced: VecDeque<Operation>,
     bytes: usize,
 }
 
-/// How much of a council an acceptor keeps.
+/// The quota of a council at an acceptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// Slots that no snapshot stands for.
+    /// Slots that the snapshot does not cover.
     pub slots: usize,
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: usize,
-    /// Operations announced and not yet decided.
+    /// Announced operations that are not decided yet.
     pub announced: usize,
-    /// Letters for those who come.
+    /// Uncollected mail messages.
     pub letters: usize,
 }
 
@@ -48,64 +49,65 @@ impl Default for Quota {
     }
 }
 
-/// Who asks: its key, proven by the connection, and its id.
+/// The sender of a request: its key, which the connection authenticates, and its node id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asker {
-    /// Who it is.
+    /// The key.
     pub key: PublicKey,
-    /// Who it is in ballots.
+    /// The id in ballots.
     pub node: NodeId,
 }
 
-/// What an acceptor must have on disk before its answer leaves.
+/// A record that an acceptor must have on disk before its answer leaves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Stored {
     /// A promise or a vote.
     Slot(Slot, Record<Value>),
-    /// A snapshot; whatever is up to its slot may be forgotten.
+    /// A snapshot. The store may delete all slots up to its slot.
     Snapshot(Snapshot),
-    /// A letter.
+    /// A mail message.
     Letter(PublicKey, OperationId, Bytes),
-    /// Whoever these letters were for has come: they may be forgotten.
+    /// The addressee of these mail messages has connected as a device. The store may delete the messages.
     Came(PublicKey),
 }
 
-/// What to tell, and whom.
+/// A message with its destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Whom.
+    /// The destination.
     pub to: To,
-    /// What.
+    /// The message.
     pub tell: Tell,
 }
 
-/// Whom to tell.
+/// The destination of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// Who asked.
+    /// The sender of the request.
     Asker,
-    /// Everybody who watches the council, but not who asked.
+    /// All watchers of the council except the sender of the request.
     Watchers,
 }
 
 type Answers = Held<Vec<Stored>, Vec<Answer>>;
 
-/// As much as one answer holds of a history, in slots and in bytes.
+/// The maximum size of a history in one answer, in slots and in bytes.
 const HISTORY_SLOTS: usize = 64;
 const HISTORY_BYTES: usize = 512 * 1024;
-/// As much of what was announced as one answer holds.
+/// The maximum size of the announced operations in one answer.
 const ANNOUNCED_BYTES: usize = 128 * 1024;
-/// As much mail as one answer holds.
+/// The maximum size of the mail in one answer, in messages and in bytes.
 const MAIL_LETTERS: usize = 16;
 const MAIL_BYTES: usize = 512 * 1024;
-/// The largest letter.
+/// The maximum size of a mail message.
 const LETTER_BYTES: usize = 64 * 1024;
-/// Letters may have this part of a council's bytes: no number of them keeps it from deciding.
+/// The share of a council's bytes that mail may take: one part in this number. So mail never prevents the council
+/// from deciding.
 const LETTERS_SHARE: usize = 4;
 
 impl Seat {
-    /// Of a council that nothing is known of yet.
+    /// Creates the seat of a council that has no data yet.
     pub fn new(council: CouncilId, quota: Quota) -> Self {
         Self {
             council,
@@ -119,7 +121,7 @@ impl Seat {
         }
     }
 
-    /// Takes up what an earlier life has stored, record by record.
+    /// Restores a record that an earlier process has stored.
     pub fn restore(&mut self, stored: Stored) {
         match stored {
             Stored::Slot(slot, record) => self.keep(slot, record),
@@ -132,22 +134,22 @@ impl Seat {
         }
     }
 
-    /// The highest slot in which something was accepted.
+    /// Returns the highest slot in which this acceptor has accepted a value.
     pub fn latest(&self) -> Slot {
         self.latest
     }
 
-    /// The last slot that a snapshot stands for.
+    /// Returns the last slot that the snapshot covers.
     pub fn floor(&self) -> Slot {
         self.snapshot.as_ref().map_or(Slot(0), |(snapshot, _)| snapshot.slot)
     }
 
-    /// How much is kept, in bytes of values, letters and snapshot.
+    /// Returns the stored bytes of values, mail and snapshot.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// About how much memory this takes.
+    /// Returns the approximate memory of the seat.
     pub fn memory(&self) -> usize {
         const EACH: usize = 256;
         let announced: usize = self.announced.iter().map(|operation| operation.body.len()).sum();
@@ -155,23 +157,23 @@ impl Seat {
         self.bytes + announced + many * EACH
     }
 
-    /// How many letters are kept.
+    /// Returns the number of stored mail messages.
     pub fn letters(&self) -> usize {
         self.letters.len()
     }
 
-    /// How many slots are kept.
+    /// Returns the number of stored slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it keeps the letter of this operation.
+    /// Returns whether the seat stores the mail message of this operation.
     #[cfg(test)]
     pub(crate) fn has_letter(&self, id: &OperationId) -> bool {
         self.letters.keys().any(|(_, known)| known == id)
     }
 
-    /// Answers. What is refused changes nothing.
+    /// Answers a request. A refused request changes nothing.
     pub fn answer(&mut self, asker: &Asker, ask: Ask, verifier: &dyn Verifier) -> Answers {
         let slot = slot_of(&ask);
         let answered = match ask {
@@ -227,7 +229,8 @@ impl Seat {
         let is_new = held.record().is_some();
         let held = held.map_record(|record| vec![Stored::Slot(slot, record)]);
         let mut promised = None;
-        // Without room for the next slot it is as if nobody had asked for it; who does so by itself is refused.
+        // If there is no room for the next slot, the acceptor ignores the request for its promise. It refuses a
+        // separate prepare request.
         let held = match next.filter(|_| self.check_promise(slot.next()).is_ok()) {
             None => held,
             Some(ballot) => {
@@ -255,7 +258,8 @@ impl Seat {
         answers
     }
 
-    /// Somebody says that this was chosen. Who has accepted it keeps nothing new.
+    /// Processes the report that this value was chosen. If the acceptor has already accepted it, there is no new
+    /// record.
     fn decided(
         &mut self,
         slot: Slot,
@@ -277,10 +281,12 @@ impl Seat {
         Ok(held.map_record(|record| vec![Stored::Slot(slot, record)]).map(|_| answers))
     }
 
-    /// Whoever fetches is a device, which has on its own disk what a letter was to bring it. So nobody but the
-    /// addressee, proven by its link, has a letter dropped, and not before it could do without: wherever it is killed
-    /// before, it finds the letter again. Every device fetches from every acceptor, again and again, and so the letter
-    /// is dropped also where it was kept late, or by who was away.
+    /// Returns the history after a slot, and deletes the mail of the sender.
+    ///
+    /// Only a device fetches, and a device has the content of its mail on its own disk. So only the addressee,
+    /// which the link authenticates, has its mail deleted, and only when it no longer needs the mail: if it is
+    /// killed earlier, it finds the mail again. Every device fetches from every acceptor repeatedly. So the mail is
+    /// also deleted at an acceptor that stored it late or was unreachable.
     fn fetch(&mut self, asker: &Asker, after: Slot) -> Answers {
         let mut told = if after >= self.floor() { to_asker(self.history(after)) } else { Vec::new() };
         told.extend(to_asker(self.compacted()));
@@ -360,7 +366,7 @@ impl Seat {
         Ok(Held::behind(vec![Stored::Letter(to, id, message)], told))
     }
 
-    /// Forgets the letters to somebody; whether there were any.
+    /// Deletes the mail of this addressee. Returns whether there was any.
     fn forget_letters(&mut self, to: &PublicKey) -> bool {
         let (first, last) = (OperationId([0; 16]), OperationId([u8::MAX; 16]));
         let theirs: Vec<_> = self.letters.range((*to, first)..=(*to, last)).map(|(key, _)| *key).collect();
@@ -381,7 +387,8 @@ impl Seat {
         Tell::Mail(fits.map(|((_, id), message)| (*id, message.clone())).take(MAIL_LETTERS).collect())
     }
 
-    /// Keeps what others want; what was wanted before a slot that is decided by now is kept by its author.
+    /// Stores announced operations, up to the quota, and drops those that the previous slot has decided. The author
+    /// keeps each operation that is dropped here.
     fn hear(&mut self, slot: Slot, announce: Vec<Operation>) {
         if let Some(earlier) = self.slots.get(&Slot(slot.0 - 1)).and_then(Acceptor::accepted) {
             let done = earlier.value.batch().map(|batch| batch.operations).unwrap_or_default();
@@ -421,7 +428,7 @@ impl Seat {
         self.weigh(slot, before);
     }
 
-    /// The bytes that are kept of a slot, if something was accepted in it.
+    /// Returns the stored bytes of a slot, if the acceptor has accepted a value in it.
     fn weight(&self, slot: Slot) -> Option<usize> {
         Some(self.slots.get(&slot)?.accepted()?.value.len())
     }
@@ -441,7 +448,7 @@ impl Seat {
         if value.is_signed(self.council, slot, verifier) { Ok(()) } else { Err(Refusal::Unsigned) }
     }
 
-    /// Whether there is room to promise something in this slot.
+    /// Checks that there is room for a promise in this slot.
     fn check_promise(&self, slot: Slot) -> Result<(), Refusal> {
         if !self.slots.contains_key(&slot) && self.bytes >= self.quota.bytes {
             return Err(Refusal::Full);
@@ -449,7 +456,7 @@ impl Seat {
         self.check_room(slot, 0)
     }
 
-    /// Whether there is room for a value of so many bytes in this slot, in place of the one it has.
+    /// Checks that there is room for a value of this size in this slot, in place of the previous one.
     fn check_room(&self, slot: Slot, bytes: usize) -> Result<(), Refusal> {
         let has_place = self.slots.contains_key(&slot) || self.slots.len() < self.quota.slots;
         let before = self.weight(slot).unwrap_or(0);
@@ -459,7 +466,7 @@ impl Seat {
 }
 
 fn check_ballot(asker: &Asker, slot: Slot, ballot: Ballot) -> Result<(), Refusal> {
-    // Nobody comes near so many attempts; and everybody must be able to jump over any.
+    // No proposer makes nearly so many attempts, and every proposer must be able to exceed any attempt.
     let is_sane = ballot.attempt() < u64::MAX / 2 && slot > Slot(0);
     let is_own = ballot.member() == asker.node && ballot.is_of(slot) && is_sane;
     if is_own { Ok(()) } else { Err(Refusal::ForeignBallot) }

@@ -1,4 +1,4 @@
-//! The council's own core under a seeded network: devices, acceptors, and everything that befalls them.
+//! A simulation of the council's core on a seeded network: devices, acceptors, and the faults that strike them.
 
 mod city;
 mod contention;
@@ -13,10 +13,10 @@ use city::{City, Plan};
 use faults::Struck;
 pub(crate) use keys::Pen;
 
-/// Seeds of a quick and of a deep run; `cargo xtask soak` sets `HOLDOFF_COUNCIL_SEEDS` for more.
+/// The number of seeds of a quick run and of a deep run; `cargo xtask soak` sets `HOLDOFF_COUNCIL_SEEDS` for more.
 const SEEDS: (u64, u64) = (200, 2000);
 
-/// Every fault must strike in this share of the runs, or the runs show little.
+/// The minimum share of the runs in which each fault must strike. With less the runs would show little.
 const SHARE: f64 = 0.3;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Everything that was decided, carried out.
+//! The decided state: all decided slots, applied to the machine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Around, Effect, Invalid, Machine};
 use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Snapshot, Value, Verifier};
 
-/// A machine after some slots, and what is needed to go on: every device has the same at the same slot.
+/// The machine after a slot, with the data needed to continue. At the same slot it is equal on every device.
 #[derive(Clone, Debug)]
 pub struct Decided<M> {
     council: CouncilId,
@@ -16,41 +16,42 @@ pub struct Decided<M> {
     applied: Slot,
     compacted: Slot,
     chain: Digest,
-    /// What became of operations, in the order of the slots: so long as they could still happen again.
+    /// The ended operations in the order of their slots, for as long as they could otherwise be applied again.
     ended: VecDeque<(Slot, OperationId)>,
     fates: BTreeMap<OperationId, Ended>,
-    /// What was born before this slot may have ended without anybody remembering: it never happens.
+    /// An operation with a birth slot before this one may have ended with a forgotten outcome, so it is never
+    /// applied.
     remembered: Slot,
 }
 
-/// As many ends of operations are remembered: so many fit into a snapshot, whatever the machine adds to them.
+/// The maximum number of remembered outcomes. So many fit into a snapshot beside the largest machine state.
 pub(crate) const REMEMBERED: usize = 8192;
 
-/// What became of an operation, once and for all.
+/// The final outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
-    /// It was carried out in this slot.
+    /// The operation was applied in this slot.
     Applied(Slot),
-    /// It was taken back in this slot, and will never happen.
+    /// The operation was withdrawn in this slot and will never be applied.
     Withdrawn(Slot),
 }
 
-/// What a slot has brought.
+/// The result of applying a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// Which slot.
+    /// The slot.
     pub slot: Slot,
-    /// Who put the value together.
+    /// The author of the value.
     pub author: PublicKey,
-    /// What became of its operations; a value that does not fit has none.
+    /// The operations with their results. A skipped value has none.
     pub operations: Vec<(Operation, Result<(), Invalid>)>,
-    /// Why all of it was skipped, if it was.
+    /// The reason for which the whole value was skipped, if it was.
     pub skipped: Option<Invalid>,
-    /// Whether a snapshot is to be taken now.
+    /// Whether the device must take a snapshot now.
     pub compacts: bool,
 }
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     council: CouncilId,
@@ -61,7 +62,7 @@ struct Kept {
 }
 
 impl<M: Machine> Decided<M> {
-    /// Before the first slot.
+    /// Creates the state before the first slot.
     pub fn new(council: CouncilId, machine: M) -> Self {
         let chain = Digest::of(&[b"holdoff council", &council.0, &machine.snapshot()]);
         let [applied, compacted] = [Slot(0); 2];
@@ -69,57 +70,58 @@ impl<M: Machine> Decided<M> {
         Self { council, machine, applied, compacted, chain, ended, fates, remembered }
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// Which council.
+    /// Returns the council's id.
     pub fn council(&self) -> CouncilId {
         self.council
     }
 
-    /// The last slot that was carried out.
+    /// Returns the last applied slot.
     pub fn applied(&self) -> Slot {
         self.applied
     }
 
-    /// The last slot after which everybody took a snapshot.
+    /// Returns the slot of the last compaction, after which every device took a snapshot.
     pub fn compacted(&self) -> Slot {
         self.compacted
     }
 
-    /// What the whole history hashes to. Equal at the same slot, on every device.
+    /// Returns the hash of the whole history. At the same slot it is equal on every device.
     pub fn chain(&self) -> Digest {
         self.chain
     }
 
-    /// What it hashes to once this is decided in the next slot.
+    /// Returns the hash of the history after this value is decided in the next slot.
     pub fn chain_after(&self, value: &Value) -> Digest {
         Digest::of(&[b"holdoff chain", &self.chain.0, &value.digest().0])
     }
 
-    /// What became of an operation, if it has ended and is remembered.
+    /// Returns the outcome of an operation, if it has ended and is remembered.
     pub fn fate(&self, id: &OperationId) -> Option<Ended> {
         self.fates.get(id).copied()
     }
 
-    /// Whether what was born after this slot can still happen, and would be remembered if it had.
+    /// Returns whether an operation with this birth slot can still be applied, and its outcome would be remembered
+    /// if it had ended.
     pub fn remembers(&self, born: Slot) -> bool {
         born >= self.remembered && self.applied.0 < born.0.saturating_add(Operation::LIFETIME)
     }
 
-    /// Who decides the next slot.
+    /// Returns the configuration that decides the next slot.
     pub fn configuration(&self) -> Option<Configuration> {
         Configuration::new(self.machine.acceptors().keys().copied()).ok()
     }
 
-    /// What an operation in the next slot finds.
+    /// Returns the position of an operation in the next slot.
     pub fn around(&self) -> Around {
         Around { slot: self.applied.next(), born: self.applied, compacted: self.compacted }
     }
 
-    /// Whether an operation can be carried out in the next slot, tried on this machine.
+    /// Checks whether an operation can be applied in the next slot, by applying it to this machine.
     pub fn check(
         &self,
         machine: &mut M,
@@ -142,7 +144,8 @@ impl<M: Machine> Decided<M> {
         machine.apply(&operation.author, &operation.body, &around)
     }
 
-    /// Carries out what the next slot has decided. Whatever is invalid is skipped, by everybody alike.
+    /// Applies the decided value of the next slot. Every device skips invalid values and operations in the same
+    /// way.
     pub fn apply(&mut self, value: &Value, verifier: &dyn Verifier) -> Applied {
         let slot = self.applied.next();
         let mut applied =
@@ -196,9 +199,10 @@ impl<M: Machine> Decided<M> {
         self.fates.insert(id, ended);
     }
 
-    /// Forgets what is too old, and what is too much. Neither can happen again: whatever has ended in a slot was born
-    /// before it, and what was born before the oldest end that is remembered is refused. That follows from what is
-    /// remembered alone, so everybody refuses alike, also who has taken over a snapshot.
+    /// Removes the outcomes that are too old or exceed the limit. Their operations cannot be applied again: an
+    /// operation that ended in a slot was born before it, and operations born before the oldest remembered outcome
+    /// are rejected. The rule depends only on the remembered outcomes, so every device rejects the same operations,
+    /// even after it has installed a snapshot.
     fn forget(&mut self) {
         let is_old = |slot: Slot| slot.0 + Operation::LIFETIME < self.applied.0;
         while let Some((slot, id)) = self.ended.front().copied()
@@ -211,7 +215,7 @@ impl<M: Machine> Decided<M> {
         self.remembered = oldest.map_or(Slot(0), |(slot, _)| *slot);
     }
 
-    /// The state after the last slot, the same bytes on every device.
+    /// Returns a snapshot of the state after the last slot. It has the same bytes on every device.
     pub fn snapshot(&self) -> Snapshot {
         let fate = |(_, id): &(Slot, OperationId)| Some((*id, *self.fates.get(id)?));
         let kept = Kept {
@@ -225,7 +229,7 @@ impl<M: Machine> Decided<M> {
         Snapshot { slot: self.applied, bytes: bytes.into() }
     }
 
-    /// The state of a snapshot, if it is one of this council's.
+    /// Restores the state from a snapshot, if the snapshot belongs to this council.
     pub fn restore(council: CouncilId, snapshot: &Snapshot) -> Option<Self> {
         let kept: Kept = postcard::from_bytes(&snapshot.bytes).ok()?;
         let slot_of = |(id, ended): &(OperationId, Ended)| match ended {

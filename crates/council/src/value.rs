@@ -1,4 +1,4 @@
-//! What a slot decides.
+//! The values that slots decide.
 
 use bytes::Bytes;
 use holdoff_paxos::Slot;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use crate::key::CONTEXT;
 use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Signature, Signer, Verifier};
 
-/// What is proposed for a slot: operations, signed by who put them together.
+/// The proposal for a slot: operations, signed by the author of the value.
 ///
-/// Acceptors keep it without reading it. Its [`Digest`] says whether it is mine: never the ballot, for
-/// any member may have had to propose it again under another one.
+/// Acceptors store it without decoding it. A device recognizes its own value by the [`Digest`] and never by the
+/// ballot, because any member may have had to propose the value again under another ballot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Value {
-    /// A [`Batch`].
+    /// An encoded [`Batch`].
     bytes: Bytes,
-    /// Who put it together.
+    /// The member that created the value.
     pub author: PublicKey,
     signature: Signature,
 }
 
-/// What a value holds.
+/// The content of a value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Batch {
-    /// What was decided before, all of it: a value fits one history only.
+    /// The hash of all earlier decisions. A value fits a single history only.
     pub previous: Digest,
-    /// The operations, in their order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
-    /// Operations that their author takes back: they will never happen.
+    /// Operations that their author withdraws. They will never be applied.
     pub withdrawn: Vec<OperationId>,
-    /// Makes two values of the same operations different.
+    /// A random number that distinguishes two values with the same operations.
     pub nonce: u64,
 }
 
 impl Value {
-    /// The largest value.
+    /// The maximum size of a value.
     pub const MAX_BYTES: usize = 256 * 1024;
 
     /// Signs a batch for one slot of one council.
@@ -50,28 +50,28 @@ impl Value {
         Ok(Self { bytes, author, signature })
     }
 
-    /// Whether its author has signed it, for this slot of this council.
+    /// Returns whether the author has signed the value for this slot of this council.
     pub fn is_signed(&self, council: CouncilId, slot: Slot, verifier: &dyn Verifier) -> bool {
         let message = signed_part(council, slot, &self.author, &self.bytes);
         self.len() <= Self::MAX_BYTES && verifier.is_signed(&self.author, CONTEXT, &message, &self.signature)
     }
 
-    /// What it holds, if it can be read.
+    /// Decodes the content of the value.
     pub fn batch(&self) -> Option<Batch> {
         postcard::from_bytes(&self.bytes).ok()
     }
 
-    /// What it hashes to.
+    /// Returns the hash of the value.
     pub fn digest(&self) -> Digest {
         Digest::of(&[b"holdoff value", self.author.as_bytes(), &self.bytes])
     }
 
-    /// How large it is.
+    /// Returns the size of the value in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing in it, not even an empty batch.
+    /// Returns whether the value contains no bytes, not even an empty batch.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

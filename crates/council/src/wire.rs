@@ -1,4 +1,4 @@
-//! What devices and acceptors say to each other.
+//! The requests of devices and the answers of acceptors.
 
 use bytes::Bytes;
 use holdoff_paxos::slot::{AcceptReply, PromiseReply, Vote};
@@ -7,68 +7,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CouncilId, Digest, Operation, OperationId, PublicKey, Value, Verifier};
 
-/// What a device asks an acceptor, about one council.
+/// A request of a device to an acceptor, for one council.
 ///
-/// Every question may be asked again: the answer is the same, or newer.
+/// A device may repeat any request: the answer is the same, or a newer one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Ask {
-    /// Promise this ballot in this slot, and tell others what I want: [`Tell::Promise`].
+    /// Requests a promise of this ballot in this slot, and announces operations to other devices. Answer:
+    /// [`Tell::Promise`].
     Prepare {
         /// The slot.
         slot: Slot,
-        /// The ballot, of whoever asks.
+        /// The ballot, which must belong to the sender.
         ballot: Ballot,
-        /// Operations that anybody may have decided.
+        /// Operations that any member may have decided.
         announce: Vec<Operation>,
     },
-    /// Accept this value, and promise me the next slot with it: [`Tell::Accepted`].
+    /// Requests a vote for this value, and optionally a promise for the next slot. Answer: [`Tell::Accepted`].
     Accept {
         /// The slot.
         slot: Slot,
-        /// The ballot, of whoever asks.
+        /// The ballot, which must belong to the sender.
         ballot: Ballot,
-        /// What to accept.
+        /// The value.
         value: Value,
-        /// The ballot to promise in the next slot, which saves a lone writer half of its way.
+        /// The ballot to promise in the next slot, which saves a lone writer one of two round trips.
         next: Option<Ballot>,
     },
-    /// This was chosen; keep it, so that others can learn it. Nothing is answered.
+    /// Reports a chosen value. The acceptor stores it, so that other devices can learn it. There is no answer.
     Decided {
         /// The slot.
         slot: Slot,
-        /// The ballot it was chosen under, and what.
+        /// The ballot under which the value was chosen, and the value.
         vote: Vote<Value>,
     },
-    /// Tell me from now on what you accept, how far your snapshot reaches, and what you have accepted after this slot:
-    /// [`Tell::History`], unless that is only in the snapshot, and [`Tell::Compacted`]. Only devices ask this: what was
-    /// posted to the asker is not needed any more.
+    /// Requests the votes after this slot, the last slot of the snapshot, and a push for each vote from now on.
+    /// Answer: [`Tell::History`], unless these votes are only in the snapshot, and [`Tell::Compacted`]. Only
+    /// devices send this request, so the acceptor deletes the mail of the sender.
     Fetch {
-        /// The last slot that is known already.
+        /// The last slot that the sender already knows.
         after: Slot,
     },
-    /// Give me your snapshot: [`Tell::Snapshot`].
+    /// Requests the acceptor's snapshot. Answer: [`Tell::Snapshot`].
     Snapshot,
-    /// Keep this snapshot instead of the slots up to it: [`Tell::Compacted`].
+    /// Asks the acceptor to store this snapshot instead of the slots up to it. Answer: [`Tell::Compacted`].
     Compact {
-        /// What to keep.
+        /// The snapshot.
         snapshot: Snapshot,
     },
-    /// Keep a message for somebody who may not be a member yet: [`Tell::Posted`].
+    /// Asks the acceptor to store a mail message for an addressee that may not be a member yet. Answer:
+    /// [`Tell::Posted`].
     Post {
-        /// The operation that it belongs to.
+        /// The operation of the message.
         id: OperationId,
-        /// For whom.
+        /// The addressee.
         to: PublicKey,
-        /// What.
+        /// The content.
         message: Bytes,
     },
-    /// Give me what was posted to me: [`Tell::Mail`].
+    /// Requests the mail of the sender. Answer: [`Tell::Mail`].
     Collect,
 }
 
 impl Ask {
-    /// The word for it in metrics.
+    /// Returns the name of the request in metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Prepare { .. } => "prepare",
@@ -82,12 +84,13 @@ impl Ask {
         }
     }
 
-    /// Whether it only wants to know something: nothing is stored for it that was not there, and only letters go.
+    /// Returns whether the request only reads. The acceptor stores nothing new for it, and at most deletes mail.
     pub const fn only_reads(&self) -> bool {
         matches!(self, Self::Fetch { .. } | Self::Snapshot | Self::Collect)
     }
 
-    /// Whether whoever proposes or reports a value has it signed by its author; if there is one.
+    /// Returns whether the value in the request is signed by its author. A request without a value counts as
+    /// signed.
     pub fn is_signed(&self, council: CouncilId, verifier: &dyn Verifier) -> bool {
         match self {
             Self::Accept { slot, value, .. } | Self::Decided { slot, vote: Vote { value, .. } } => {
@@ -98,118 +101,122 @@ impl Ask {
     }
 }
 
-/// What an acceptor tells a device.
+/// A message of an acceptor to a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Tell {
-    /// To [`Ask::Prepare`].
+    /// The answer to [`Ask::Prepare`].
     Promise {
         /// The slot.
         slot: Slot,
-        /// Whether it is promised.
+        /// The promise or the refusal.
         reply: PromiseReply<Value>,
-        /// What others want.
+        /// Announced operations of other devices.
         announced: Vec<Operation>,
-        /// The highest slot in which anything was accepted here.
+        /// The highest slot in which this acceptor has accepted a value.
         latest: Slot,
     },
-    /// To [`Ask::Accept`].
+    /// The answer to [`Ask::Accept`].
     Accepted {
         /// The slot.
         slot: Slot,
-        /// Whether it is accepted.
+        /// The vote or the refusal.
         reply: AcceptReply,
-        /// Whether the next slot is promised, if that was asked for.
+        /// The promise or the refusal for the next slot, if that was requested.
         next: Option<PromiseReply<Value>>,
-        /// What others want.
+        /// Announced operations of other devices.
         announced: Vec<Operation>,
     },
-    /// Something was accepted here, whoever asked for it. Pushed to everybody who watches.
+    /// The acceptor has accepted a value, on the request of any device. It pushes this message to all watchers.
     Voted {
         /// The slot.
         slot: Slot,
-        /// The ballot, and what.
+        /// The ballot and the value.
         vote: Vote<Value>,
     },
-    /// To [`Ask::Fetch`]: some of what was accepted here, in the order of the slots. Ask on after the last.
+    /// The answer to [`Ask::Fetch`]: a part of the acceptor's votes, in the order of the slots. The device fetches
+    /// the rest after the last one.
     History {
-        /// What was accepted.
+        /// The votes.
         votes: Vec<(Slot, Vote<Value>)>,
-        /// The highest slot in which anything was accepted here.
+        /// The highest slot in which this acceptor has accepted a value.
         latest: Slot,
     },
-    /// So far reaches the snapshot, and what is asked for up to there is only in it. Slot 0 if there is none.
+    /// The last slot of the snapshot. The acceptor has the slots up to it only in the snapshot. Slot 0 if there is
+    /// no snapshot.
     Compacted {
-        /// The last slot in it.
+        /// The last slot that the snapshot covers.
         slot: Slot,
-        /// What it hashes to.
+        /// The hash of the snapshot.
         digest: Digest,
     },
-    /// To [`Ask::Snapshot`].
+    /// The answer to [`Ask::Snapshot`].
     Snapshot(Snapshot),
-    /// To [`Ask::Post`]: it is kept.
+    /// The answer to [`Ask::Post`]: the acceptor has stored the message.
     Posted {
-        /// The operation that it belongs to.
+        /// The operation of the message.
         id: OperationId,
     },
-    /// To [`Ask::Collect`]. It is kept until the asker comes as a device: whoever is killed before can read again.
+    /// The answer to [`Ask::Collect`]. The acceptor keeps the mail until the addressee connects as a device. An
+    /// addressee that is killed earlier can collect it again.
     Mail(Vec<(OperationId, Bytes)>),
-    /// It is not done, and nothing has changed.
+    /// The acceptor has refused the request, and nothing has changed.
     Refused {
-        /// The slot, if it was about one.
+        /// The slot, if the request had one.
         slot: Option<Slot>,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
 }
 
-/// The state after a slot, which stands for everything up to it.
+/// The state after a slot. It replaces all slots up to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The last slot in it.
+    /// The last slot that the snapshot covers.
     pub slot: Slot,
-    /// The state.
+    /// The encoded state.
     pub bytes: Bytes,
 }
 
 impl Snapshot {
-    /// The largest snapshot.
+    /// The maximum size of a snapshot.
     pub const MAX_BYTES: usize = 512 * 1024;
-    /// As much of it is the machine's; the rest is for the ends of operations, of which so many are remembered.
+    /// The maximum size of the machine's part. The rest is for the remembered outcomes of operations, whose number
+    /// is limited.
     pub const MACHINE_BYTES: usize = Self::MAX_BYTES - 256 - crate::state::REMEMBERED * 28;
 
-    /// What it hashes to.
+    /// Returns the hash of the snapshot.
     pub fn digest(&self) -> Digest {
         Digest::of(&[b"holdoff snapshot", &self.slot.0.to_le_bytes(), &self.bytes])
     }
 }
 
-/// Why an acceptor does not do what it is asked.
+/// The reason for which an acceptor refuses a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The ballot is somebody else's, or is not one of this slot.
+    /// The ballot belongs to another node or to another slot.
     #[error("the ballot is not one of yours for this slot")]
     ForeignBallot,
-    /// The value is not signed by who it says.
+    /// The value is not signed by its author.
     #[error("the value is not signed by its author for this slot")]
     Unsigned,
-    /// The value, the message or the snapshot is too large.
+    /// The value, the mail message or the snapshot is too large.
     #[error("it is larger than acceptors keep")]
     TooLarge,
-    /// The council has as much here as it may.
+    /// The council has reached its quota at this acceptor.
     #[error("the council has as much here as it may: compact it")]
     Full,
-    /// This acceptor has as many councils as it may.
+    /// This acceptor has reached its limit of councils.
     #[error("this acceptor has as many councils as it may: ask its operator, or another one")]
     TooManyCouncils,
-    /// The asker may not take part here.
+    /// The sender may not take part at this acceptor.
     #[error("your key is not on this acceptor's list: ask its operator")]
     Stranger,
 }
 
 impl Refusal {
-    /// The word for it in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ForeignBallot => "foreign_ballot",

@@ -1,6 +1,7 @@
-//! An acceptor counts what it refuses by the reason, and its metrics show that.
+//! The acceptor counts refusals by their reason, and its metrics show the counts.
 //!
-//! A binary of its own: the acceptor counts on a thread of its own, so the recorder is that of the whole process.
+//! This is a binary of its own: the acceptor counts on a thread of its own, so the recorder must be that of the
+//! whole process.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -80,7 +81,7 @@ async fn each_refusal_is_counted_by_its_reason() {
         (Refusal::TooManyCouncils, CouncilId([6; 16]), device.prepare(1, LIFE)),
     ];
     for (times, (why, council, ask)) in (1_u64..).zip(&refused) {
-        // Each a different number of times: none is counted for another.
+        // Each reason occurs a different number of times, so that a mixed-up count shows.
         for _ in 0..times {
             assert_eq!(device.refusal(*council, ask.clone()).await, Some(*why));
         }

@@ -1,4 +1,4 @@
-//! The acceptor of councils in this daemon, as far as people see it.
+//! The councils' acceptor that runs in this daemon, for the API and the dashboard.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use holdoff_work::Moment;
 use crate::clock;
 use crate::problem::{Kind, Problem};
 
-/// How long its writer may take to show what it keeps.
+/// Timeout for the acceptor's writer to list the councils that it stores.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The acceptor in this daemon.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) lookout: Lookout,
-    /// When it was started.
+    /// The time at which it started.
     pub(crate) since: Moment,
 }
 
 impl Acceptor {
-    /// One that was started just now.
+    /// Wraps an acceptor that has just started.
     pub(crate) fn new(lookout: Lookout) -> Self {
         Self { lookout, since: clock::wall() }
     }
 
-    /// What others need to know of it, as one word to paste.
+    /// Returns the contact that other nodes need to reach the acceptor, as one word to copy and paste.
     pub(crate) fn name(&self) -> String {
         format!("{}@{}", self.lookout.key(), self.lookout.address())
     }
@@ -38,7 +38,7 @@ impl Acceptor {
         format!("{:016x}", self.lookout.life())
     }
 
-    /// A page of what it keeps.
+    /// Returns a page of the councils that the acceptor stores.
     pub(crate) async fn councils(&self, wish: Wish) -> Result<Councils, Problem> {
         let looked = tokio::time::timeout(PATIENCE, self.lookout.councils(wish)).await;
         let seconds = PATIENCE.as_secs();
@@ -47,14 +47,14 @@ impl Acceptor {
     }
 }
 
-/// By what councils are sorted, if this word says so.
+/// Returns the sort order of councils that `word` names.
 pub(crate) fn sort(word: &str) -> Result<Sort, Problem> {
     let found = Sort::ALL.into_iter().find(|sort| sort.name() == word);
     let names = Sort::ALL.map(Sort::name).join(", ");
     found.ok_or_else(|| Problem::new(Kind::InvalidQuery, format!("sort: expected one of {names}")))
 }
 
-/// When that was, by this daemon's clock.
+/// Returns the time `ago` before now, on this daemon's clock.
 pub(crate) fn moment(ago: Duration) -> Moment {
     let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
     Moment::from_micros(clock::wall().as_micros().saturating_sub(ago))

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization of requests.
 
 mod known;
 mod need;
@@ -28,38 +28,39 @@ use crate::problem::{Kind, Problem};
 use crate::rate::{Buckets, Rate};
 use crate::{Settings, api, clock, dashboard, metrics};
 
-/// How many wrong tokens one address may present.
+/// The rate at which one address may present invalid tokens.
 const WRONG_TOKENS: Rate = Rate::new(10, Duration::from_secs(10));
 
-/// How long a token is looked up where none is needed.
+/// Timeout for the lookup of a token on a route that needs none.
 const WELCOME: Duration = Duration::from_secs(1);
 
-/// Where a connection comes from.
+/// The address of the client at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Under which name a request stands in the log.
+/// The id of a request in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
-/// Decides who may come in.
+/// Authenticates callers and checks their scope.
 pub(crate) struct Door {
     keep: Keep,
     known: Known,
     is_open: bool,
-    /// The names that are answered to.
+    /// The accepted values of a request's `Host`.
     pub(crate) hosts: Hosts,
     rates: Option<Buckets<String>>,
     wrong: Buckets<IpAddr>,
     turns: Turns,
 }
 
-/// The names that are answered to, as a request's Host.
+/// The host names that the daemon accepts as a request's `Host`.
 #[derive(Clone, Debug)]
 pub(crate) enum Hosts {
-    /// Those of loopback: where no token is needed, a page from anywhere may have a browser ask.
+    /// The names of loopback. If no token is needed, any web page can make a browser send a request to the daemon.
     Loopback,
-    /// Those of loopback, and these; any if there are none. No page has a token that a browser would send by itself.
+    /// The names of loopback and these names; without any names, every host. A browser does not attach an API token to
+    /// a request by itself, so other web pages cannot send one.
     Named(Vec<String>),
 }
 
@@ -78,19 +79,19 @@ impl Door {
         }
     }
 
-    /// Whether everybody who can reach it may come in.
+    /// Returns whether the daemon serves callers without a token.
     pub(crate) const fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// The token that somebody logs in with.
+    /// Authenticates a login and returns its API token.
     pub(crate) async fn greet(
         &self,
         text: &str,
         peer: Option<Peer>,
     ) -> Result<Arc<crate::TokenRecord>, Refusal> {
         let token = self.recognise(text, Scope::Read, peer).await?;
-        // A session makes no other: it would outlive the token that both are from.
+        // A session cannot create another session: the second would outlive the token that both derive from.
         if token.session_of.is_some() {
             return Err(Refusal::NoToken(Scope::Read));
         }
@@ -98,13 +99,13 @@ impl Door {
         Ok(token)
     }
 
-    /// Takes one from what a token may ask for; its sessions share that with it.
+    /// Takes one request from the rate limit of a token. A token and its sessions share one limit.
     fn pace(&self, token: &crate::TokenRecord) -> Result<(), Refusal> {
         let whose = token.session_of.as_ref().unwrap_or(&token.id);
         self.rates.as_ref().map_or(Ok(()), |rates| rates.take(whose, clock::now())).map_err(Refusal::TooFast)
     }
 
-    /// Lets somebody in who may do what is needed. Pages take a session as well as a token.
+    /// Authenticates and authorizes a request. Pages accept a session as well as a token.
     async fn admit(
         &self,
         need: Need,
@@ -124,7 +125,7 @@ impl Door {
             return Err(Refusal::NoToken(scope));
         };
         let token = self.recognise(text, scope, peer).await?;
-        // A session is what a browser keeps, and opens pages alone.
+        // A session belongs to a browser's cookie and is valid for pages only.
         if sent.is_some() && token.session_of.is_some() {
             return Err(Refusal::NoToken(scope));
         }
@@ -138,15 +139,17 @@ impl Door {
         Ok(Access::Token(token))
     }
 
-    /// Somebody who needs no token, and may have shown one. Nobody is refused for that, or kept waiting.
+    /// Authenticates a caller on a route where a token is optional. An invalid token is ignored, and a slow lookup ends
+    /// after [`WELCOME`].
     async fn welcome(&self, headers: &HeaderMap, peer: Option<Peer>) -> Access {
         let Some(text) = bearer(headers) else { return Access::Nobody };
         let recognised = tokio::time::timeout(WELCOME, self.recognise(text, Scope::Read, peer)).await;
         recognised.ok().and_then(Result::ok).map_or(Access::Nobody, Access::Token)
     }
 
-    /// The token that is presented, if it opens anything. An address that presents too many wrong ones is not listened
-    /// to for a while; one that was right before still is, so that nobody locks out others who come the same way.
+    /// Returns the record of the presented token if the token is valid. If an address presents too many invalid tokens,
+    /// the daemon refuses further unknown tokens from it for a while. It still accepts tokens that were valid recently,
+    /// so that a client cannot lock out others behind the same address.
     async fn recognise(
         &self,
         text: &str,
@@ -174,7 +177,8 @@ impl Door {
         if was_right {
             return self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong);
         }
-        // One after the other, so that those who come at once are not all looked up before any is counted.
+        // Serialized for each address: otherwise concurrent requests would all be looked up before the first failure is
+        // counted.
         let _turn = self.turns.of(&from).lock().await;
         if let Some(wait) = self.wrong.wait(&from, clock::now()) {
             return Err(throttled(wait));
@@ -182,7 +186,7 @@ impl Door {
         self.known.look_up(&presented).await.map_err(Refusal::Unknown)?.ok_or_else(wrong)
     }
 
-    /// Writes down what was done.
+    /// Appends an event to the audit log.
     async fn write_down(&self, deed: Deed) {
         if let Err(error) = self.keep.note(&deed).await {
             let (who, action, object) = (&deed.who, &deed.action, &deed.object);
@@ -191,13 +195,13 @@ impl Door {
     }
 }
 
-/// Asks every request who it is from, and writes down what operators do.
+/// Middleware that authenticates every request and writes the actions of operators to the audit log.
 pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = request.method().clone();
     let need = api::need_of(&method, route.as_ref().map(MatchedPath::as_str));
     let peer = request.extensions().get::<Peer>().copied();
-    // Whoever is logged in and loses the way is told so, and not asked to log in.
+    // An unknown path also accepts the session: a user who is logged in gets 404 instead of the login page.
     let is_page = route.as_ref().is_none_or(|route| api::is_page(route.as_str()));
     let session = is_page.then(|| dashboard::cookie(request.headers())).flatten();
     let access = match door.admit(need, request.headers(), session, peer).await {
@@ -215,31 +219,32 @@ pub(crate) async fn ask(State(door): State<Arc<Door>>, mut request: Request, nex
         let told = response.extensions_mut().remove::<Deed>();
         let is_change = (response.status().is_success() || response.status().is_redirection())
             && response.extensions_mut().remove::<NothingDone>().is_none();
-        // What no handler has described is written down all the same.
+        // The audit log also records an action that its handler did not describe.
         let plain = || Deed::new(format!("{method} {}", route.as_ref().map_or("", MatchedPath::as_str)), "");
         if let Some(deed) = told.or_else(|| is_change.then(plain)) {
             door.write_down(access.sign(deed, id)).await;
         }
         response
     };
-    // To its end, also if the client goes away meanwhile: nobody acts and is not written down.
+    // The action runs to its end even if the client disconnects, so that no action is missing from the audit log.
     let acted = tokio::spawn(act.in_current_span()).await;
     acted.unwrap_or_else(|_| {
         Problem::new(Kind::Internal, "the log says more, under this request's id").into_response()
     })
 }
 
-/// That an operator only looked at what would happen.
+/// Marks a response to an operator's request that changed nothing, such as a dry run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NothingDone;
 
-/// What stands after `Bearer`.
+/// Returns the token of the `Authorization: Bearer` header.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whoever has one address of IPv6 has a whole network of them.
+/// Returns the unit of addresses that shares one limit: an IPv4 address, or the /64 of an IPv6 address, because one
+/// client usually has a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),

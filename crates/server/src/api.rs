@@ -1,4 +1,4 @@
-//! What is answered where.
+//! The routes of the API and the dashboard.
 
 mod acceptor;
 mod audit;
@@ -42,7 +42,7 @@ pub(crate) use steps::{carry_out, decide_conflict, etag, find_step};
 pub(crate) use tasks::cancel as cancel_task;
 pub(crate) use wish::{FilterForm, States};
 
-/// Everything that is answered, with what the document says about it.
+/// All routes of the API, with their entries in the API's document.
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(tasks::routes())
@@ -64,7 +64,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(health::metrics))
 }
 
-/// The one entrance.
+/// Builds the router, with all its middleware.
 pub(crate) fn router(app: App, door: Arc<Door>) -> Router {
     let (router, _) = routes().merge(dashboard::routes()).split_for_parts();
     router

@@ -1,4 +1,4 @@
-//! What every handler knows.
+//! The state that all handlers share.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::ledgers::Ledgers;
 use crate::locking::Locking;
 use crate::pull::Pull;
 
-/// The least that a body may have.
+/// The minimum of the maximum body size, in bytes.
 const LEAST_BODY: usize = 1 << 20;
-/// How many of the largest payloads a body has room for.
+/// The number of largest payloads that fit into a body.
 const PAYLOADS_IN_BODY: usize = 4;
 
-/// What every handler knows. Cheap to clone.
+/// The state that all handlers share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) work: Work,
@@ -31,21 +31,21 @@ pub(crate) struct App {
     pub(crate) pull: Arc<Pull>,
     pub(crate) events: Arc<Events>,
     pub(crate) lab: Arc<Lab>,
-    /// Whoever waits for long waits for this too.
+    /// Cancelled when the daemon stops. Handlers that wait for long also wait for this.
     pub(crate) stopping: CancellationToken,
     pub(crate) metrics: Option<PrometheusHandle>,
     pub(crate) place: Arc<str>,
-    /// The destinations that this node leaves alone.
+    /// The destinations whose circuit breaker is not closed on this node.
     pub(crate) broken: Broken,
-    /// What stands before every path, where a proxy serves others beside us; nothing, or `/` and a name.
+    /// The path prefix of a proxy that also serves other applications: empty, or `/` and a name.
     pub(crate) base: Arc<str>,
-    /// Whether connections are encrypted.
+    /// Whether connections use TLS.
     pub(crate) is_private: bool,
     /// The acceptor of councils in this daemon, if there is one.
     pub(crate) acceptor: Option<Arc<Acceptor>>,
     /// The ledgers in this daemon, if it has a node of any.
     pub(crate) ledgers: Option<Arc<Ledgers>>,
-    /// Cancelled when the daemon is on its way out.
+    /// Cancelled when the daemon begins to shut down.
     pub(crate) retiring: CancellationToken,
 }
 
@@ -79,18 +79,18 @@ impl App {
         }
     }
 
-    /// Reached under this path, over TLS or not.
+    /// Sets the path prefix, and whether connections use TLS.
     pub(crate) fn reached(self, prefix: &str, is_private: bool) -> Self {
         Self { base: prefix.into(), is_private, ..self }
     }
 
-    /// With this acceptor and these ledgers beside it, as far as there are any.
+    /// Adds the acceptor and the ledgers of this daemon, if there are any.
     pub(crate) fn beside(self, acceptor: Option<Lookout>, ledgers: Option<Arc<Ledgers>>) -> Self {
         let acceptor = acceptor.map(Acceptor::new).map(Arc::new);
         Self { acceptor, ledgers, ..self }
     }
 
-    /// The most bytes a body may have.
+    /// Returns the maximum size of a body in bytes.
     pub(crate) fn max_body(&self) -> usize {
         self.work.settings().max_payload.saturating_mul(PAYLOADS_IN_BODY).max(LEAST_BODY)
     }

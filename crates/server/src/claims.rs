@@ -1,4 +1,5 @@
-//! Who has the task for which signal, of daemons with a store each: it stands in the ledger that they share.
+//! Claims of signals: if each daemon has its own store, the shared ledger records which daemon has the task of a
+//! signal.
 //!
 //! ```text
 //! row.rs     what stands there, and how it changes    tend.rs  saying that this daemon lives; letting go of what is over
@@ -7,10 +8,10 @@
 //!
 //! # Invariants
 //!
-//! - A claim is taken by compare-and-set, before the task is made, and names the daemon that makes it.
-//! - It stands as long as its task lives, and as long as its daemon does: that renews a lock, and whoever finds the lock
-//!   nobody's may take the claim over.
-//! - Whatever changes a claim expects to find it as it was read, and no two are alike.
+//! - A daemon takes a claim by compare-and-set before it creates the task. The claim names the daemon.
+//! - A claim stands as long as its task is live and its daemon is alive. A live daemon renews a lock. When that lock
+//!   has no holder, another daemon may take the claim over.
+//! - Every change of a claim expects the value that was read, and no two claims have the same value.
 
 mod pauses;
 mod row;
@@ -32,13 +33,13 @@ use pauses::Pauses;
 pub(crate) use row::Elsewhere;
 use row::{Claim, Row, Said};
 
-/// The longest wait before looking again, for what somebody else is just doing.
+/// The maximum backoff before the claim is read again while another daemon makes progress.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long the ledger may take to count a signal, and to take a claim. Whoever sends a signal waits no longer than these and
-/// the lock take together.
+/// The timeouts of the ledger for counting a signal and for taking a claim. The sender of a signal waits no longer than
+/// both of them and the acquisition of the lock together.
 const COUNTING: Duration = Duration::from_secs(1);
 const CLAIMING: Duration = Duration::from_secs(3);
-/// The namespace of the locks by which daemons say that they live.
+/// The namespace of the locks that daemons hold while they are alive.
 const NAMESPACE: &str = "holdoff";
 
 /// The claims of the daemons that share a ledger. Cheap to clone.
@@ -59,31 +60,32 @@ struct Inner {
 struct Own {
     namespace: String,
     fingerprint: Fingerprint,
-    /// How many are making its task just now.
+    /// The number of requests that are creating its task.
     making: u32,
-    /// Whether others can see which task it is.
+    /// Whether the claim in the ledger names the task, so that other daemons can see it.
     is_made: bool,
 }
 
-/// What became of the wish to claim a signal.
+/// The result of an attempt to claim a signal.
 enum Claimed {
     Here(Node, Claim),
     Elsewhere(Found),
-    /// Nobody can be asked.
+    /// The ledger has no leader, so no claim is possible.
     Not,
 }
 
-/// Somebody is making the task of a claim; when this ends, also because the client went away, it is looked after.
+/// A request is creating the task of a claim. When this is dropped, also because the client disconnected, the
+/// background loop takes care of the claim.
 struct Making<'a> {
     inner: &'a Inner,
     row: Row,
 }
 
-/// What became of a signal, and which daemon has its task, if that is another.
+/// The outcome of a signal, and the daemon that has its task if it is another one.
 pub(crate) type Found = (Signalled, Option<Elsewhere>);
 
 impl Claims {
-    /// Of daemons that keep their locks, these, in the ledger of this name.
+    /// Creates the claims for daemons that keep `locks` in the ledger `name`.
     pub(crate) fn new(
         ledgers: Arc<Ledgers>,
         name: Arc<str>,
@@ -94,11 +96,11 @@ impl Claims {
         Ok(Self(Arc::new(Inner { ledgers, name, locks, work, own: Mutex::default() })))
     }
 
-    /// Waits until somebody leads the ledger, for so long at most; answers whether somebody does.
+    /// Waits at most `wait` for the ledger to have a leader. Returns whether it has one.
     pub(crate) async fn is_led_within(&self, wait: Duration) -> bool {
         let Ok(node) = self.0.node() else { return false };
         let mut glance = node.glance();
-        // Who does not vote hears of nobody.
+        // A member that does not vote does not learn who leads.
         if glance.borrow().leader.is_some() || learns(&node).await {
             return true;
         }
@@ -106,7 +108,8 @@ impl Claims {
         tokio::time::timeout(wait, led).await.is_ok_and(|led| led.is_ok())
     }
 
-    /// Counts a signal whose task lives at another daemon; nothing, if there is none or that cannot be known soon.
+    /// Counts a signal whose task is live on another daemon. Returns `None` if there is no such task, or if the ledger
+    /// does not answer within [`COUNTING`].
     pub(crate) async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
         let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
         let looking = async {
@@ -117,7 +120,8 @@ impl Claims {
         tokio::time::timeout(COUNTING, looking).await.ok()?.ok()?
     }
 
-    /// Counts a signal whose task is here, for all. If the ledger does not answer soon, it stays counted for this daemon.
+    /// Counts a signal whose task is on this daemon, in the count that all daemons share. If the ledger does not answer
+    /// within [`COUNTING`], the signal is counted on this daemon only.
     pub(crate) async fn count_here(
         &self,
         namespace: &str,
@@ -138,8 +142,9 @@ impl Claims {
         }
     }
 
-    /// Makes the task of a signal that none lives for here, unless one lives elsewhere: then that is counted. No signal is lost
-    /// because nobody leads the ledger: this daemon makes a task of its own then.
+    /// Creates the task of a signal that has no live task on this daemon. If another daemon has a live task, the signal
+    /// is counted there instead. If the ledger has no leader, this daemon creates a task of its own, so that no signal
+    /// is lost.
     pub(crate) async fn make(
         &self,
         namespace: &str,
@@ -147,7 +152,7 @@ impl Claims {
         task: Task,
     ) -> Result<Found, Problem> {
         let (inner, row) = (&*self.0, Row::of(namespace, fingerprint));
-        // From here on, whatever comes of the claim is looked after, also if the client goes away.
+        // From here on the background loop takes care of the claim, even if the client disconnects.
         let _making = inner.making(&row, namespace, fingerprint);
         let claiming = tokio::time::timeout(CLAIMING, inner.claim(&row, namespace, fingerprint));
         let claimed = if self.is_led_within(Duration::ZERO).await {
@@ -171,7 +176,7 @@ impl Claims {
                 if !matches!(tokio::time::timeout(COUNTING, ending).await, Ok(Ok(_))) {
                     tracing::debug!("a claim is not brought to its end yet; it is looked after");
                 }
-                // Somebody in this daemon may have been faster, without the lock.
+                // Another request of this daemon may have created the task without the lock.
                 let is_new = matches!(signalled, Signalled::Created(_));
                 let counted =
                     if is_new { signalled } else { self.count_here(namespace, fingerprint, signalled).await };
@@ -205,7 +210,7 @@ impl Inner {
         Making { inner: self, row: row.clone() }
     }
 
-    /// Takes the claim for this daemon, unless another has it.
+    /// Takes the claim for this daemon, unless another live daemon has it.
     async fn claim(&self, row: &Row, namespace: &str, fingerprint: Fingerprint) -> Result<Claimed, Problem> {
         let (node, mut pauses) = (self.node()?, Pauses::up_to(PAUSE));
         loop {
@@ -220,7 +225,7 @@ impl Inner {
                 }
             }
             let claim = Claim::new(&node, namespace, fingerprint)?;
-            // Others would take over what somebody claims who does not say that it lives.
+            // This daemon must hold its own lock first: otherwise other daemons would take over the claim.
             if !self.lives(&claim).await? {
                 pauses.wait().await;
                 continue;
@@ -231,18 +236,19 @@ impl Inner {
         }
     }
 
-    /// Whether the daemon of a claim lives, as far as is known here.
+    /// Returns whether the daemon of a claim is alive, as far as this node knows.
     async fn lives(&self, claim: &Claim) -> Result<bool, Problem> {
         let lock = self.locks.inspect(claim.lock()).await?;
         Ok(lock.is_some_and(|lock| lock.holder.is_some()))
     }
 
-    /// Whether a claim is another daemon's that lives.
+    /// Returns whether the claim belongs to another daemon that is alive.
     async fn stands_elsewhere(&self, node: &Node, claim: &Claim) -> Result<bool, Problem> {
         Ok(!claim.is_of(node) && self.lives(claim).await?)
     }
 
-    /// Counts a signal for a task that lives at another daemon; nothing if there is none, or not yet.
+    /// Counts a signal for a live task of another daemon. Returns `None` if there is no such task, or if it is not
+    /// created yet.
     async fn count_elsewhere(
         &self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! The one door to the clock.
+//! The only access to the clock.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use holdoff_work::Moment;
 use tokio::time::Instant;
 
-/// The time of day, for people: how long ago something was.
+/// Returns the wall-clock time, for display only: how long ago something happened.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub(crate) fn wall() -> Moment {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Moment::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// The time since some fixed moment in this process's life. It only grows.
+/// Returns the time since a fixed moment in this process. It never decreases.
 pub(crate) fn now() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);

@@ -1,7 +1,7 @@
-//! Who is connected, and who has to leave when there is no room.
+//! Limit on connections, and the eviction of idle ones.
 //!
-//! A connection that asks nothing costs a place that somebody else may want. When all places are taken, the one that has
-//! been idle for longest is closed; one that is being answered is left alone.
+//! An idle connection takes a permit that another client may need. When all permits are taken, the daemon closes the
+//! connection that has been idle for longest. It does not close a connection while it serves a request on it.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,32 +14,32 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// The most connections at once, if the system has room for so many.
+/// The maximum number of connections, if the limit on open files permits it.
 const MOST_CONNECTIONS: u64 = 4096;
-/// The share of the files that may be open: work needs some as well.
+/// The share of the open files that connections may use. Work needs some as well.
 const SHARE: (u64, u64) = (3, 4);
-/// How often is looked for somebody to close, when everybody is being answered.
+/// The interval between searches for an idle connection while all connections are busy.
 const BREATHER: Duration = Duration::from_millis(20);
 
-/// Who is connected.
+/// The limit on connections.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     places: Arc<Semaphore>,
     idle: Mutex<Idle>,
 }
 
-/// Those who ask nothing, the longest idle first.
+/// The idle connections, the longest idle first.
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
     waiting: BTreeMap<u64, CancellationToken>,
 }
 
-/// A connection's place.
+/// A connection's permit.
 #[derive(Debug)]
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
-    /// Its number among the idle; nothing while it is being answered.
+    /// Its number among the idle connections; `None` while a request is being served.
     number: Mutex<Option<u64>>,
     rested: Notify,
     leave: CancellationToken,
@@ -52,7 +52,7 @@ impl Crowd {
         Arc::new(Self { places: Arc::new(Semaphore::new(most)), idle: Mutex::default() })
     }
 
-    /// A place; if there is none, the longest idle connection is closed.
+    /// Acquires a permit. If there is none, closes the connection that has been idle for longest.
     pub(crate) async fn seat(self: &Arc<Self>) -> Option<Arc<Seat>> {
         let place = loop {
             if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
@@ -71,7 +71,7 @@ impl Crowd {
         Some(seat)
     }
 
-    /// Makes room by closing the connection that has been idle for longest.
+    /// Closes the connection that has been idle for longest.
     pub(crate) fn close_longest_idle(&self) {
         if let Some((_, leave)) = lock(&self.idle).waiting.pop_first() {
             leave.cancel();
@@ -80,7 +80,7 @@ impl Crowd {
 }
 
 impl Seat {
-    /// It asks nothing.
+    /// Marks the connection as idle.
     fn rest(&self) {
         let mut idle = lock(&self.crowd.idle);
         idle.next += 1;
@@ -90,7 +90,7 @@ impl Seat {
         self.rested.notify_one();
     }
 
-    /// It is being answered, until the answer is dropped.
+    /// Marks the connection as busy until the returned guard is dropped.
     pub(crate) fn attend(self: &Arc<Self>) -> Attended {
         self.rise();
         Attended(Arc::clone(self))
@@ -103,8 +103,8 @@ impl Seat {
         }
     }
 
-    /// Ends when it has to leave; if it is being answered by then, not before that is over. To be waited for in the
-    /// task that answers.
+    /// Completes when the connection must be closed; if a request is being served by then, after the response has been
+    /// sent. Await it in the task that serves the connection.
     pub(crate) async fn has_to_leave(&self) {
         self.leave.cancelled().await;
         while lock(&self.number).is_none() {
@@ -119,12 +119,12 @@ impl Drop for Seat {
     }
 }
 
-/// An answer that is on its way.
+/// A response that is being produced or sent.
 #[derive(Debug)]
 pub(crate) struct Attended(Arc<Seat>);
 
 impl Attended {
-    /// The same answer, which is on its way until its last byte is.
+    /// Wraps a body so that the connection is busy until the last byte has been sent.
     pub(crate) fn until_sent(self, body: Body) -> Body {
         Body::new(Sending { body, _attended: self })
     }

@@ -1,8 +1,8 @@
-//! The pages: what a person sees.
+//! The dashboard: HTML pages for operators.
 //!
-//! Everything works as plain HTML, links and forms; scripts only spare a reload. What a page does, it does by the functions
-//! of the API, and what it needs stands beside its handler in the same words. Pages take a session's cookie as well as a
-//! token; the API takes the token alone.
+//! Every page works as plain HTML with links and forms; scripts only avoid reloads. Pages act through the functions of
+//! the API, and each handler declares its access requirement in the same form as an operation. Pages accept a session
+//! cookie as well as a token; the API accepts tokens only.
 
 mod act;
 mod assets;
@@ -44,7 +44,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 
-/// Every page, with what it needs.
+/// All pages, with their access requirements.
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(overview::overview))

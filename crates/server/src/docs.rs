@@ -1,4 +1,4 @@
-//! The API's document for people.
+//! The API's document as an HTML page.
 
 use askama::Template;
 use axum::response::Response;
@@ -16,7 +16,7 @@ struct Docs {
     groups: Vec<Group>,
 }
 
-/// Operations about one thing.
+/// The operations of one tag.
 struct Group {
     name: String,
     about: String,

@@ -1,7 +1,8 @@
-//! `GET /v1/events`: what changes, as it changes.
+//! `GET /v1/events`: changes as server-sent events.
 //!
-//! One look for all who listen: it compares what is with what was, and tells of the difference. Nobody listens, nobody
-//! looks. An event says what to look at again; it is no log, and whoever missed some is told `reset`.
+//! One poll serves all listeners: it compares the current state with the previous one and sends the difference. Without
+//! listeners there is no poll. An event says what to read again. It is not a log: a listener that missed events is sent
+//! `reset`.
 
 mod look;
 mod stream;
@@ -24,38 +25,38 @@ use crate::clock;
 use crate::problem::{Kind, Problem, ProblemBody, spread};
 use look::Seen;
 
-/// How many may listen at once.
+/// The maximum number of listeners.
 const MOST_LISTENERS: usize = 256;
-/// How many events are kept for a listener that reads slowly; beyond it, it is told `reset`.
+/// The number of events buffered for a slow listener. Beyond it, the listener is sent `reset`.
 const BUFFER: usize = 256;
-/// How often is looked, at most and at least.
+/// The shortest and the longest interval between polls.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// Looking may take one part in so many of the store's time.
+/// After a poll the loop sleeps this many times as long as the poll took, so that polls use little of the store's time.
 const SHARE: u32 = 10;
 
-/// Those who listen, and what they are told.
+/// The listeners, and the events that they are sent.
 #[derive(Debug)]
 pub(crate) struct Events {
     sender: broadcast::Sender<Arc<Event>>,
     seats: Arc<Semaphore>,
-    /// Somebody began to listen.
+    /// Notified when a listener subscribes.
     came: Notify,
-    /// Whether it is known what was, so that a change is found. Whoever begins to listen does so while it is borrowed,
-    /// so that it is not forgotten in the same moment.
+    /// Whether the previous state is known, so that a poll finds changes. A listener subscribes while it borrows this
+    /// value, so that the poll cannot discard the state at the same moment.
     knows: watch::Sender<bool>,
     count: AtomicU64,
 }
 
-/// How much somebody is told.
+/// The detail of the events that a listener is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Telling {
-    /// What changed.
+    /// The changes themselves.
     Everything,
-    /// That something changed, and of what kind it is: so much anybody may know.
+    /// Only the kind of each change, which any caller may know.
     Names,
 }
 
-/// Somebody who listens.
+/// A subscription.
 struct Listening {
     events: broadcast::Receiver<Arc<Event>>,
     knows: watch::Receiver<bool>,
@@ -63,7 +64,7 @@ struct Listening {
     welcome: Welcome,
 }
 
-/// Something changed.
+/// A change.
 #[derive(Debug)]
 struct Event {
     id: u64,
@@ -85,7 +86,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Begins to listen; what changes after the daemon `knows` is told.
+    /// Subscribes. The listener receives all changes after `knows` has become true.
     fn subscribe(&self) -> Listening {
         let knows = self.knows.subscribe();
         let events = {
@@ -96,7 +97,7 @@ impl Events {
         Listening { events, knows, telling: Telling::Everything, welcome: Welcome::default() }
     }
 
-    /// A seat for one more who listens, to whatever it is.
+    /// Acquires a permit for one more listener to any stream.
     pub(crate) fn free_seat(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.seats).try_acquire_owned().map_err(|_| {
             let detail = format!("{MOST_LISTENERS} listen to this daemon already");
@@ -104,7 +105,7 @@ impl Events {
         })
     }
 
-    /// Whether nobody listens; then what was seen is not known any more.
+    /// Returns whether there are no listeners. If so, marks the previous state as unknown.
     fn forget(&self) -> bool {
         let mut is_alone = false;
         self.knows.send_if_modified(|knows| {
@@ -114,14 +115,14 @@ impl Events {
         is_alone
     }
 
-    /// Tells everybody who listens.
+    /// Sends an event to all listeners.
     fn tell<T: Serialize>(&self, name: &'static str, changed: &[T]) {
         if changed.is_empty() {
             return;
         }
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let data = serde_json::to_string(changed).unwrap_or_default();
-        // Whoever listened may have gone.
+        // There may be no listeners any more.
         let _ = self.sender.send(Arc::new(Event { id, name, data }));
     }
 }
@@ -146,7 +147,7 @@ pub(crate) async fn listen(
     seat(&app, &access, &headers, Telling::Everything)
 }
 
-/// Seats somebody who listens.
+/// Starts the event stream of a listener, if there is a permit for it.
 pub(crate) fn seat(
     app: &App,
     access: &Access,
@@ -160,7 +161,7 @@ pub(crate) fn seat(
     Ok(stream::answer(listening, seat, came_back, app.stopping.clone()))
 }
 
-/// Looks for changes as long as somebody listens, until the daemon stops.
+/// Polls for changes while there are listeners, until the daemon stops.
 pub(crate) async fn watch(app: App) {
     let stopping = app.stopping.clone();
     stopping.run_until_cancelled(looking(&app)).await;

@@ -1,4 +1,4 @@
-//! Where signals come in: many of the same, and one task.
+//! The gateway for signals: it deduplicates them, so that many equal signals create one task.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,33 +13,33 @@ use crate::locking::Locking;
 use crate::metrics;
 use crate::problem::{Kind, Problem, spread};
 
-/// Whoever sends a signal has an answer by then.
+/// The timeout of a whole request: the sender of a signal has its response by then.
 const LONGEST_ANSWER: Duration = Duration::from_millis(9_500);
 
-/// Where signals come in.
+/// The gateway for signals.
 pub(crate) struct Gateway {
     tasks: Tasks,
     locking: Locking,
     wait: Duration,
-    /// How many more may wait.
+    /// The permits for further waiters.
     room: Semaphore,
     most_waiters: usize,
     looks: Looks,
 }
 
-/// The tasks of signals, here and elsewhere.
+/// The tasks of signals, on this daemon and on others.
 #[derive(Clone)]
 struct Tasks {
     work: Work,
-    /// Where daemons that share no store say which of them has the task.
+    /// The claims by which daemons without a shared store agree which of them has the task.
     claims: Option<Claims>,
 }
 
-/// Looks for a task that are under way, by its namespace and fingerprint: whether they found nothing.
+/// The lookups in progress, by namespace and fingerprint. Each one's value is whether it found no task.
 type Looks = Mutex<ByKey>;
 type ByKey = HashMap<(String, Fingerprint), Arc<OnceCell<bool>>>;
 
-/// A look that is under way. When it ends, also because its client went away, whoever comes looks anew.
+/// A lookup in progress. When it ends, also because its client disconnected, the next signal starts a new lookup.
 struct UnderWay<'a> {
     looks: &'a Looks,
     key: (String, Fingerprint),
@@ -55,11 +55,11 @@ fn lock(looks: &Looks) -> MutexGuard<'_, ByKey> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something happened.
+/// A signal.
 pub(crate) struct Signal {
     pub(crate) namespace: String,
     pub(crate) fingerprint: Fingerprint,
-    /// What is done about it.
+    /// The task to create for it.
     pub(crate) task: Task,
 }
 
@@ -76,7 +76,7 @@ impl Gateway {
         }
     }
 
-    /// Takes a signal in. Dropping this stops it: it waits no more, and leaves nothing behind that does.
+    /// Accepts a signal. Cancel-safe: if the future is dropped, the wait ends and leaves no waiter behind.
     pub(crate) async fn take_in(&self, signal: Signal) -> Result<Found, Problem> {
         let taken = tokio::time::timeout(LONGEST_ANSWER, self.once(signal)).await.unwrap_or_else(|_| {
             Err(Problem::unavailable("the store did not answer in time; the signal may be sent again"))
@@ -89,9 +89,9 @@ impl Gateway {
         taken
     }
 
-    /// The task that lives already is counted up in one statement. Otherwise one of all who were told of it makes
-    /// the task, and the others look for it while they wait. The lock only spares the store a crowd: the making
-    /// itself is idempotent, and goes on without the lock if that cannot be had in time.
+    /// If the task is already live, one statement counts the signal. Otherwise one of the concurrent senders creates
+    /// the task, and the others look for it while they wait. The lock only reduces the load on the store: the creation
+    /// itself is idempotent, and proceeds without the lock if the lock is not granted in time.
     async fn once(&self, Signal { namespace, fingerprint, task }: Signal) -> Result<Found, Problem> {
         if let Some(signalled) = self.look(&namespace, fingerprint).await? {
             return Ok((self.tasks.count_here(&namespace, fingerprint, signalled).await, None));
@@ -100,7 +100,7 @@ impl Gateway {
             return Ok(found);
         }
         let Ok(_room) = self.room.try_acquire() else { return Err(self.crowded()) };
-        // It was looked for just now.
+        // The first probe can be skipped: the lookup has just been done.
         let mut has_looked = true;
         let probe = {
             let (tasks, namespace) = (self.tasks.clone(), namespace.clone());
@@ -129,8 +129,8 @@ impl Gateway {
         }
     }
 
-    /// Counts the signal up if its task lives. Of many that come at once, one looks first: if it finds nothing, the
-    /// others need not look.
+    /// Counts the signal if its task is live. Of many concurrent signals one performs the lookup. If it finds no task,
+    /// the others skip theirs.
     async fn look(&self, namespace: &str, fingerprint: Fingerprint) -> Result<Option<Signalled>, Problem> {
         let key = (namespace.to_owned(), fingerprint);
         let look = Arc::clone(lock(&self.looks).entry(key.clone()).or_default());
@@ -169,12 +169,12 @@ impl Tasks {
         Ok(self.look_elsewhere(namespace, fingerprint).await)
     }
 
-    /// Counts the signal up if its task lives at another daemon.
+    /// Counts the signal if its task is live on another daemon.
     async fn look_elsewhere(&self, namespace: &str, fingerprint: Fingerprint) -> Option<Found> {
         self.claims.as_ref()?.look(namespace, fingerprint).await
     }
 
-    /// Whether others that may have the task can be asked, or there are none.
+    /// Returns whether the daemons that may have the task can be asked within `wait`, or whether there are none.
     async fn can_ask_within(&self, wait: Duration) -> bool {
         match &self.claims {
             Some(claims) => claims.is_led_within(wait).await,
@@ -182,7 +182,7 @@ impl Tasks {
         }
     }
 
-    /// A signal whose task lives here is counted for all.
+    /// Counts a signal whose task is live on this daemon in the count that all daemons share.
     async fn count_here(&self, namespace: &str, fingerprint: Fingerprint, found: Signalled) -> Signalled {
         match &self.claims {
             Some(claims) => claims.count_here(namespace, fingerprint, found).await,
@@ -210,7 +210,7 @@ mod tests {
         let gateway = Gateway::new(work, locking);
         let fingerprint = Fingerprint::of(["a"]);
         let mut look = Box::pin(gateway.look("default", fingerprint));
-        // It has to wait for the store.
+        // The lookup has to wait for the store.
         let begun = std::future::poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx))).await;
         assert!(begun.is_pending() && !lock(&gateway.looks).is_empty());
         drop(look);

@@ -1,4 +1,4 @@
-//! What every request passes, and what every answer carries.
+//! Middleware for every request and response: limits, request id, headers and metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::access::{Door, Hosts, RequestId};
 use crate::problem::{Kind, Problem};
 use crate::{clock, metrics};
 
-/// How long an answer may take, the request's body included.
+/// The timeout of a request, its body included.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Under which name a request stands in the log.
+/// The header that carries the id of a request in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_REQUEST_ID: usize = 128;
 
-/// Nothing at all: what is no page of ours is shown as it is, should a browser open it.
+/// Permits nothing: a browser shows a response that is not a page as it is.
 const CONTENT_POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -63,7 +63,7 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // A page may say something else about these.
+    // A page may have set its own values of these headers.
     for (name, usual) in [
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -75,13 +75,13 @@ pub(crate) async fn guard(State(door): State<Arc<Door>>, mut request: Request, n
     response
 }
 
-/// The caller's trace, if it is as long as one is.
+/// Returns the caller's trace if it has the length of one.
 fn trace(headers: &HeaderMap) -> Option<&str> {
     const LENGTH: usize = 55;
     headers.get("traceparent")?.to_str().ok().filter(|trace| trace.len() == LENGTH)
 }
 
-/// The caller's own id, if it is one that can stand in a log; else a fresh one.
+/// Returns the caller's request id if it is fit for a log; otherwise a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_plain = |id: &&HeaderValue| {
         (1..=LONGEST_REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
@@ -93,8 +93,8 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// A page from anywhere may point a name of its own at loopback and have the browser ask us; it cannot make the
-/// browser say that it asked for loopback.
+/// Refuses a `Host` that is not accepted. A web page may point a name of its own at loopback (DNS rebinding), but it
+/// cannot make the browser send loopback's name as the `Host`.
 fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
     let host = name(headers.get(header::HOST)?.to_str().unwrap_or_default());
     let is_ours = match hosts {
@@ -108,8 +108,8 @@ fn wrong_host(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
     (!is_ours).then(|| Problem::new(Kind::WrongHost, detail))
 }
 
-/// Where no token is needed, a page from elsewhere may have a browser send what needs no body; but the browser says where
-/// the page is from.
+/// Refuses an `Origin` that is not accepted. If no token is needed, a page of another origin can make a browser send
+/// requests without a body, but the browser reports the origin of the page.
 fn wrong_origin(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
     let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
     let is_ours = origin.split_once("://").is_some_and(|(_, host)| is_loopback(&name(host)));
@@ -119,7 +119,7 @@ fn wrong_origin(headers: &HeaderMap, hosts: &Hosts) -> Option<Problem> {
     })
 }
 
-/// A host without its port, in small letters.
+/// Returns a host without its port, in lower case.
 fn name(host: &str) -> String {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -134,7 +134,7 @@ fn is_loopback(name: &str) -> bool {
         || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// Anybody can make a method up; a metric's label cannot be made up.
+/// Returns the method as a metric label. Unknown methods share one label, so that clients cannot create labels.
 fn known(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

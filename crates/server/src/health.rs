@@ -1,4 +1,4 @@
-//! For those who watch over the daemon.
+//! Endpoints for monitoring: liveness, readiness and metrics.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 
-/// How long the store may take to be called ready.
+/// The timeout of the store for readiness.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The process is alive.

@@ -1,7 +1,7 @@
-//! What the daemon itself keeps, beside work and locks: API tokens, and who did what.
+//! The daemon's own data besides work and locks: API tokens, and the audit log.
 //!
-//! It stands in the store of the work, in tables of its own. Work in memory has no address that anybody else could
-//! open, so there the daemon's own things are in a memory of their own, and gone with it.
+//! They are in the store of the work, in tables of their own. Work in memory has no address that another client could
+//! open, so the daemon then keeps its own data in a separate memory, which ends with the process.
 
 mod audit;
 mod postgres;
@@ -25,10 +25,10 @@ use crate::Error;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The most tokens that are listed, newest first.
+/// The maximum number of listed tokens, newest first.
 pub(crate) const MOST_TOKENS: u32 = 1000;
 
-/// The most sessions that one token has at a time; a new one ends the oldest.
+/// The maximum number of sessions of one token. A new session ends the oldest.
 const MOST_SESSIONS: u32 = 100;
 
 /// The tokens and the audit log of one store. Cheap to clone.
@@ -37,23 +37,23 @@ pub struct Keep {
     engine: Arc<dyn Engine>,
 }
 
-/// What a store must do. Every change is one transaction, and durable when it is answered; the clock is the store's.
+/// A storage engine. Every change is one transaction, and is durable when the call returns. The clock is the store's.
 #[async_trait]
 trait Engine: std::fmt::Debug + Send + Sync {
-    /// Stores a token; answers with when that was, and when it ends.
+    /// Stores a token. Returns the times of its creation and of its expiry.
     async fn issue(&self, token: &NewToken, id: &str, hash: &[u8]) -> Result<(Moment, Option<Moment>)>;
-    /// The token with this id, as it is now.
+    /// Returns the token with this id in its current state.
     async fn find(&self, id: &str) -> Result<Option<Stored>>;
     async fn tokens(&self, limit: u32) -> Result<Vec<TokenRecord>>;
-    /// Ends a token's life; false if there is none that lives.
+    /// Revokes a token. Returns false if there is no valid one with this id.
     async fn revoke(&self, id: &str) -> Result<bool>;
-    /// Notes that a token is in use. A power cut may undo it.
+    /// Records that a token is in use. A power failure may undo it.
     async fn used(&self, id: &str) -> Result<()>;
-    /// Whether somebody can do everything everywhere.
+    /// Returns whether there is a valid token of scope `admin` for all namespaces.
     async fn has_admin(&self) -> Result<bool>;
     async fn note(&self, deed: &Deed) -> Result<()>;
     async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditEntry>>;
-    /// Forgets at most `limit` entries older than this; says how many.
+    /// Deletes at most `limit` entries older than `older`. Returns their number.
     async fn prune(&self, older: Duration, limit: u32) -> Result<u64>;
 }
 
@@ -62,12 +62,12 @@ trait Engine: std::fmt::Debug + Send + Sync {
 pub(crate) struct Stored {
     pub(crate) record: TokenRecord,
     pub(crate) hash: Vec<u8>,
-    /// When it was looked up, by the store's clock.
+    /// The time of the lookup, by the store's clock.
     pub(crate) now: Moment,
 }
 
 impl Keep {
-    /// Opens the store at this address, and brings its tables up to date.
+    /// Opens the store at this address and migrates its tables.
     pub async fn open(url: &str) -> Result<Self> {
         let engine: Arc<dyn Engine> = if url.starts_with("postgres") {
             Arc::new(postgres::Postgres::open(url).await?)
@@ -79,7 +79,7 @@ impl Keep {
         Ok(Self { engine })
     }
 
-    /// Makes a token. It is shown once: what is kept cannot be turned back into it.
+    /// Creates a token. It is returned once: the store keeps only its hash.
     pub async fn issue(&self, token: &NewToken) -> Result<Issued> {
         token.check()?;
         let fresh = token::Fresh::draw()?;
@@ -87,32 +87,32 @@ impl Keep {
         Ok(fresh.issued(token, created_at, expires_at))
     }
 
-    /// The tokens, newest first; those that were revoked or have expired among them.
+    /// Returns the tokens, newest first, including revoked and expired ones.
     pub async fn tokens(&self) -> Result<Vec<TokenRecord>> {
         self.engine.tokens(MOST_TOKENS).await
     }
 
-    /// Ends a token's life, on every daemon within two seconds. False if there is none with this id that lives.
+    /// Revokes a token, on every daemon within two seconds. Returns false if there is no valid token with this id.
     pub async fn revoke(&self, id: &str) -> Result<bool> {
         self.engine.revoke(id).await
     }
 
-    /// Whether there is a token that may do everything in every namespace.
+    /// Returns whether there is a valid token of scope `admin` for all namespaces.
     pub async fn has_admin(&self) -> Result<bool> {
         self.engine.has_admin().await
     }
 
-    /// Writes down what somebody did.
+    /// Appends an event to the audit log.
     pub async fn note(&self, deed: &Deed) -> Result<()> {
         self.engine.note(deed).await
     }
 
-    /// What was done, newest first.
+    /// Returns a page of the audit log, newest first.
     pub async fn audit(&self, page: &AuditPage) -> Result<Vec<AuditEntry>> {
         self.engine.audit(page).await
     }
 
-    /// Forgets at most `limit` entries older than this; says how many.
+    /// Deletes at most `limit` entries of the audit log that are older than `older`. Returns their number.
     pub async fn prune(&self, older: Duration, limit: u32) -> Result<u64> {
         self.engine.prune(older, limit).await
     }
@@ -121,7 +121,7 @@ impl Keep {
         self.engine.find(id).await
     }
 
-    /// Whether the token with this id still opens anything.
+    /// Returns whether the token with this id is still valid.
     pub(crate) async fn is_good(&self, id: &str) -> Result<bool> {
         Ok(self.find(id).await?.is_some_and(|stored| stored.record.is_good(stored.now)))
     }

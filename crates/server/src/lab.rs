@@ -1,4 +1,4 @@
-//! `POST /v1/sim`: a small simulation, for whoever asks what if.
+//! `POST /v1/sim`: small simulations of policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::api::Sent;
 use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody, spread};
 
-/// How many simulations run at once; each takes a core for itself.
+/// The number of simulations that run at once. Each uses one core.
 const AT_ONCE: usize = 2;
 const MOST_CLIENTS: u32 = 1000;
 const MOST_RUNS: u32 = 100;
 const MOST_POLICIES: usize = 10;
-/// The most clients of all runs together: a second or two of work.
+/// The maximum number of clients of all runs together: a second or two of work.
 const MOST_IN_ALL: u64 = 20_000;
 
-/// Where simulations run.
+/// The limit on concurrent simulations.
 #[derive(Debug)]
 pub(crate) struct Lab(Arc<Semaphore>);
 
@@ -33,14 +33,14 @@ impl Default for Lab {
     }
 }
 
-/// The scenarios that are offered here, and what each shows. The work of a duel grows with the square of
-/// its clients, so that no limit of clients and runs holds it, and an election compares no policies: the command has
-/// both.
+/// Returns the available scenarios and their descriptions. Two scenarios of the command are missing: the work of a duel
+/// grows with the square of its clients, so that no limit of clients and runs bounds it, and an election compares no
+/// policies.
 pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
     Scenario::ALL.into_iter().filter(|(name, _)| !["duel", "election"].contains(name))
 }
 
-/// The offered scenario of this name.
+/// Returns the available scenario of this name.
 pub(crate) fn scenario(name: &str) -> Option<Scenario> {
     scenarios().find(|(offered, _)| *offered == name).and_then(|(name, _)| Scenario::named(name))
 }
@@ -136,7 +136,7 @@ pub(crate) async fn run(State(app): State<App>, Sent(wish): Sent<Wish>) -> Resul
     Ok(Json(Results { scenario, about, items: rows.into_iter().map(Into::into).collect() }))
 }
 
-/// Simulates, unless others do already.
+/// Runs a simulation, unless the maximum number already runs.
 pub(crate) async fn simulate(app: &App, plan: Plan) -> Result<Vec<Row>, Problem> {
     let Ok(place) = Arc::clone(&app.lab.0).try_acquire_owned() else {
         let detail = format!("{AT_ONCE} simulations run in this daemon already");
@@ -176,7 +176,7 @@ impl Wish {
     }
 }
 
-/// A policy in force, or a strategy of the lab's.
+/// Returns an active policy or a built-in strategy of the simulator.
 fn strategy(app: &App, name: &str) -> Result<Strategy, String> {
     if let Some(policy) = app.work.policies().policy(name) {
         return Ok(Strategy::policy(name, (**policy).clone()));

@@ -1,4 +1,4 @@
-//! The ledgers of this daemon, as far as people see them.
+//! The ledgers of this daemon, for the API and the dashboard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +16,10 @@ pub(crate) type Node = holdoff_ledger::runtime::Node<Books>;
 type ByName = dyn Fn(&str) -> Option<Node> + Send + Sync;
 type Names = dyn Fn() -> Vec<(String, bool)> + Send + Sync;
 
-/// How long a node may take to say how it is doing.
+/// The timeout of a node for its status.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The ledgers of this daemon. Whoever keeps this does not keep them running.
+/// The ledgers of this daemon. This handle does not keep them running.
 pub(crate) struct Ledgers {
     by_name: Box<ByName>,
     names: Box<Names>,
@@ -37,22 +37,22 @@ impl Ledgers {
         }
     }
 
-    /// Who this node is and where, as one word to paste.
+    /// Returns the key and address of this node, as one word to copy and paste.
     pub(crate) fn contact(&self) -> &Contact {
         &self.contact
     }
 
-    /// The names of all ledgers, and whether this node has joined them.
+    /// Returns the names of all ledgers, and whether this node has joined each.
     pub(crate) fn names(&self) -> Vec<(String, bool)> {
         (self.names)()
     }
 
-    /// All that this node has joined.
+    /// Returns the nodes of all joined ledgers.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         self.names().iter().filter_map(|(name, _)| (self.by_name)(name)).collect()
     }
 
-    /// The ledger of this namespace; nothing, if this node has yet to join it.
+    /// Returns the ledger of this namespace, or `None` if this node has yet to join it.
     pub(crate) fn find(&self, namespace: &str) -> Result<Option<Node>, Problem> {
         if let Some(node) = (self.by_name)(namespace) {
             return Ok(Some(node));
@@ -61,7 +61,7 @@ impl Ledgers {
         if is_joining { Ok(None) } else { Err(no_ledger(namespace)) }
     }
 
-    /// The ledger of this namespace, which this node has joined.
+    /// Returns the ledger of this namespace. Fails if this node has not joined it.
     pub(crate) fn node(&self, namespace: &str) -> Result<Node, Problem> {
         let not_yet = || {
             let contact = &self.contact;
@@ -71,7 +71,7 @@ impl Ledgers {
         self.find(namespace)?.ok_or_else(not_yet)
     }
 
-    /// Whether a node has stopped by itself, and why: the first one that has.
+    /// Returns the first node that has stopped by itself, and the reason.
     pub(crate) async fn stopped(&self) -> Option<(String, Error)> {
         for node in self.nodes() {
             if let Some(why) = why_stopped(&node).await {
@@ -81,7 +81,7 @@ impl Ledgers {
         None
     }
 
-    /// Sets what is counted of each ledger, for whoever is about to look.
+    /// Updates the metrics of each ledger before a scrape.
     pub(crate) async fn set_metrics(&self) {
         for node in self.nodes() {
             match status(&node).await {
@@ -92,8 +92,8 @@ impl Ledgers {
         }
     }
 
-    /// What came of going over a ledger's history, now or so long ago: its node does nothing else meanwhile. One is gone
-    /// over at a time.
+    /// Returns the result of verifying a ledger's history, at most `ago` old. The node does nothing else during a
+    /// verification. Verifications run one at a time.
     pub(crate) async fn verified(&self, node: &Node, ago: Duration) -> Result<Verified, Problem> {
         let mut all = self.verified.lock().await;
         if let Some((at, verified)) = all.get(node.namespace())
@@ -113,17 +113,17 @@ impl std::fmt::Debug for Ledgers {
     }
 }
 
-/// How a node is doing.
+/// Returns the status of a node.
 pub(crate) async fn status(node: &Node) -> Result<Status, Problem> {
     within(node.status()).await
 }
 
-/// Why a node has stopped, if it has.
+/// Returns why a node has stopped, if it has.
 pub(crate) async fn why_stopped(node: &Node) -> Option<Error> {
     tokio::time::timeout(Duration::ZERO, node.stopped()).await.ok()
 }
 
-/// What a node answers, if it does so soon.
+/// Awaits a node's answer, with a timeout.
 pub(crate) async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     let busy = |_| {
         let detail = format!("the ledger's node has been busy for {} s; ask again", PATIENCE.as_secs());
@@ -132,7 +132,7 @@ pub(crate) async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> 
     Ok(tokio::time::timeout(PATIENCE, asked).await.map_err(busy)??)
 }
 
-/// How to have one.
+/// Returns the problem for a missing ledger, which says how to create one.
 pub(crate) fn no_ledger(namespace: &str) -> Problem {
     let detail = format!(
         "this daemon has no ledger {namespace:?}: `holdoff ledger init` makes one and `holdoff ledger join` joins one, \

@@ -1,24 +1,24 @@
-//! holdoff over HTTP: durable work for any language, and a page to look at it.
+//! holdoff over HTTP: durable work for any language, and a dashboard.
 //!
-//! [`serve`] runs a daemon until a signal ends it; [`Server`] is the same without the signals. A daemon takes tasks
-//! in, makes the requests of HTTP steps, and shows what became of them. It takes signals in, of which many make one
-//! task, and lends locks to clients who keep them themselves. Any number of daemons may share one store.
+//! [`serve`] runs a daemon until a signal ends it; [`Server`] is the same without the signals. A daemon accepts tasks,
+//! sends the requests of HTTP steps, and shows their state. It accepts signals, of which many create one task, and
+//! grants locks to clients that renew and release them themselves. Any number of daemons may share one store.
 //!
 //! # Invariants
 //!
-//! - A `201` is sent when the task is durable, never before.
-//! - Whoever is let in can have requests made. So it listens on loopback only, unless everybody needs a token; without
-//!   tokens it answers only to the names of loopback, and it takes in only what a browser cannot be tricked into
-//!   sending: JSON that says so.
-//! - A route that nobody has thought of needs a token that may do everything. A token of one namespace neither sees nor
-//!   touches anything of another.
-//! - Of a token only its hash is kept, and it stands in no log, error, page or metric.
-//! - Every answer that is not a success is a problem (RFC 9457) whose `type` stays the same.
-//! - Every connection, head, body, list and wait has a limit. When all connections are taken, the one that has been idle
-//!   for longest makes room.
-//! - What a route answers, and which scope it asks for, stands in one document, and nowhere else.
-//! - A client that goes away while it waits leaves nothing behind that waits.
-//! - Payloads are shown to those who ask for them, and stand in no log, page or metric.
+//! - The daemon sends `201` only after the task is durable.
+//! - A caller with access can make the daemon send requests. Therefore the daemon listens on loopback only, unless
+//!   tokens are required. Without tokens it accepts only the host names of loopback, and only bodies that a browser
+//!   cannot be tricked into sending: those that declare themselves as JSON.
+//! - A route without a declared requirement needs a token of scope `admin` for all namespaces. A token of one namespace
+//!   neither sees nor changes anything of another.
+//! - The store keeps only the hash of a token. No log, error, page or metric contains the token.
+//! - Every response that is not a success is a problem (RFC 9457) with a stable `type`.
+//! - Every connection, head, body, list and wait has a limit. When all connections are taken, the daemon closes the one
+//!   that has been idle for longest.
+//! - One document is the only definition of each route's responses and of the scope that it requires.
+//! - A client that disconnects while it waits leaves no waiter behind.
+//! - Payloads are shown only on request, and no log, page or metric contains them.
 
 mod acceptor;
 mod access;
@@ -72,7 +72,7 @@ pub use settings::{LogFormat, Running, Settings, TlsFiles};
 pub use show::{ShownHolder, ShownLock, ShownTask, show, show_lock};
 pub use stop::{Stopped, serve};
 
-/// What a page, or what is sent from it, asks for.
+/// The access requirement of a page or of one of its forms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PageRoute {
@@ -80,13 +80,13 @@ pub struct PageRoute {
     pub method: &'static str,
     /// The path, with names in braces.
     pub route: &'static str,
-    /// What a token must be good for; nothing if anybody may look.
+    /// The required scope; `None` if no token is needed.
     pub scope: Option<Scope>,
-    /// Whether a token of one namespace will do.
+    /// Whether a token of one namespace suffices.
     pub narrowed: bool,
 }
 
-/// The pages there are, for whoever writes down what each needs. The API's operations stand in its document.
+/// Returns all pages with their requirements, for the documentation. The API's document has those of the operations.
 pub fn pages() -> Vec<PageRoute> {
     let page = |(method, route, need)| match need {
         access::Need::Nothing | access::Need::Offered => {

@@ -1,4 +1,4 @@
-//! Connections: accepted, limited, and ended when the daemon is.
+//! Connections: accepting and limiting them, and draining them at shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::crowd::{Crowd, Seat};
 use crate::prefix::Prefix;
 use crate::tls::Tls;
 
-/// How long a request's head may take to arrive, and how long a connection may ask nothing.
+/// The timeout of a request's head, and the idle timeout of a connection.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
-/// The largest head, in bytes.
+/// The maximum size of a head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_HEADERS: usize = 64;
-/// How long a shutdown waits for requests that are being answered.
+/// The drain timeout: how long a shutdown waits for requests in progress.
 const LAST_ANSWERS: Duration = Duration::from_secs(15);
-/// The most who are let in when the door is closed.
+/// The maximum number of connections that a shutdown accepts from the listen backlog.
 const MOST_AT_THE_DOOR: usize = 4096;
-/// How long to wait when the system is out of connections.
+/// The wait after the system could not accept a connection.
 const BREATHER: Duration = Duration::from_millis(100);
 
-/// Answers everybody who comes, until it is told to stop and everybody has been answered.
+/// Serves connections until the daemon stops, then drains the requests in progress.
 pub(crate) async fn accept(
     listener: TcpListener,
     app: Router,
@@ -65,7 +65,7 @@ pub(crate) async fn accept(
     while let Some(Some((seat, came))) = stopping.run_until_cancelled(next()).await {
         answer(came, seat);
     }
-    // Whom the system has let in already counts as accepted: closing the door would cut them off.
+    // Connections in the listen backlog count as accepted: closing the listener would reset them.
     for came in let_in(listener) {
         if let Some(seat) = crowd.seat().await {
             answer(came, seat);
@@ -76,7 +76,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// One connection, before it is known whether it is encrypted.
+/// A connection, before the TLS handshake if there is one.
 struct Visit {
     http: http1::Builder,
     app: Router,
@@ -114,7 +114,7 @@ impl Visit {
     }
 }
 
-/// Those who wait at the door when it is closed.
+/// Accepts the connections in the listen backlog and closes the listener.
 fn let_in(listener: TcpListener) -> Vec<(TcpStream, Peer)> {
     let Ok(listener) = listener.into_std() else { return Vec::new() };
     let next = || {
@@ -129,7 +129,7 @@ async fn next_stream(listener: &TcpListener, crowd: &Crowd) -> (TcpStream, Peer)
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Small answers should not wait for more to come; if it cannot be set, they do.
+                // Without this option small responses may be delayed. It is not essential, so an error is ignored.
                 let _ = stream.set_nodelay(true);
                 return (stream, Peer(peer.ip()));
             }

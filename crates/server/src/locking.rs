@@ -1,4 +1,4 @@
-//! Where this daemon's locks are: where its work is, or in one of its ledgers.
+//! The lock store of this daemon: the store of its work, or one of its ledgers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ledgers::{Ledgers, why_stopped};
 use crate::problem::Problem;
 use crate::{Error, Place};
 
-/// This daemon's locks. Cheap to clone.
+/// The locks of this daemon. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Locking {
     locks: Locks,
@@ -18,7 +18,7 @@ pub(crate) struct Locking {
     claims: Option<Claims>,
 }
 
-/// The ledger that keeps them.
+/// The ledger that keeps the locks.
 #[derive(Clone, Debug)]
 struct Kept {
     ledgers: Arc<Ledgers>,
@@ -26,7 +26,7 @@ struct Kept {
 }
 
 impl Locking {
-    /// The locks that are given, those in the ledger that the settings name, or those where the work is.
+    /// Opens the given locks, else those in the ledger that the settings name, else those in the store of the work.
     pub(crate) async fn open(
         place: &Place,
         work: &Work,
@@ -44,13 +44,14 @@ impl Locking {
             (None, None) => (open(place.url()).await.map_err(refused)?, None),
         };
         let locks = locks.with_settings(settings).map_err(refused)?;
-        // One store that has all work needs no claims.
+        // Daemons on one shared store need no claims.
         let apart = ledger.clone().filter(|_| place.url().starts_with("sqlite:"));
         let claims = apart.map(|Kept { ledgers, name }| Claims::new(ledgers, name, &locks, work.clone()));
         Ok(Self { locks, ledger, claims: claims.transpose().map_err(refused)? })
     }
 
-    /// The locks, if they can be had: not before this node has joined the ledger that keeps them, nor after it has stopped.
+    /// Returns the locks if they are available. Locks in a ledger are available from the time this node has joined it
+    /// until the node stops.
     pub(crate) async fn here(&self) -> Result<&Locks, Problem> {
         if let Some(Kept { ledgers, name }) = &self.ledger {
             let node = ledgers.node(name)?;
@@ -61,24 +62,24 @@ impl Locking {
         Ok(&self.locks)
     }
 
-    /// Which daemon has the task for which signal, where daemons with a store each share a ledger.
+    /// Returns the claims of signals, if daemons with a store each share a ledger.
     pub(crate) fn claims(&self) -> Option<&Claims> {
         self.claims.as_ref()
     }
 
-    /// What they are like unless an acquisition says otherwise.
+    /// Returns the defaults of acquisitions.
     pub(crate) fn settings(&self) -> &Settings {
         self.locks.settings()
     }
 
-    /// The ledger that keeps them, if one does.
+    /// Returns the name of the ledger that keeps the locks, if one does.
     pub(crate) fn ledger(&self) -> Option<&str> {
         self.ledger.as_ref().map(|kept| &*kept.name)
     }
 }
 
 impl Kept {
-    /// One that is there, perhaps not joined yet.
+    /// Finds the ledger. This node may not have joined it yet.
     fn find(name: &str, ledgers: Option<&Arc<Ledgers>>) -> Result<Self, Error> {
         let has = |ledgers: &&Arc<Ledgers>| ledgers.names().iter().any(|(known, _)| known == name);
         let ledgers = ledgers.filter(has).ok_or_else(|| Error::NoLedgerForLocks(name.to_owned()))?;
@@ -91,7 +92,7 @@ impl Kept {
     }
 }
 
-/// Locks where the work is. Work in memory has no address that anybody else could open.
+/// Opens the locks in the store of the work. Work in memory has no address that another client could open.
 async fn open(url: &str) -> Result<Locks, holdoff_lock::Error> {
     if url.starts_with("sqlite::memory:") { Ok(Locks::memory()) } else { Locks::open(url).await }
 }

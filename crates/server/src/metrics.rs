@@ -1,6 +1,6 @@
-//! The recorder, and the metrics of this crate: every name, its help, and where it is recorded.
+//! The recorder, and the metrics of this crate: every name, its help text, and the functions that record it.
 //!
-//! Labels are routes and statuses; a path somebody made up is `none`.
+//! Labels are routes and statuses. The label of an unknown path is `none`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,15 +15,15 @@ const UNAUTHENTICATED: &str = "holdoff_server_authentications_failed_total";
 const CERTIFICATES: &str = "holdoff_server_certificates_read_total";
 const REQUEST_SECONDS: &str = "holdoff_server_request_seconds";
 
-/// From a lookup in memory to a step that waits for its server.
+/// From a lookup in memory to a request that waits for its server.
 const BUCKETS: [f64; 16] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0, 600.0];
 
-/// How often what was recorded is put together, so that it does not pile up when nobody asks for it.
+/// The interval of the recorder's upkeep, which bounds its memory while no scraper asks for the metrics.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Installs the recorder, once in a process. None if the program has one of its own: then its metrics are shown
-/// there.
+/// Installs the recorder, once in a process. Returns `None` if the program has a recorder of its own, which then
+/// receives the metrics.
 pub(crate) fn install() -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     HANDLE
@@ -51,31 +51,31 @@ fn describe() {
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "how long an answer took");
 }
 
-/// Puts together what was recorded, until the daemon stops.
+/// Runs the recorder's upkeep until the daemon stops.
 pub(crate) async fn keep_small(handle: PrometheusHandle, stopping: CancellationToken) {
     while stopping.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
         handle.run_upkeep();
     }
 }
 
-/// A request was answered.
+/// Records a response.
 pub(crate) fn answered(route: &str, method: &str, status: u16, took: Duration) {
     counter!(REQUESTS, "route" => route.to_owned(), "method" => method.to_owned(), "status" => status.to_string())
         .increment(1);
     histogram!(REQUEST_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// Somebody came without a valid token.
+/// Records a request without a valid token.
 pub(crate) fn unauthenticated(reason: &'static str) {
     counter!(UNAUTHENTICATED, "reason" => reason).increment(1);
 }
 
-/// A certificate has changed.
+/// Records an attempt to read a changed certificate.
 pub(crate) fn certificate_read(outcome: &'static str) {
     counter!(CERTIFICATES, "outcome" => outcome).increment(1);
 }
 
-/// A signal was taken in, or turned away.
+/// Records a signal that was accepted or refused.
 pub(crate) fn signalled(outcome: &'static str) {
     counter!(SIGNALS, "outcome" => outcome).increment(1);
 }

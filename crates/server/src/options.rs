@@ -1,4 +1,4 @@
-//! What a daemon is told.
+//! Options of a daemon.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,54 +8,55 @@ use holdoff_work::Settings;
 
 use crate::{Place, Reload};
 
-/// What a daemon is told.
+/// Options of a daemon.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where it listens: a loopback address, unless everybody needs a token. Port 0 means any that is free.
+    /// The listen address: loopback, unless tokens are required. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where work is kept.
+    /// The store of the work.
     pub place: Place,
-    /// The policies of this daemon's own file. All daemons on a store go by the version that is active there; see
+    /// The policies of this daemon's own file. All daemons on a store use the version that is active there; see
     /// [`Work::join`](holdoff_work::Work::join).
     pub policies: PolicySet,
-    /// What the file says about durable work.
+    /// The file's settings of durable work.
     pub settings: Settings,
-    /// What the file says about locks.
+    /// The file's settings of locks.
     pub locking: holdoff_lock::Settings,
-    /// What the file says about who may come in.
+    /// The file's settings of the server and of access to it.
     pub server: crate::Settings,
-    /// What the file says about an acceptor of councils: it runs if there is a directory for it.
+    /// The file's settings of an acceptor of councils. The acceptor runs if a directory is set.
     pub acceptor: holdoff_council::acceptor::Settings,
-    /// How this daemon's node of ledgers runs, if there is one.
+    /// The settings of this daemon's node of ledgers, if there is one.
     pub ledger: Option<Box<holdoff_ledger::runtime::Settings>>,
-    /// Locks that are kept elsewhere; unless given, they are kept where the work is.
+    /// Locks in another store. By default they are in the store of the work.
     pub locks: Option<holdoff_lock::Locks>,
-    /// How many HTTP steps run at once.
+    /// The number of HTTP steps that run at once.
     pub concurrency: usize,
-    /// How long a shutdown waits for steps that run. What does not end in time is put back, and burns no attempt.
+    /// The drain timeout: how long a shutdown waits for running steps. Steps that do not end in time are returned to
+    /// the queue, and use up no attempt.
     pub patience: Duration,
-    /// How long a daemon that was told to end (`SIGTERM`) still takes requests in, while it says that it is not ready:
-    /// so that whoever balances between daemons sees it in time.
+    /// How long a daemon still accepts requests after `SIGTERM`, while it reports that it is not ready. In this time a
+    /// load balancer notices.
     pub grace: Duration,
     /// How to read the policy file again, on `SIGHUP`.
     pub reload: Option<Reload>,
 }
 
 impl Options {
-    /// Where it listens unless told otherwise.
+    /// The default of `listen`.
     pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-    /// How many HTTP steps run at once unless told otherwise.
+    /// The default of `concurrency`.
     pub const CONCURRENCY: usize = 64;
 
-    /// How long a shutdown waits for steps that run unless told otherwise.
+    /// The default of `patience`.
     pub const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// How long a daemon that was told to end still takes requests in unless told otherwise.
+    /// The default of `grace`.
     pub const GRACE: Duration = Duration::from_secs(1);
 
-    /// Work kept here, the presets for policies, and everything else as it is by default.
+    /// Creates options for work in this store, with the preset policies and the defaults of everything else.
     pub fn new(place: Place) -> Self {
         Self {
             listen: Self::LISTEN,

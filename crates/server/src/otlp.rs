@@ -1,9 +1,9 @@
-//! Traces for whoever collects them: OTLP over HTTP, as JSON, which every collector takes.
+//! Export of traces: OTLP over HTTP, as JSON, which every collector accepts.
 //!
-//! [`traces`] makes two halves. [`Traces`] is a layer of `tracing` that remembers spans of ours; it never waits, and
-//! what does not fit is dropped. [`Sending`] sends them on, in batches, until it is told to stop.
+//! [`traces`] returns two halves. [`Traces`] is a `tracing` layer that collects the spans of this project. It never
+//! blocks: if the buffer is full, it drops the span. [`Sending`] sends the spans in batches until it is told to stop.
 //!
-//! Deliberately absent: metrics, which Prometheus has; logs; and protobuf, for the sake of the dependencies.
+//! Deliberately absent: metrics, which Prometheus scrapes; logs; and protobuf, to avoid the dependencies.
 
 mod layer;
 mod send;
@@ -12,13 +12,13 @@ mod span;
 pub use layer::Traces;
 pub use send::Sending;
 
-/// Where traces are sent, in the variables that OpenTelemetry has agreed on.
+/// The standard OpenTelemetry variable for the collector's address.
 pub const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-/// The most spans that wait to be sent.
+/// The maximum number of spans in the buffer.
 const MOST_WAITING: usize = 8192;
 
-/// Traces for the collector at this address, such as `http://127.0.0.1:4318`.
+/// Creates the two halves for the collector at this address, such as `http://127.0.0.1:4318`.
 pub fn traces(endpoint: &str) -> Result<(Traces, Sending), crate::Error> {
     let (sender, inbox) = tokio::sync::mpsc::channel(MOST_WAITING);
     Ok((Traces::new(sender), Sending::new(endpoint, inbox)?))

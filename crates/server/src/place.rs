@@ -1,4 +1,4 @@
-//! Where work is kept.
+//! The store of the work.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::Error;
 /// The file in the data directory.
 const FILE: &str = "holdoff.db";
 
-/// Where work is kept: a store's address, or a SQLite file in a directory of its own.
+/// The store of the work: a store's address, or a SQLite file in a data directory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     url: String,
@@ -24,22 +24,22 @@ impl Place {
     /// The file `holdoff.db` in this directory.
     pub fn directory(directory: impl AsRef<Path>) -> Self {
         let file = directory.as_ref().join(FILE);
-        // In an address these two would mean something else.
+        // These two characters have a meaning in a URL.
         let path = file.to_string_lossy().replace('%', "%25").replace('?', "%3f");
         Self { url: format!("sqlite://{path}"), file: Some(file) }
     }
 
-    /// The directory, if it is one.
+    /// Returns the data directory, if it is one.
     pub fn folder(&self) -> Option<&Path> {
         self.file.as_deref()?.parent()
     }
 
-    /// Its address. It may hold a password.
+    /// Returns the store's address. It may contain a password.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Makes the directory and the file, which only their owner may read, if they are not there.
+    /// Creates the directory and the file if they do not exist. Only their owner may read them.
     pub fn make(&self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let cannot = |path: &Path| {
@@ -52,12 +52,12 @@ impl Place {
         private_file(file).map_err(cannot(file))
     }
 
-    /// The file, if it is one of a directory and not there yet.
+    /// Returns the file in the data directory, if it does not exist yet.
     pub fn missing_file(&self) -> Option<&Path> {
         self.file.as_deref().filter(|file| !file.exists())
     }
 
-    /// Which place is meant, said before what went wrong, unless that says so itself.
+    /// Returns the store's name as a prefix of an error message, unless the error names it itself.
     pub(crate) fn preface(&self, error: &holdoff_work::Error) -> String {
         match error {
             holdoff_work::Error::Address { .. } => String::new(),
@@ -65,7 +65,7 @@ impl Place {
         }
     }
 
-    /// What may help, said after what went wrong.
+    /// Returns a hint to append to an error message.
     pub(crate) fn hint(&self, error: &holdoff_work::Error) -> &'static str {
         match error {
             holdoff_work::Error::Store { .. } if self.is_postgres() => {
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-/// Without the password, and without the options among which one may stand.
+/// Shows the address without its password, and without the query parameters, which may contain one.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
@@ -119,7 +119,7 @@ fn private_directory(path: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(path)
 }
 
-/// SQLite gives the files beside it the same permissions.
+/// Creates a file that only its owner may read. SQLite gives the files beside it the same permissions.
 fn private_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.append(true).create(true);

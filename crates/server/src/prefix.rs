@@ -1,12 +1,12 @@
-//! The path that a proxy puts before everything, where it serves others beside us.
+//! The path prefix of a proxy that also serves other applications.
 
 use std::sync::Arc;
 
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
-/// What stands before every path: nothing, or `/` and a name. Proxies that take it away and proxies that leave it are
-/// both understood.
+/// The path prefix: empty, or `/` and a name. Both kinds of proxies work: those that strip the prefix and those that
+/// forward it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prefix(Arc<str>);
 
@@ -15,7 +15,7 @@ impl Prefix {
         Self(text.into())
     }
 
-    /// Takes it away, if it is there.
+    /// Strips the prefix, if it is present.
     pub(crate) fn strip(&self, uri: &mut Uri) {
         if self.0.is_empty() {
             return;
@@ -26,7 +26,7 @@ impl Prefix {
         let rest = match rest.chars().next() {
             Some('/') => rest.to_owned(),
             None | Some('?') => format!("/{rest}"),
-            // A longer name that only begins alike.
+            // A longer name that only begins with the prefix.
             Some(_) => return,
         };
         let mut parts = std::mem::take(uri).into_parts();

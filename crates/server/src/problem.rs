@@ -1,4 +1,4 @@
-//! What is said when something cannot be done: RFC 9457.
+//! Problem responses: RFC 9457.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::show::{ShownHolder, show_holder};
 
-/// When to come back to a store that does not answer.
+/// The `Retry-After` of a store that does not answer.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is said when something cannot be done (RFC 9457).
@@ -38,24 +38,24 @@ pub(crate) struct ProblemBody {
     first: Option<u64>,
 }
 
-/// What is said when something cannot be done.
+/// A response that is not a success.
 #[derive(Debug)]
 pub(crate) struct Problem {
     kind: Kind,
     detail: String,
     retry_after: Option<Duration>,
-    /// What it says besides: a name, and what it is.
+    /// An additional member: its name and value.
     more: Option<(&'static str, serde_json::Value)>,
 }
 
-/// What a problem says, for a page that shows it to a person.
+/// The text of a problem, for a page that shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     pub(crate) title: &'static str,
     pub(crate) detail: String,
 }
 
-/// The kinds of problems. Their names are part of the API and stay as they are.
+/// The kinds of problems. Their names are part of the API and do not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     InvalidTask,
@@ -105,7 +105,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The last part of its type, its title and its status.
+    /// Returns the last segment of the problem's type, its title and its status.
     const fn said(self) -> (&'static str, &'static str, StatusCode) {
         match self {
             Self::InvalidTask => ("invalid-task", "The task cannot be taken in", StatusCode::BAD_REQUEST),
@@ -195,7 +195,7 @@ impl Problem {
         Self { retry_after: Some(wait), ..self }
     }
 
-    /// A lock that is another's.
+    /// Returns the problem for a lock that another client holds.
     fn held(detail: String, holder: Option<&Holder>) -> Self {
         let problem = Self::new(Kind::LockHeld, detail);
         match holder {
@@ -204,7 +204,7 @@ impl Problem {
         }
     }
 
-    /// The same, saying this too.
+    /// Adds a member to the problem.
     pub(crate) fn with(self, name: &'static str, value: serde_json::Value) -> Self {
         Self { more: Some((name, value)), ..self }
     }
@@ -213,7 +213,7 @@ impl Problem {
         &self.detail
     }
 
-    /// The store did not answer.
+    /// Returns the problem for a store that did not answer.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(Kind::StoreUnavailable, detail).retry_after(STORE_PAUSE)
     }
@@ -235,7 +235,7 @@ impl From<holdoff_work::Error> for Problem {
             Error::QueueFull { retry_after, .. } => {
                 Self::new(Kind::QueueFull, error.to_string()).retry_after(*retry_after)
             }
-            // What the store said may name hosts and users, so it stays in the log.
+            // The store's message may name hosts and users, so only the log has it.
             Error::Store { transient: true, .. } => {
                 tracing::warn!(%error, "the store did not answer");
                 Self::unavailable("the store did not answer in time; the request may be repeated")
@@ -260,7 +260,7 @@ impl From<holdoff_lock::Error> for Problem {
             Error::TooManyWaiters { .. } => {
                 Self::new(Kind::TooManyWaiters, error.to_string()).retry_after(spread())
             }
-            // What the store said may name hosts and users, so it stays in the log.
+            // The store's message may name hosts and users, so only the log has it.
             Error::Store { transient: true, .. } => {
                 tracing::warn!(%error, "the store of the locks did not answer");
                 Self::unavailable("the store did not answer in time; the request may be repeated")
@@ -300,7 +300,7 @@ impl From<crate::Error> for Problem {
     }
 }
 
-/// When to come back, so that those who are told so do not all come back at once.
+/// Returns a random `Retry-After`, so that refused clients do not all return at once.
 pub(crate) fn spread() -> Duration {
     const MOST_SECONDS: u64 = 10;
     Duration::from_secs(fastrand::Rng::new().u64(1..=MOST_SECONDS))
@@ -323,7 +323,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {
-            // Rounded up: whoever comes a moment early is turned away again.
+            // Rounded up: a client that returns too early is refused again.
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -333,7 +333,7 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
-    /// The names in this file's own table, so that a kind that is added without a word about it is found.
+    /// Reads the names from this file's own table, so that a kind without documentation is found.
     #[test]
     fn every_type_is_documented() {
         let source = include_str!("problem.rs").split("#[cfg(test)]").next().unwrap();

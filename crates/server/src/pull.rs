@@ -1,4 +1,4 @@
-//! Workers that pull: who they are, and how many wait.
+//! Workers that pull steps over HTTP: their names, and the limit on waiting requests.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::{Kind, Problem, spread};
 
-/// The most requests that wait for steps at once.
+/// The maximum number of requests that wait for steps.
 const MOST_WAITING: usize = 512;
-/// The most names that are remembered; a worker whose name is forgotten is taken down anew.
+/// The maximum number of cached names. A worker whose name was evicted is registered again.
 const MOST_NAMES: usize = 1000;
-/// Under which name reports are made; who had the step is known.
+/// The worker name of reports. The claim itself identifies the worker that had the step.
 const REPORTER: &str = "api";
 
-/// Workers that pull.
+/// Workers that pull steps over HTTP.
 #[derive(Debug)]
 pub(crate) struct Pull {
     work: Work,
@@ -28,7 +28,7 @@ impl Pull {
         Self { work, claimers: Mutex::default(), room: Semaphore::new(MOST_WAITING) }
     }
 
-    /// A worker by name. The store is told of each name once, as long as it is remembered here.
+    /// Returns the claimer of a worker name. The store is told of a name once, as long as the name is cached here.
     pub(crate) async fn claimer(&self, name: &str) -> Result<Claimer, Problem> {
         if let Some(claimer) = self.claimers.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
             return Ok(claimer.clone());
@@ -42,12 +42,12 @@ impl Pull {
         Ok(claimer)
     }
 
-    /// Somebody to report through.
+    /// Returns the claimer for reports.
     pub(crate) async fn reporter(&self) -> Result<Claimer, Problem> {
         self.claimer(REPORTER).await
     }
 
-    /// A place to wait in.
+    /// Acquires a permit to wait for steps.
     pub(crate) fn place(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.room.try_acquire().map_err(|_| {
             let detail = format!("{MOST_WAITING} requests wait for steps in this daemon already");

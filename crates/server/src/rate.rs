@@ -1,4 +1,4 @@
-//! How fast somebody may ask. Pure: the clock is an input.
+//! Rate limits. Pure: the clock is an input.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most that are watched at once.
+/// The maximum number of keys with a bucket.
 const MOST: usize = 10_000;
 const FASTEST: u32 = 1_000_000;
 
-/// So many in such a time, such as `1000/s`. As many may come at once; then they come back at this pace.
+/// A rate such as `1000/s`. It permits that many requests at once, and then refills at this rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     count: u32,
@@ -23,13 +23,13 @@ impl Rate {
         Self { count, per }
     }
 
-    /// How long it takes until one more may come.
+    /// Returns the time in which one permit is refilled.
     fn interval(self) -> Duration {
         self.per / self.count.max(1)
     }
 }
 
-/// Why a text is no rate.
+/// The text is not a rate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected a whole number from 1 to {FASTEST}, a slash, and s, m or h, such as 1000/s")]
 pub struct InvalidRate;
@@ -64,7 +64,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A bucket of tokens for each key, as one number each: the moment at which the bucket is full again.
+/// A token bucket for each key, stored as one number: the time at which the bucket is full again.
 #[derive(Debug)]
 pub(crate) struct Buckets<K> {
     rate: Rate,
@@ -76,7 +76,7 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         Self { rate, full_at: Mutex::default() }
     }
 
-    /// How long this one must wait; nothing if not at all. Nothing is taken.
+    /// Returns the time that this key must wait, or `None`. Takes nothing from the bucket.
     pub(crate) fn wait(&self, key: &K, now: Duration) -> Option<Duration> {
         self.wait_in(&self.lock(), key, now)
     }
@@ -87,7 +87,7 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Takes one; else says how long to wait.
+    /// Takes one permit. The error is the time to wait.
     pub(crate) fn take(&self, key: &K, now: Duration) -> Result<(), Duration> {
         let mut buckets = self.lock();
         if let Some(wait) = self.wait_in(&buckets, key, now) {
@@ -106,7 +106,8 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
     }
 }
 
-/// Full buckets need not be remembered. If none is full, a tenth goes all the same: memory has a limit, whoever asks.
+/// Removes full buckets, which need no memory. If none is full, removes a tenth of the buckets all the same: memory is
+/// bounded for any number of keys.
 fn make_room<K: Hash + Eq>(buckets: &mut HashMap<K, Duration>, now: Duration) {
     buckets.retain(|_, full_at| *full_at > now);
     let mut surplus = (buckets.len() + MOST / 10).saturating_sub(MOST);

@@ -1,11 +1,11 @@
-//! Where a daemon may listen.
+//! Rules for the listen address.
 
 use std::net::SocketAddr;
 
 use crate::keep::Keep;
 use crate::{Error, Place, Settings};
 
-/// What others can reach needs tokens, and TLS unless it is said that something in front has it.
+/// Requires tokens on an address beyond loopback, and TLS unless the settings say that a proxy terminates it.
 pub(crate) fn check(address: SocketAddr, settings: &Settings) -> Result<(), Error> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -19,7 +19,7 @@ pub(crate) fn check(address: SocketAddr, settings: &Settings) -> Result<(), Erro
     Ok(())
 }
 
-/// Where everybody needs a token, somebody should have one.
+/// Requires that a token of scope `admin` exists if tokens are required.
 pub(crate) async fn check_admin(
     address: SocketAddr,
     place: &Place,

@@ -1,4 +1,4 @@
-//! Reading the policies again.
+//! Reading the policy file again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use holdoff_policy::PolicySet;
 
 type Read = dyn Fn() -> Result<PolicySet, String> + Send + Sync;
 
-/// How to read the policy file again, with everything checked; or what is wrong with it.
+/// A function that reads and validates the policy file again, or returns the problems.
 #[derive(Clone)]
 pub struct Reload(Arc<Read>);
 
 impl Reload {
-    /// Reads by this.
+    /// Creates it from this function.
     pub fn new(read: impl Fn() -> Result<PolicySet, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

@@ -1,4 +1,4 @@
-//! On the way out: not ready any more, but still answering.
+//! The grace period: the daemon is not ready any more, but still serves requests.
 
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
@@ -8,8 +8,8 @@ use axum::response::Response;
 
 use crate::app::App;
 
-/// Whoever asks while the daemon is on its way out is answered, and told to come by another connection next time:
-/// one that a balancer will lead elsewhere.
+/// Middleware for the grace period: it serves requests and asks clients to close the connection. A load balancer routes
+/// the next connection to another daemon.
 pub(crate) async fn say_goodbye(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     if app.retiring.is_cancelled() {

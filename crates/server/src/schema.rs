@@ -1,4 +1,4 @@
-//! How values of other crates look in the API's document.
+//! Schemas of other crates' values in the API's document.
 
 use holdoff_policy::Class;
 use holdoff_work::{Outcome, StepState, TaskState};
@@ -6,7 +6,7 @@ use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, 
 use utoipa::openapi::{RefOr, schema::SchemaType};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The pattern of a UUID as it is written here.
+/// The pattern of a UUID in the API.
 pub(crate) const UUID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
 
 fn text(about: &str) -> ObjectBuilder {
@@ -17,7 +17,7 @@ fn one_of(about: &str, words: impl IntoIterator<Item = &'static str>) -> ObjectB
     text(about).enum_values(Some(words.into_iter().collect::<Vec<_>>()))
 }
 
-/// Gives a name in the document to a value.
+/// Defines a named schema in the document.
 macro_rules! written {
     ($($name:ident as $called:literal: $schema:expr;)*) => {$(
         pub(crate) struct $name;

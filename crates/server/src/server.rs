@@ -20,7 +20,8 @@ use crate::prefix::Prefix;
 use crate::tls::Tls;
 use crate::{Error, Options, Reload, api, events, listen, metrics, reach, tidy};
 
-/// A running daemon. Dropping it stops it without waiting: what it was doing is rescued when the leases are over.
+/// A running daemon. Dropping it stops it without waiting: its running steps are rescued when their leases have
+/// expired.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -39,7 +40,7 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// How long its end may take.
+/// The timeouts of a shutdown.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     patience: Duration,
@@ -47,7 +48,7 @@ struct Timing {
 }
 
 impl Server {
-    /// Starts it. When this returns, it answers.
+    /// Starts a daemon. When this returns, it serves requests.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let Options {
             listen: address,
@@ -65,12 +66,13 @@ impl Server {
         let reload = options.reload;
         reach::check(address, &server)?;
         let tls = server.tls.clone().map(Tls::open).transpose()?;
-        // The port first: whoever starts a second daemon by mistake should hear of it before anything is touched.
+        // The port comes first: a second daemon started by mistake fails before it touches the store.
         let cannot_listen = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         let address = listener.local_addr().map_err(cannot_listen)?;
         place.make()?;
-        // Before the work: what is counted goes to the recorder that was there when it was first counted.
+        // The recorder comes before the work, because a metric belongs to the recorder that was installed when it was
+        // first used.
         let rendered = metrics::install();
         let cannot_keep = |source| Error::Store { place: place.clone(), source };
         let starter = who("start");
@@ -149,49 +151,49 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens, for a browser.
+    /// Returns the listen address as a URL.
     pub fn url(&self) -> String {
         let scheme = if self.is_private { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Where work is kept, as it may be shown.
+    /// Returns the store of the work, without its password.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The ledger that keeps its locks; without one they are where the work is.
+    /// Returns the ledger that keeps the locks; without one they are in the store of the work.
     pub fn locks_ledger(&self) -> Option<&str> {
         self.locking.ledger()
     }
 
-    /// The acceptor of councils in it, if there is one.
+    /// Returns the acceptor of councils, if there is one.
     pub const fn acceptor(&self) -> Option<&AcceptorService> {
         self.acceptor.as_ref()
     }
 
-    /// Its node of ledgers, if there is one.
+    /// Returns the node of ledgers, if there is one.
     pub const fn ledger(&self) -> Option<&Host<Books>> {
         self.ledger.as_ref()
     }
 
-    /// The durable work it serves.
+    /// Returns the durable work that it serves.
     pub const fn work(&self) -> &Work {
         &self.work
     }
 
-    /// Its tokens, and who did what.
+    /// Returns its tokens and audit log.
     pub const fn keep(&self) -> &Keep {
         &self.keep
     }
 
-    /// Reads the policy file again and publishes it for every node on the store. If it cannot be used, the policies
-    /// stay as they are, and the log says why.
+    /// Reads the policy file again and deploys it to every node on the store. If the file is not usable, the policies
+    /// stay as they are, and the log has the reason.
     pub async fn reload(&self) {
         let Some(reload) = &self.reload else {
             tracing::warn!("there is no policy file to read again; the policies stay as they are");
@@ -209,15 +211,15 @@ impl Server {
         }
     }
 
-    /// Says that it is not ready any more, and goes on answering for its grace: whoever balances between daemons
-    /// sends what comes elsewhere.
+    /// Reports that it is not ready any more, and serves requests for the grace period. A load balancer routes new
+    /// requests elsewhere.
     pub async fn retire(&self) {
         self.retiring.cancel();
         tokio::time::sleep(self.timing.grace).await;
     }
 
-    /// Stops gracefully: takes in no more, answers those who have asked, waits a while for steps that run, and puts
-    /// back what does not end. No attempt is burnt.
+    /// Stops gracefully: accepts no more requests, finishes those in progress, waits up to the drain timeout for
+    /// running steps, and returns the others to the queue. They use up no attempt.
     pub async fn shutdown(mut self) {
         self.retiring.cancel();
         self.stopping.cancel();
@@ -237,7 +239,7 @@ impl Server {
         let ledger = self.ledger.take();
         let answered = async {
             answered.await;
-            // Not before: whoever is still answered may need it.
+            // Requests in progress may need the ledger, so it stops after them.
             if let Some(ledger) = ledger {
                 ledger.stop(grace).await;
             }
@@ -246,7 +248,7 @@ impl Server {
     }
 }
 
-/// Starts the node of ledgers, if there shall be one, and says what in its settings does not go together.
+/// Starts the node of ledgers, if it has settings, and logs settings that contradict each other.
 async fn start_ledger(
     settings: Option<Box<holdoff_ledger::runtime::Settings>>,
 ) -> Result<Option<Host<Books>>, Error> {
@@ -257,7 +259,7 @@ async fn start_ledger(
     Ok(Some(Box::pin(Host::start(*settings)).await?))
 }
 
-/// Who publishes policies, for people.
+/// Returns the author to record for a deployment by this daemon.
 fn who(occasion: &str) -> String {
     format!("{occasion} of the daemon at {}", holdoff_work::this_process())
 }

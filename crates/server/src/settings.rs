@@ -1,4 +1,4 @@
-//! The file's `[server]`: how the daemon runs, who may come in, and how.
+//! The section `[server]` of the file: how the daemon runs, and access to it.
 
 mod running;
 
@@ -19,34 +19,34 @@ const MOST_HOSTS: usize = 100;
 const LONGEST_PREFIX: usize = 200;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How the daemon runs, who may come in, and how: the file's `[server]`.
+/// How the daemon runs, and access to it: the section `[server]` of the file.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How it runs. [`Options`](crate::Options) has the last word.
+    /// How it runs. [`Options`](crate::Options) take precedence.
     pub running: Running,
-    /// Whether everybody needs an API token. On loopback nobody does unless this is set; elsewhere it must be.
+    /// Whether tokens are required. Beyond loopback this must be set.
     pub require_tokens: bool,
-    /// The names that are answered to where tokens are needed, besides loopback's; any if there are none.
+    /// The accepted host names besides those of loopback, if tokens are required; all names if empty.
     pub hosts: Vec<String>,
-    /// How fast one token may ask; no limit if absent.
+    /// The rate limit of each token; no limit if absent.
     pub rate: Option<Rate>,
-    /// How long is kept who did what.
+    /// The retention of the audit log.
     pub audit_keep: Duration,
-    /// Whether to serve without TLS where others can listen in: behind a proxy that has it.
+    /// Whether to serve without TLS beyond loopback: behind a proxy that terminates TLS.
     pub insecure: bool,
-    /// What stands before every path, where a proxy serves others beside the daemon: nothing, or `/` and a name.
+    /// The path prefix of a proxy that also serves other applications: empty, or `/` and a name.
     pub prefix: String,
     /// The certificate and its key.
     pub tls: Option<TlsFiles>,
 }
 
-/// Where the certificate and its key stand: `[server.tls]`, both as PEM.
+/// The files of the certificate and its key: `[server.tls]`, both as PEM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// The certificate, and those that vouch for it.
+    /// The certificate chain.
     pub cert: PathBuf,
-    /// Its private key.
+    /// The private key.
     pub key: PathBuf,
 }
 
@@ -66,8 +66,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the section `[server]` of `holdoff.toml`; what it does not say is as in [`Settings::default`]. On any
-    /// problem nothing is read, and all problems are reported. The other sections are passed by.
+    /// Reads the section `[server]` of `holdoff.toml`. Absent keys have the values of [`Settings::default`]. If there
+    /// is any problem, nothing is read, and all problems are reported. Other sections are ignored.
     ///
     /// ```
     /// use holdoff_server::Settings;
@@ -119,7 +119,7 @@ fn read(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Settings {
     settings
 }
 
-/// Plain signs only, because it stands in every link and in a cookie.
+/// Accepts plain characters only, because the prefix is part of every link and of a cookie.
 fn prefix(reader: &mut Reader<'_>, value: &Value<'_>, text: &str) -> String {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
     let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(plain);

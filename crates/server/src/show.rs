@@ -1,4 +1,4 @@
-//! Tasks, steps, locks, an acceptor and ledgers as they are shown in JSON.
+//! The JSON representation of tasks, steps, locks, an acceptor and ledgers.
 
 mod acceptor;
 mod ledger;

@@ -1,4 +1,4 @@
-//! From the start to a signal, and no further.
+//! Running a daemon until a signal ends it.
 
 use crate::{Error, Options, Server};
 
@@ -6,13 +6,14 @@ use crate::{Error, Options, Server};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// Everything was finished or put back.
+    /// All requests and steps have ended or were returned to the queue.
     Gracefully,
-    /// A second signal came: what was running is rescued when its lease is over.
+    /// A second signal came: running steps are rescued when their leases have expired.
     AtOnce,
 }
 
-/// Runs a daemon until `SIGTERM` or Ctrl-C; `SIGHUP` has it read its policies again. `started` is told when it answers.
+/// Runs a daemon until `SIGTERM` or Ctrl-C. On `SIGHUP` it reads its policies again. `started` is called when it serves
+/// requests.
 pub async fn serve(options: Options, started: impl FnOnce(&Server)) -> Result<Stopped, Error> {
     let mut signals = Signals::new().map_err(Error::Signals)?;
     let server = tokio::select! {
@@ -29,7 +30,7 @@ pub async fn serve(options: Options, started: impl FnOnce(&Server)) -> Result<St
     };
     tracing::info!("stopping: steps that run may end; a second signal stops at once");
     let stop = async {
-        // Whoever presses Ctrl-C has nobody in front who would have to see it first.
+        // After Ctrl-C there is no load balancer that must notice first.
         if is_balanced {
             server.retire().await;
         }
@@ -41,7 +42,7 @@ pub async fn serve(options: Options, started: impl FnOnce(&Server)) -> Result<St
     }
 }
 
-/// What somebody wants.
+/// A signal of the operating system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Signal {
     Terminate,
@@ -96,7 +97,7 @@ impl Signals {
 }
 
 impl Signals {
-    /// Until somebody wants it to end.
+    /// Waits for a signal that ends the daemon.
     async fn ending(&mut self) {
         while self.next().await == Signal::Hangup {}
     }

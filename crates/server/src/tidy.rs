@@ -1,4 +1,4 @@
-//! Forgetting locks that nobody uses any more, for every fingerprint of a signal leaves one; and what was done long ago.
+//! Background cleanup: idle locks, of which each fingerprint of a signal leaves one, and old entries of the audit log.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio_util::sync::CancellationToken;
 use crate::keep::Keep;
 use crate::locking::Locking;
 
-/// How often.
+/// The interval between cleanups.
 const PAUSE: Duration = Duration::from_secs(60);
-/// For how long nobody has held it or asked for it.
+/// How long a lock must be idle, without a holder or a request, before it is pruned.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many at once, so that nobody else waits long.
+/// The maximum number of rows in one transaction, so that other transactions do not wait long.
 const AT_ONCE: u32 = 500;
 
-/// Forgets idle locks until the daemon stops. Their tokens stay below all that come.
+/// Prunes idle locks until the daemon stops. Later tokens are above those of pruned locks.
 pub(crate) async fn forget_idle(locking: Locking, stopping: CancellationToken) {
     while stopping.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
-        // Where locks cannot be had yet, there is none to forget.
+        // Before the locks are available, there are none to prune.
         let Ok(locks) = locking.here().await else { continue };
         let all = async {
             while locks.prune(IDLE, AT_ONCE).await? >= u64::from(AT_ONCE) {}
@@ -29,7 +29,7 @@ pub(crate) async fn forget_idle(locking: Locking, stopping: CancellationToken) {
     }
 }
 
-/// Forgets what was done longer ago than this, until the daemon stops.
+/// Deletes entries of the audit log that are older than `older`, until the daemon stops.
 pub(crate) async fn forget_deeds(keep: Keep, older: Duration, stopping: CancellationToken) {
     while stopping.run_until_cancelled(tokio::time::sleep(PAUSE)).await.is_some() {
         let all = async {

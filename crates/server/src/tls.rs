@@ -1,4 +1,4 @@
-//! TLS: a certificate and its key, read again when they change.
+//! TLS: a certificate and its key, read again when the files change.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,20 +17,20 @@ use tokio_util::sync::CancellationToken;
 use crate::settings::TlsFiles;
 use crate::{Error, metrics};
 
-/// How often the files are looked at.
+/// The interval between checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long a handshake may take.
+/// The timeout of a handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// No certificate chain and no key has more bytes.
+/// The maximum size in bytes of a certificate chain or a key.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A certificate and its key, as they are now.
+/// The current certificate and its key.
 pub(crate) struct Tls {
     files: TlsFiles,
     current: RwLock<Arc<ServerConfig>>,
 }
 
-/// The bytes of both files. Neither `Debug` nor `Display`, on purpose.
+/// The bytes of both files. It implements neither `Debug` nor `Display`, on purpose.
 #[derive(Clone, PartialEq, Eq)]
 struct Pair {
     cert: Vec<u8>,
@@ -44,7 +44,7 @@ impl Tls {
         Ok((Self { files, current }, Pem(pair)))
     }
 
-    /// Shakes hands with somebody, by the certificate that is in force now.
+    /// Performs a handshake with the current certificate.
     pub(crate) async fn greet(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
         match tokio::time::timeout(HANDSHAKE_PATIENCE, TlsAcceptor::from(config).accept(stream)).await {
@@ -60,8 +60,7 @@ impl Tls {
         }
     }
 
-    /// Looks at the files until the daemon stops. A pair that cannot be used changes nothing; connections that are
-    /// open go on.
+    /// Checks the files until the daemon stops. A pair that is not usable changes nothing. Open connections continue.
     pub(crate) async fn watch(self: Arc<Self>, Pem(mut seen): Pem, stopping: CancellationToken) {
         while stopping.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
             let files = self.files.clone();
@@ -70,7 +69,7 @@ impl Tls {
             let pair = match read {
                 Ok(pair) if pair == seen => continue,
                 Ok(pair) => pair,
-                // Said each time: a certificate that is gone will be missed at the next start.
+                // Logged on each check: without the certificate the next start will fail.
                 Err(error) => {
                     tracing::error!(%error, "the certificate cannot be read again; the old one stays in force");
                     continue;
@@ -92,7 +91,7 @@ impl Tls {
     }
 }
 
-/// What was read last.
+/// The bytes that were read last.
 pub(crate) struct Pem(Pair);
 
 impl Pair {
@@ -100,7 +99,7 @@ impl Pair {
         Ok(Self { cert: read(&files.cert)?, key: read(&files.key)? })
     }
 
-    /// What to serve with, if the certificate and the key belong together.
+    /// Returns the TLS configuration, if the certificate and the key belong together.
     fn config(&self, files: &TlsFiles) -> Result<ServerConfig, Error> {
         let refuse = |path: &Path, why: &dyn std::fmt::Display| Error::Certificate {
             path: path.to_owned(),
@@ -112,7 +111,7 @@ impl Pair {
         if chain.is_empty() {
             return Err(refuse(&files.cert, &"there is no certificate in it"));
         }
-        // What is wrong with a key is not quoted: it might be the key.
+        // The message does not quote the parser's error: it might contain the key.
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| refuse(&files.key, &"there is no private key in it, as PEM"))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,7 +1,7 @@
-//! Planted secrets, looked for wherever they have no place: in the log at its most talkative, in answers, in metrics, in
-//! errors, and in all that the store has.
+//! Planted secrets must not appear in the log at its most verbose level, in responses, metrics or errors, or in the
+//! store.
 //!
-//! A binary of its own: it reads the log of the whole process, all threads of it, at its most talkative.
+//! A separate binary, because it reads the log of the whole process at its most verbose level, from all threads.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ const STEP_SECRET: &str = "planted-step-credential-7b1e";
 const HOOK_SECRET: &str = "planted-webhook-secret-93fc";
 const PASSWORD: &str = "planted-database-password-51aa";
 
-/// Everything that anybody logs.
+/// Everything that the process logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -47,7 +47,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// What was seen, by where it was seen.
+/// The collected outputs, each with its source.
 #[derive(Default)]
 struct Findings(Vec<(String, Vec<u8>)>);
 
@@ -56,7 +56,8 @@ impl Findings {
         self.0.push((place.into(), bytes.into()));
     }
 
-    /// Fails if one of these stands anywhere; or if something that must be seen was not, for then nothing was looked at.
+    /// Fails if a secret appears in an output. Also fails if the public text appears in none: then the check has read
+    /// nothing.
     fn check(&self, secrets: &[&str], public: &str) {
         let contains =
             |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
@@ -75,8 +76,7 @@ impl Findings {
     }
 }
 
-/// Does everything that has to do with a secret, on this place; answers with the token that was used, and all that was
-/// said.
+/// Uses every secret on this store. Returns the token that was used, and all outputs.
 async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     let mut findings = Findings::default();
     let (step_file, hook_file) = (folder.join("step"), folder.join("hook"));
@@ -111,7 +111,7 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     let (get, post) = (reqwest::Method::GET, reqwest::Method::POST);
     let call = |url: &str| json!({ "operation": "public.call", "http": { "url": url, "credential": "api" } });
     let mut ids = Vec::new();
-    // One that succeeds in the end, and one that may not go there, so that somebody is told.
+    // One task succeeds in the end. The other may not call its address, so that a notification is sent.
     for url in [target.url.as_str(), &hook.url] {
         let answer = send(post.clone(), "/v1/tasks", Some(call(url)), &token).await;
         let (_, body) = answer.split_once('\n').unwrap();
@@ -141,7 +141,7 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     assert!(sent(target.calls(), STEP_SECRET), "it was used");
     assert!(sent(hook.calls(), HOOK_SECRET), "it was used");
 
-    // Refusals, with what is almost the token.
+    // Refused requests with tokens that are almost right.
     let (head, _) = token.rsplit_once('_').unwrap();
     for almost in
         [format!("{token}0"), format!("{head}_{}", "0".repeat(64)), token.replacen("holdoff_", "", 1)]
@@ -158,7 +158,7 @@ async fn use_every_secret(place: Place, folder: &Path) -> (String, Findings) {
     (token, findings)
 }
 
-/// One test for both stores: there is one log in a process.
+/// One test covers both stores, because a process has one log.
 #[tokio::test]
 async fn no_secret_is_where_it_should_not_be() {
     let log = Log::default();
@@ -176,7 +176,7 @@ async fn no_secret_is_where_it_should_not_be() {
     findings.note("log", log.0.lock().unwrap().clone());
     findings.check(&[secret, STEP_SECRET, HOOK_SECRET], "public");
 
-    // Its log is searched, too.
+    // The log of Postgres is searched too.
     let postgres = Postgres::start();
     let url = postgres.create_database("secrets");
     let name = url.rsplit('/').next().unwrap();
@@ -187,7 +187,7 @@ async fn no_secret_is_where_it_should_not_be() {
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     findings.note("store, dumped", dump.stdout);
     findings.note("log of the database", postgres.log());
-    // What is said when the store is not to be had, or its address is none.
+    // The errors of an unreachable store and of an invalid address.
     let wrong = [
         format!("{with_password}_not_there"),
         with_password.replace("127.0.0.1", "127.0.0.1:no-port"),

@@ -26,7 +26,7 @@ pub(super) async fn run(place: &Place, file: &Path, json: bool) -> Result<(), Fa
     };
     let copied = copied.and_then(|()| safe_on_disk(file, &made));
     if let Err(failure) = copied {
-        // Half a backup is worse than none.
+        // Removes the incomplete backup, so that no operator restores from it.
         let _ = std::fs::remove_file(file);
         return Err(failure);
     }
@@ -44,7 +44,7 @@ pub(super) async fn run(place: &Place, file: &Path, json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// A new file that only its owner may read: payloads are in it.
+/// Creates a new file that only its owner can read, because a backup contains payloads.
 fn new_private(path: &Path) -> Result<File, Failure> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -58,7 +58,7 @@ fn new_private(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// A backup that a power cut takes away is none. The folder holds the name.
+/// Syncs the backup and its directory, so that both the content and the file name survive a power failure.
 fn safe_on_disk(path: &Path, made: &File) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = made.sync_all().and_then(|()| File::open(folder)?.sync_all());

@@ -1,4 +1,4 @@
-//! Postgres' own programs, which know best how to copy its tables.
+//! Runs Postgres' own programs, `pg_dump` and `pg_restore`, on the schema.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use url::Url;
 
 use crate::failure::Failure;
 
-/// Where Debian keeps one directory per version.
+/// The directory in which Debian installs one directory per Postgres version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// Copies the schema into an open file. Tables that a crash may empty are left empty: whoever restores must not trust
-/// what the server itself would have forgotten.
+/// Dumps the schema into an open file. The dump leaves out the rows of unlogged tables: the server itself empties
+/// them after a crash, so a restored store must not rely on them.
 pub(super) fn dump(url: &str, into: &File) -> Result<(), Failure> {
     let arguments =
         ["--format=custom", "--schema=holdoff", "--no-owner", "--no-privileges", "--no-unlogged-table-data"];
@@ -20,7 +20,7 @@ pub(super) fn dump(url: &str, into: &File) -> Result<(), Failure> {
     run("pg_dump", url, &arguments, None, Stdio::from(output))
 }
 
-/// Whether a file is a backup that can be read here.
+/// Checks that `pg_restore` on this machine can read the file and that it contains holdoff's schema.
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let program = find("pg_restore")?;
     let output = Command::new(program).arg("--list").arg(file).stdin(Stdio::null()).output();
@@ -33,7 +33,7 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
     Err(Failure::Failed(format!("{} is no backup of holdoff's in Postgres: {}", file.display(), said.trim())))
 }
 
-/// Brings the schema back, all of it or nothing.
+/// Restores the schema in a single transaction.
 pub(super) fn restore(url: &str, file: &Path) -> Result<(), Failure> {
     let arguments = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction"];
     run("pg_restore", url, &arguments, Some(file), Stdio::null())
@@ -47,7 +47,7 @@ fn run(name: &str, url: &str, arguments: &[&str], file: Option<&Path>, output: S
         let database = environment.iter().find(|(name, _)| *name == "PGDATABASE");
         command.arg("--dbname").arg(database.map(|(_, name)| name.as_str()).unwrap_or_default()).arg(file);
     }
-    // Whoever lists processes sees arguments, but not this.
+    // Passes the credentials in the environment, because arguments appear in process listings.
     command.envs(environment).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.spawn().and_then(std::process::Child::wait_with_output);
     let ended = ended.map_err(|error| Failure::Failed(format!("cannot run {name}: {error}")))?;
@@ -58,7 +58,8 @@ fn run(name: &str, url: &str, arguments: &[&str], file: Option<&Path>, output: S
     Err(Failure::Failed(format!("{name} failed: {said}")))
 }
 
-/// The program, in `PATH` or where Debian has it: the highest version, which can read what older ones have written.
+/// Finds the program in `PATH` or in Debian's directories. There the highest version wins, because it reads the
+/// backups of older versions.
 fn find(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -78,7 +79,7 @@ fn find(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// What the address says, as Postgres' programs read it from the environment.
+/// Translates the store URL into the environment variables that Postgres' programs read.
 fn environment(url: &str) -> Result<Vec<(&'static str, String)>, Failure> {
     let unreadable = |_| Failure::Usage("the store's address is not understood".to_owned());
     let url = Url::parse(url).map_err(unreadable)?;
@@ -109,7 +110,7 @@ fn environment(url: &str) -> Result<Vec<(&'static str, String)>, Failure> {
     Ok(found.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }
 
-/// What stands for bytes by `%41` is those bytes.
+/// Decodes percent-encoded bytes, such as `%41`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

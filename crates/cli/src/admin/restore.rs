@@ -15,14 +15,14 @@ use serde_json::json;
 use super::postgres;
 use crate::failure::Failure;
 
-/// How many locks are counted one by one.
+/// The maximum number of held locks that the summary counts.
 const MOST_LOCKS: u32 = 1000;
 
-/// What there was before.
+/// The state of the store before the restore.
 struct Before {
-    /// What it is put aside as, if anybody has used it.
+    /// The name under which the previous store is kept, if it was in use.
     aside: Option<String>,
-    /// The era of its locks.
+    /// The fencing epoch of the previous store's locks.
     era: u64,
 }
 
@@ -39,7 +39,8 @@ pub(super) async fn run(
         Some("sqlite") if !url.contains(":memory:") => into_sqlite(place, file, force).await?,
         _ => return Err(Failure::Usage(format!("{place} is nothing that could be restored"))),
     };
-    // Whatever was given out after the backup was taken, also by what is put aside, is below every token from now on.
+    // Every fencing token from now on is above each token granted after the backup, including those of the previous
+    // store.
     let locks = Locks::open(url).await?;
     let mut era = locks.raise_era().await?;
     while era <= before || era < least {
@@ -84,7 +85,7 @@ async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Before, 
         return Err(not_empty(place));
     }
     let cannot = |error: std::io::Error| Failure::Failed(format!("cannot restore {place}: {error}"));
-    // Beside it, so that it comes into its place all at once.
+    // Copies into a sibling file first, so that the rename replaces the store atomically.
     let new = beside(&target, "restoring");
     let _ = std::fs::remove_file(&new);
     private_copy(file, &new).map_err(cannot)?;
@@ -99,7 +100,7 @@ async fn into_sqlite(place: &Place, file: &Path, force: bool) -> Result<Before, 
     Ok(Before { aside: aside.map(|path| path.display().to_string()), era })
 }
 
-/// The era of the locks in a file that nobody has open; nothing has begun where there is none.
+/// Returns the fencing epoch of the locks in a file that no process has open, or 0 if the file does not exist.
 async fn era_of(file: &Path) -> Result<u64, BackupError> {
     if !file.exists() {
         return Ok(0);
@@ -136,7 +137,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Only its owner may read it, from the first byte on.
+/// Copies a file. Only the owner can read the copy, from its first byte on.
 fn private_copy(from: &Path, into: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

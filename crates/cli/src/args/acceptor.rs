@@ -23,7 +23,7 @@ pub(crate) struct AcceptorArgs {
 }
 
 impl AcceptorArgs {
-    /// What was given on the command line.
+    /// Returns the values set on the command line.
     pub(crate) fn given(&self) -> Vec<Given> {
         let path = |path: &PathBuf| toml::Value::String(path.display().to_string());
         let values = [

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::ValueHint;
 use holdoff_policy::parse_duration;
 
-/// The shortest and the longest run: everything happens in the one, and nothing of the other is forgotten meanwhile.
+/// The shortest and the longest run. In the shortest, every event of the plan still occurs; during the longest,
+/// nothing is forgotten before the summary.
 const RUNS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(600);
 
 #[derive(clap::Args, Debug)]

@@ -185,7 +185,7 @@ pub(crate) enum ReadHow {
 }
 
 impl ReadHow {
-    /// The word for the daemon.
+    /// Returns the name of the consistency level in the daemon's API.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Local => "local",

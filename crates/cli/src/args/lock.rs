@@ -48,7 +48,8 @@ impl LockArgs {
         PlaceArgs { store: self.store.clone(), data: self.data.clone() }
     }
 
-    /// Whether a daemon is asked: a ledger's locks are open to its members alone. Whoever names a store means that one.
+    /// Returns whether the command asks a daemon. Only members of a ledger have access to its locks, so the command
+    /// asks a daemon for them. An explicit `--store` selects that store instead.
     pub(crate) fn asks_daemon(&self, settings: &holdoff_lock::Settings) -> bool {
         self.url.is_some() || (settings.ledger().is_some() && self.store.is_none())
     }

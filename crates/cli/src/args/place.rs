@@ -1,4 +1,4 @@
-//! Where work is kept.
+//! The arguments that select the store.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// What was given on the command line.
+    /// Returns the values set on the command line.
     pub(crate) fn given(&self) -> Vec<Given> {
         let store = self.store.clone().map(|url| ("server.store", "--store", url));
         let data = self.data.as_ref().map(|path| ("server.data", "--data", path.display().to_string()));

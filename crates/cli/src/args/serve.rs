@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// What was given on the command line.
+    /// Returns the values set on the command line.
     pub(crate) fn given(&self) -> Vec<Given> {
         let text = |text: String| toml::Value::String(text);
         let time = |time: Duration| text(format_duration(time));

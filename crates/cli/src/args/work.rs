@@ -170,7 +170,7 @@ pub(crate) struct ActArgs {
     pub(crate) yes: bool,
 }
 
-/// A task, or one of its steps.
+/// The target of a command: a task or one of its steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Task(TaskId),

@@ -66,7 +66,8 @@ fn as_json(path: &str, value: Option<&str>, origin: &Origin) -> Value {
     json!({ "key": path, "value": value, "origin": layer, "source": source })
 }
 
-/// A variable that nobody reads may be a slip. It is no mistake: others may use names like ours.
+/// Warns of unknown `HOLDOFF_` variables whose names resemble a known variable. They are no error, because other
+/// programs may use the same prefix.
 fn warn_of_unknown_variables() {
     let known: Vec<String> = keys::all().iter().map(keys::Key::variable).collect();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

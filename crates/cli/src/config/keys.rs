@@ -1,14 +1,14 @@
-//! Every single value that can be set, found in the file's schema: so that a new key has its variable by itself.
+//! Every setting, read from the file's schema, so that a new key gets its environment variable automatically.
 
 use serde_json::Value;
 
-/// The sections whose values can be set by variables. Policies are not among them: they are published as a whole.
+/// The sections whose settings have environment variables. Policies have none, because they are deployed as a whole.
 const SECTIONS: [&str; 7] = ["server", "work", "http", "signals", "lock", "acceptor", "ledger"];
 
-/// A value that can be set.
+/// A setting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    /// Its place in the file, such as `work.lease`.
+    /// Its path in the file, such as `work.lease`.
     pub(crate) path: String,
     kind: Kind,
 }
@@ -16,20 +16,22 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Text,
-    /// A number or a text, such as a size.
+    /// An integer or a text, such as a size.
     Either,
     Number,
     Truth,
 }
 
 impl Key {
-    /// The variable that sets it: `HOLDOFF_WORK_LEASE`, and for the daemon itself `HOLDOFF_LISTEN`.
+    /// Returns the name of its variable: `HOLDOFF_WORK_LEASE` for `work.lease`, and `HOLDOFF_LISTEN` for the daemon's
+    /// own `server.listen`.
     pub(crate) fn variable(&self) -> String {
         let path = self.path.strip_prefix("server.").unwrap_or(&self.path);
         format!("HOLDOFF_{}", path.replace('.', "_").to_uppercase())
     }
 
-    /// What a variable's text means in the file. What is none of its kind stays a text, and the reader says so.
+    /// Converts a variable's text into a TOML value of the setting's kind. Text that is not of this kind stays text,
+    /// and the reader of the section reports it.
     pub(crate) fn value(&self, text: &str) -> toml::Value {
         let number = || {
             let whole = text.parse().map(toml::Value::Integer);
@@ -45,7 +47,7 @@ impl Key {
     }
 }
 
-/// Every value that can be set, in the order of the file.
+/// Returns every setting, in the order of the file.
 pub(crate) fn all() -> Vec<Key> {
     let schema = holdoff_policy::schema();
     let mut keys = Vec::new();
@@ -70,7 +72,7 @@ fn collect(schema: &Value, path: &str, node: &Value, keys: &mut Vec<Key>) {
     }
 }
 
-/// Where references and what may be absent lead to.
+/// Follows references and unwraps optional values to the schema of the value.
 fn resolve<'s>(schema: &'s Value, node: &'s Value) -> &'s Value {
     if let Some(reference) = node.get("$ref").and_then(Value::as_str) {
         let target = schema.pointer(reference.trim_start_matches('#'));
@@ -87,7 +89,7 @@ fn resolve<'s>(schema: &'s Value, node: &'s Value) -> &'s Value {
     }
 }
 
-/// What kind of a single value it is, if it is one.
+/// Returns the kind of a scalar value, or `None` for arrays, tables and unknown types.
 fn kind(node: &Value) -> Option<Kind> {
     let types: Vec<&str> = match node.get("type") {
         Some(Value::String(one)) => vec![one],

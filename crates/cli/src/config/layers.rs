@@ -1,4 +1,4 @@
-//! The one place where layers meet: defaults, the file, variables, flags; the later wins.
+//! Merges the layers of the configuration: defaults, the file, variables and flags. The later layer wins.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use holdoff_policy::{PolicySet, Problems};
 use super::{Whole, keys, read_whole};
 use crate::failure::Failure;
 
-/// Where a value comes from. What comes later wins.
+/// The layer that a value comes from. Later variants win over earlier ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
     Default,
@@ -20,13 +20,13 @@ pub(crate) enum Origin {
 
 /// A value that a flag sets.
 pub(crate) struct Given {
-    /// Its place in the file, such as `server.listen`.
+    /// Its path in the file, such as `server.listen`.
     pub(crate) path: &'static str,
     pub(crate) flag: &'static str,
     pub(crate) value: toml::Value,
 }
 
-/// Everything that is set, and where that was.
+/// The merged configuration, and the origin of each value.
 #[derive(Default)]
 pub(crate) struct Config {
     pub(crate) whole: Whole,
@@ -40,14 +40,14 @@ impl Config {
     }
 }
 
-/// What one layer sets.
+/// A value that one layer sets.
 struct Set {
     path: String,
     value: toml::Value,
     origin: Origin,
 }
 
-/// Reads every layer; on any mistake all of them are reported, and nothing is in force.
+/// Reads every layer. If any layer has a mistake, the function reports all mistakes and returns no configuration.
 pub(crate) fn load(named: Option<&Path>, given: Vec<Given>) -> Result<Config, Failure> {
     let file = super::file(named);
     let text = match &file {
@@ -70,7 +70,7 @@ pub(crate) fn load(named: Option<&Path>, given: Vec<Given>) -> Result<Config, Fa
         value,
         origin: Origin::Flag(flag),
     }));
-    // Each by itself, so that whoever is wrong is named.
+    // Checks each value separately, so that the error names the variable or flag.
     mistakes.extend(sets.iter().filter_map(|set| mistake(&base, set)));
     let whole = from_file.unwrap_or_default();
     if !mistakes.is_empty() {
@@ -89,12 +89,12 @@ pub(crate) fn load(named: Option<&Path>, given: Vec<Given>) -> Result<Config, Fa
     let merged = read_table(&document).map_err(|problems| {
         Failure::Failed(format!("the file, the variables and the flags do not go together\n\n{problems}"))
     })?;
-    // No variable says anything about policies.
+    // Variables cannot set policies, so the file's policies stay.
     let whole = Whole { policies: whole.policies, ..merged };
     Ok(Config { whole, file, origins })
 }
 
-/// What the variables set. An empty one sets nothing.
+/// Returns the values that variables set. An empty variable sets nothing.
 fn variables() -> Vec<Set> {
     let read = |key: keys::Key| {
         let variable = key.variable();
@@ -104,7 +104,7 @@ fn variables() -> Vec<Set> {
     keys::all().into_iter().filter_map(read).collect()
 }
 
-/// What is wrong with one value beside the file.
+/// Checks one value together with the file and returns the error message, if any.
 fn mistake(base: &toml::Table, set: &Set) -> Option<String> {
     let mut document = base.clone();
     put(&mut document, &set.path, set.value.clone());
@@ -120,7 +120,7 @@ fn read_table(document: &toml::Table) -> Result<Whole, Problems> {
     read_whole(&toml::to_string(document).unwrap_or_default())
 }
 
-/// Puts a value in its place, making the tables on the way.
+/// Inserts a value at its path and creates the tables on the way.
 fn put(table: &mut toml::Table, path: &str, value: toml::Value) {
     match path.split_once('.') {
         None => drop(table.insert(path.to_owned(), value)),
@@ -133,7 +133,7 @@ fn put(table: &mut toml::Table, path: &str, value: toml::Value) {
     }
 }
 
-/// Notes which values the file sets.
+/// Records the file as the origin of each value that it sets.
 fn note_file(table: &toml::Table, place: &str, file: &str, origins: &mut BTreeMap<String, Origin>) {
     for (key, value) in table {
         let path = format!("{place}{key}");
@@ -144,7 +144,7 @@ fn note_file(table: &toml::Table, place: &str, file: &str, origins: &mut BTreeMa
     }
 }
 
-/// Who is blamed: the policies if all is theirs.
+/// Selects the heading of the error message. It names the policy file if every problem is one of the policies.
 fn heading(text: &str, problems: &Problems) -> &'static str {
     let of_policies = PolicySet::from_toml(text).err();
     let is_theirs = |problem: &holdoff_policy::Problem| {

@@ -1,4 +1,4 @@
-//! What is in force, value by value.
+//! The active configuration, value by value.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use holdoff_work::{Destination, Settings};
 
 use super::Whole;
 
-/// Every value that can be set, by its place in the file. Nothing where nothing is set, and no default stands for it.
+/// Returns every setting by its path in the file. A setting that has neither a value nor a default is `None`.
 pub(crate) fn values(whole: &Whole) -> Vec<(&'static str, Option<String>)> {
     let mut values = server(&whole.server);
     values.extend(work(&whole.work));
@@ -145,7 +145,7 @@ fn time(duration: Duration) -> String {
     format_duration(duration)
 }
 
-/// An address without its password, and without the options among which one may stand.
+/// Returns a URL without its password and without its query, which may also contain one.
 fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (address, options) = rest.split_once('?').map_or((rest, ""), |(address, _)| (address, "?…"));

@@ -1,4 +1,4 @@
-//! What changes a council, and what became of it.
+//! Commands that change a council, and their outcomes.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use holdoff_council::{Letter, NotCommitted, OperationId, Outcome, PublicKey};
 use super::{Desk, NOT_COMMITTED, TIME_WAS_UP};
 use crate::failure::Failure;
 
-/// How long an invitation or a snapshot may take to be handed in.
+/// The time a majority of the acceptors gets to store an invitation or a snapshot.
 const HAND_IN: Duration = Duration::from_secs(10);
 
 pub(super) async fn add(desk: &Desk<'_>, key: PublicKey, name: &str) -> Result<ExitCode, Failure> {
@@ -51,7 +51,7 @@ async fn named(desk: &Desk<'_>, name: &str) -> Result<Option<PublicKey>, Failure
 }
 
 pub(super) async fn rotate(desk: &Desk<'_>) -> Result<ExitCode, Failure> {
-    // What the old key has signed would not count any more.
+    // After the rotation, signatures by the old key are no longer valid.
     desk.council.settle(desk.args.deadline).await?;
     let (key, outcome) = desk.council.rotate(desk.args.deadline).await?;
     if desk.json {

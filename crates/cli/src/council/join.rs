@@ -45,7 +45,7 @@ pub(super) async fn found(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to join, and by whom.
+/// The council to join, and the accepted inviter.
 pub(super) struct Wish<'a> {
     pub(super) council: CouncilId,
     pub(super) acceptors: &'a [AcceptorAddress],

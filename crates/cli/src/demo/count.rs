@@ -1,4 +1,4 @@
-//! What the store holds, counted when nothing moves any more.
+//! Counts the content of the store after all work has stopped.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::rivals::DEPLOY;
 use super::storm::ALERT;
 use super::summary::{Attempts, Stored};
 
-/// Counts everything.
+/// Counts all tasks, steps and attempts, and reads the last fencing token of the contended lock.
 pub(super) async fn count(work: &Work, locks: &Locks) -> Result<Stored, String> {
     let said = |error: holdoff_work::Error| error.to_string();
     let lanes = work.stats().await.map_err(said)?;
@@ -59,7 +59,7 @@ impl Stored {
 }
 
 impl Attempts {
-    /// Counts one that did not succeed. What was put back without having been tried is none.
+    /// Counts an attempt that did not succeed. A step that was put back before it ran is not an attempt.
     const fn count(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Retried => self.retried += 1,
@@ -71,7 +71,7 @@ impl Attempts {
     }
 }
 
-/// Whether everything is over that can end by itself.
+/// Returns whether every step is finished that can finish without an operator.
 pub(super) async fn is_drained(work: &Work) -> Result<bool, holdoff_work::Error> {
     let is_idle =
         |lane: &holdoff_work::QueueStats| lane.running == 0 && (lane.paused || lane.due + lane.waiting == 0);

@@ -1,4 +1,4 @@
-//! The daemon as an operator reaches it: by HTTP, as everybody else.
+//! The daemon as an operator reaches it: over the same HTTP API as any client.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use reqwest::header::{ETAG, IF_MATCH};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-/// Longer than the daemon takes for any answer.
+/// Longer than the daemon takes for any response.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The daemon, asked once for everything: whoever counts must know what was repeated.
+/// An HTTP client for the daemon. It never retries, so that the demo can count every request.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
     http: reqwest::Client,
     url: String,
 }
 
-/// What the daemon did not do, and why.
+/// The result of a request, with the reason if it failed.
 pub(super) type Asked<T> = Result<T, String>;
 
 impl Daemon {
@@ -33,8 +33,8 @@ impl Daemon {
         Ok(answer(self.request(Method::GET, path)).await?.1)
     }
 
-    /// Decides a conflict as a person would: looks at the step, corrects its request, and sends it back, unless somebody
-    /// else has decided meanwhile.
+    /// Resolves a conflict as an operator would: it reads the step, corrects its request, and submits the new
+    /// payload. The `If-Match` header makes this fail if another operator has resolved the conflict in the meantime.
     pub(super) async fn resolve(&self, step: &str, correct: impl FnOnce(&mut Value)) -> Asked<()> {
         let (etag, mut seen) = answer(self.request(Method::GET, &format!("/v1/steps/{step}"))).await?;
         let payload = seen.pointer_mut("/step/payload").map(Value::take);
@@ -49,7 +49,7 @@ impl Daemon {
     }
 }
 
-/// The answer, and its `ETag`.
+/// Sends the request. Returns the `ETag` and the body of the response.
 async fn answer(request: RequestBuilder) -> Asked<(String, Value)> {
     let response = request.send().await.map_err(|error| error.to_string())?;
     let (status, path) = (response.status(), response.url().path().to_owned());

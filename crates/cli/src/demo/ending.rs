@@ -1,6 +1,6 @@
-//! Until somebody wants it to end.
+//! The signals that end the demo.
 
-/// Ctrl-C, `SIGTERM`, or a terminal that was closed.
+/// Waits for Ctrl-C, `SIGTERM`, or the hang-up of the terminal.
 #[cfg(unix)]
 pub(super) struct Ending {
     signals: [tokio::signal::unix::Signal; 3],

@@ -1,4 +1,4 @@
-//! Somebody who looks after it all, so that there is an audit log to look at.
+//! A simulated operator, whose actions fill the audit log.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::plan::{Deed, shifts};
 use super::task::{NEWSLETTERS, REVISION};
 use super::voice::Voice;
 
-/// How many conflicts are left for whoever looks.
+/// The number of conflicts that stay open for the user to look at.
 const LEFT_OPEN: usize = 6;
-/// The most that are decided in one go.
+/// The maximum number of conflicts resolved in one action.
 const MOST_AT_ONCE: usize = 100;
 
 pub(super) struct Operator {
     pub(super) daemon: Daemon,
-    /// The policies, and the same with one change.
+    /// The policies, and a second version with one change.
     pub(super) file: String,
     pub(super) second: String,
     pub(super) voice: Voice,
 }
 
 impl Operator {
-    /// Does everything that is to be done before `until`.
+    /// Performs every action that is scheduled before `until`.
     pub(super) async fn work(self, since: Instant, until: Option<Duration>) {
         for (at, deed) in shifts().take_while(|(at, _)| until.is_none_or(|until| *at < until)) {
             tokio::time::sleep_until(since + at).await;
@@ -37,7 +37,7 @@ impl Operator {
         }
     }
 
-    /// Answers with what is worth being said.
+    /// Performs an action. Returns a message if the action is worth reporting.
     pub(super) async fn act(&self, deed: Deed) -> Asked<Option<String>> {
         match deed {
             Deed::ResolveOne => {
@@ -74,7 +74,7 @@ impl Operator {
         }
     }
 
-    /// What is in conflict, the newest first.
+    /// Lists the conflicted steps, the newest first.
     async fn conflicts(&self) -> Asked<Vec<String>> {
         let page = self.daemon.get(&format!("/v1/conflicts?operation=crm.*&limit={MOST_AT_ONCE}")).await?;
         let items = page.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -91,11 +91,11 @@ impl Operator {
     }
 }
 
-/// The policies of a file alone, and the same with more patience for payments.
+/// Returns the policies of a file without its settings, and a second version with more attempts and a wider spread.
 pub(super) fn versions(file: &str, policies: &PolicySet) -> (String, String) {
     let second =
         file.replacen("attempts = 12", "attempts = 20", 1).replacen("spread = \"1s\"", "spread = \"2s\"", 1);
-    // What is published has no settings in it.
+    // A deployed policy file contains no settings.
     let second = PolicySet::from_toml(&second).unwrap_or_else(|_| policies.clone());
     (policies.to_toml(), second.to_toml())
 }

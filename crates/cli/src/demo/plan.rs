@@ -1,55 +1,55 @@
-//! What happens when. All of it follows from how long the demo runs.
+//! The schedule of events, which follows from the length of the run.
 
 use std::time::Duration;
 
 use super::target::Outage;
 
-/// Everything comes again after so long.
+/// The period after which the schedule repeats.
 pub(super) const ROUND: Duration = Duration::from_secs(60);
 
-/// What happens when, counted from the start.
+/// The schedule of events, relative to the start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// When the mail service is down.
+    /// The outage of the mail service.
     pub(super) outage: Outage,
-    /// When a worker is killed.
+    /// The time in each round at which a worker is killed.
     pub(super) kill_at: Duration,
-    /// For how long there is traffic; without end, unless it is said.
+    /// The duration of the traffic, or `None` for a run without end.
     pub(super) lasts: Option<Duration>,
 }
 
 impl Plan {
-    /// Without end: minute by minute.
+    /// A run without end, repeated every minute.
     pub(super) const fn endless() -> Self {
         let outage = Outage { every: ROUND, from: Duration::from_secs(3), lasts: Duration::from_secs(20) };
         Self { outage, kill_at: Duration::from_secs(8), lasts: None }
     }
 
-    /// For a while: everything happens once, and is over in time.
+    /// A limited run, in which every event occurs once and ends in time.
     pub(super) fn once(lasts: Duration) -> Self {
         let outage = Outage { every: Duration::from_secs(86_400), from: lasts / 5, lasts: lasts / 3 };
         Self { outage, kill_at: (lasts / 2).min(Self::endless().kill_at), lasts: Some(lasts) }
     }
 }
 
-/// What the operator does.
+/// An action of the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Deed {
-    /// Decides one conflict: with the right revision, the step goes on.
+    /// Resolves one conflict with the right revision, after which the step continues.
     ResolveOne,
-    /// Decides all conflicts but the latest few.
+    /// Resolves all conflicts except the latest few.
     ResolveMost,
-    /// Puts the other version of the policies in force.
+    /// Deploys the other version of the policies.
     Publish { is_second: bool },
-    /// Has what failed tried again.
+    /// Retries the failed steps.
     RetryFailed,
-    /// Gives up what failed long ago.
+    /// Discards steps that failed long ago.
     DiscardOld,
-    /// Lets the newsletters go out, and holds them back again.
+    /// Resumes or pauses the newsletter queue.
     Newsletters { is_paused: bool },
 }
 
-/// What the operator does in every round, by the second.
+/// The operator's actions in each round, by second.
 const SHIFT: [(u64, Deed); 10] = [
     (4, Deed::ResolveOne),
     (5, Deed::Publish { is_second: true }),
@@ -63,30 +63,30 @@ const SHIFT: [(u64, Deed); 10] = [
     (55, Deed::DiscardOld),
 ];
 
-/// What the operator does, without end.
+/// Returns the operator's actions, without end.
 pub(super) fn shifts() -> impl Iterator<Item = (Duration, Deed)> + Send {
     rounds().flat_map(|begin| SHIFT.map(|(second, deed)| (begin + Duration::from_secs(second), deed)))
 }
 
-/// When each round begins.
+/// Returns the start of each round, without end.
 pub(super) fn rounds() -> impl Iterator<Item = Duration> + Send {
     (0_u32..).map(|round| ROUND * round)
 }
 
-/// A storm: the same signal, again and again.
+/// A storm: many copies of the same signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Storm {
     pub(super) at: Duration,
-    /// Which machine it is about, from 0.
+    /// The machine that the signals report, from 0.
     pub(super) machine: u32,
 }
 
-/// How many machines have storms, one after the other.
+/// The number of machines that have storms, in turn.
 pub(super) const MACHINES: u32 = 6;
 const FIRST_STORM: Duration = Duration::from_secs(2);
 const STORM_EVERY: Duration = Duration::from_secs(10);
 
-/// All storms, without end.
+/// Returns all storms, without end.
 pub(super) fn storms() -> impl Iterator<Item = Storm> + Send {
     (0_u32..).map(|number| Storm { at: FIRST_STORM + STORM_EVERY * number, machine: number % MACHINES })
 }

@@ -1,4 +1,4 @@
-//! What happens on the stage.
+//! Runs the schedule on a prepared stage.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,21 +21,21 @@ use super::traffic::Traffic;
 use super::victim::{Successor, suffer};
 use crate::failure::Failure;
 
-/// How long what is under way may take after the traffic, and how often it is looked at.
+/// The drain timeout after the traffic ends, and the interval at which the demo checks for remaining work.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How a play ended.
+/// The end of a run.
 pub(super) enum Ended {
-    /// Somebody ended it.
+    /// A signal ended the run.
     Early,
-    /// It came to its end, and to this.
+    /// The run is complete.
     Played(Box<Summary>),
 }
 
-/// Everybody on the stage. Dropped, they stop where they are.
+/// The running participants. Dropping the value stops them.
 struct Cast {
-    /// Whoever sends something: tasks, signals, what the operator does.
+    /// The senders: tasks, signals and the operator's actions.
     traffic: JoinSet<()>,
     victim: JoinHandle<Option<Successor>>,
     rivals: Rivals,
@@ -44,7 +44,7 @@ struct Cast {
     stop: CancellationToken,
 }
 
-/// Plays until the end of the plan, or of whoever looks on.
+/// Runs until the plan ends or the user stops the demo.
 pub(super) async fn play(stage: Stage, plan: Plan, seed: u64, ending: &mut Ending) -> Result<Ended, Failure> {
     let (mut cast, rest) = Cast::enter(stage, plan, seed).await?;
     let everything = async { while cast.traffic.join_next().await.is_some() {} };
@@ -61,7 +61,7 @@ pub(super) async fn play(stage: Stage, plan: Plan, seed: u64, ending: &mut Endin
     }
 }
 
-/// What of the stage outlives the cast.
+/// The parts of the stage that outlive the participants.
 struct Rest {
     server: holdoff_server::Server,
     target: super::target::Target,
@@ -90,7 +90,7 @@ impl Cast {
     }
 }
 
-/// Stops everybody, and whoever wants it to end twice does not wait for that.
+/// Stops all participants. A second signal from the user skips the wait.
 async fn leave(mut cast: Cast, rest: Rest, ending: &mut Ending) {
     cast.traffic.abort_all();
     cast.victim.abort();
@@ -104,11 +104,11 @@ async fn leave(mut cast: Cast, rest: Rest, ending: &mut Ending) {
     }
 }
 
-/// Waits for what is under way, stops everything, and counts.
+/// Waits for the remaining work, stops everything, and counts.
 async fn finish(cast: Cast, rest: Rest, seed: u64) -> Result<Summary, Failure> {
     let Cast { victim, rivals, sent, storms, stop, .. } = cast;
     stop.cancel();
-    // The killed worker's steps are under way too, and somebody must be there to have them.
+    // The killed worker's steps are remaining work too, and the successor processes them.
     let successor = victim.await.unwrap_or_default();
     drain(rest.server.work()).await?;
     let grants = rivals.stop().await;
@@ -118,7 +118,7 @@ async fn finish(cast: Cast, rest: Rest, seed: u64) -> Result<Summary, Failure> {
             successor.stop().await;
         }
     };
-    // Together: a worker that waits for more hears of it from the daemon.
+    // Stops both together, because the daemon's shutdown wakes a worker that waits for more steps.
     tokio::join!(last, rest.server.shutdown());
     let stored = count(&work, &rest.locks).await.map_err(Failure::Failed)?;
     let ledger = rest.target.ledger();
@@ -137,7 +137,7 @@ async fn drain(work: &holdoff_work::Work) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whoever sends tasks.
+/// The sender of tasks.
 struct Submitting {
     client: Client,
     addresses: Addresses,

@@ -1,4 +1,4 @@
-//! A lock that several want, and one that somebody keeps for long.
+//! Contenders for one lock, and a long-term holder of another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::task::BILLING;
 
-/// What several want.
+/// The key of the contended lock.
 pub(super) const DEPLOY: &str = "deploy/production";
-/// What one keeps, in the other namespace.
+/// The key of the lock with a long-term holder, in the other namespace.
 const STOCKTAKING: &str = "stocktaking";
 
 const RIVALS: u64 = 4;
 const LEASE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long to wait after something went wrong.
+/// The pause after a failed acquisition.
 const BREATHER: Duration = Duration::from_secs(1);
 
-/// What was granted of the lock that several want.
+/// The grants of the contended lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Grants {
     pub(super) granted: u64,
     pub(super) highest: Option<Token>,
-    /// Grants whose token was not above all before: there must be none.
+    /// The number of grants whose fencing token was not above all earlier tokens. It must be 0.
     pub(super) out_of_order: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Rivals {
 }
 
 impl Rivals {
-    /// Sets them at each other. Each opens the store for itself, as another process would.
+    /// Starts the contenders. Each opens its own connection to the store, as a separate process would.
     pub(super) async fn start(store: &str, seed: u64) -> Result<Self, holdoff_lock::Error> {
         let (grants, stop) = (Arc::<Mutex<Grants>>::default(), CancellationToken::new());
         let mut running = JoinSet::new();
@@ -59,7 +59,7 @@ impl Rivals {
         Ok(Self { grants, stop, running })
     }
 
-    /// Has everybody let go, and answers what was granted.
+    /// Stops all participants and returns the grants.
     pub(super) async fn stop(self) -> Grants {
         self.stop.cancel();
         self.running.join_all().await;
@@ -67,7 +67,7 @@ impl Rivals {
     }
 }
 
-/// A panic elsewhere leaves whole counts.
+/// Ignores poisoning: a panic in another task cannot leave a partial count.
 fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
     grants.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -83,10 +83,10 @@ async fn contend(
         let acquire = locks.acquire(DEPLOY).name(format!("ci-runner-{number}"));
         match acquire.lease(LEASE).wait(PATIENCE).cancel(stop.clone()).await {
             Ok(guard) => {
-                // As long as it is held, nobody else notes a grant.
+                // While this contender holds the lock, no other contender records a grant.
                 lock(&grants).note(guard.token());
                 pause(chance.u64(1_000..3_000), &stop).await;
-                // A lock that was lost is somebody else's to let go.
+                // If the lease was lost, the lock belongs to another contender and the release may fail.
                 let _ = guard.release().await;
             }
             Err(_) => pause(u64::try_from(BREATHER.as_millis()).unwrap_or(u64::MAX), &stop).await,
@@ -95,7 +95,7 @@ async fn contend(
     }
 }
 
-/// Keeps the lock for as long as it can.
+/// Holds the lock for as long as possible.
 async fn keep(locks: Locks, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let acquire = locks.acquire(STOCKTAKING).namespace(BILLING).name("night-batch");

@@ -1,4 +1,4 @@
-//! What the demo's steps call: eight services, each at an address of its own.
+//! The eight services that the demo's steps call, each at its own address.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Service {
     }
 }
 
-/// Where each service is: a host and a port, by which destinations are told apart.
+/// The addresses of the services. Host and port distinguish destinations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses(BTreeMap<Service, String>);
 
@@ -54,7 +54,7 @@ impl Addresses {
         format!("http://{}/{path}", self.host(service))
     }
 
-    /// The demo's file with the addresses that there are.
+    /// Returns the demo's configuration file with the actual addresses.
     pub(super) fn fill_in(&self, file: &str) -> String {
         Service::ALL.iter().fold(file.to_owned(), |file, service| {
             file.replace(&format!("{}.demo", service.name()), self.host(*service))

@@ -1,4 +1,4 @@
-//! What is printed: where to look, and what it came to.
+//! The output: the pages to open, and the summary.
 
 use std::io::{Result, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::summary::Summary;
 use crate::output::Table;
 use crate::output::style::{FAINT, HEADING, NOTE, WARNING};
 
-/// Pages, and what is to be seen there.
+/// The dashboard's pages and their content.
 const PAGES: [(&str, &str); 10] = [
     ("/", "the whole: rates, backlog, what fails and where, open breakers"),
     ("/tasks", "orders of five steps: charge and pack go side by side"),
@@ -23,7 +23,7 @@ const PAGES: [(&str, &str); 10] = [
     ("/audit", "what the operator did; /nodes and /settings: who works here, and how"),
 ];
 
-/// What happens when.
+/// The scheduled events.
 const HAPPENS: [(&str, &str); 5] = [
     ("3s", "the mail service is down for 20 s of every minute: the breaker opens, and closes again"),
     ("4s", "the operator decides a conflict, and so on through the minute"),
@@ -32,17 +32,17 @@ const HAPPENS: [(&str, &str); 5] = [
     ("10s", "tokens for reports expire every ten seconds, and are replaced"),
 ];
 
-/// What was set up.
+/// The settings of this run.
 pub(super) struct Setting<'a> {
     pub(super) url: &'a str,
     pub(super) seed: u64,
-    /// Why it is not where it usually is.
+    /// The reason why the daemon does not use its usual port.
     pub(super) moved: Option<&'a str>,
-    /// Where the store stays.
+    /// The directory in which the store stays.
     pub(super) kept: Option<&'a Path>,
 }
 
-/// Says where to look.
+/// Prints the addresses of the pages.
 pub(super) fn greet(setting: &Setting<'_>, is_json: bool) -> Result<()> {
     let mut out = anstream::stdout();
     let Setting { url, seed, moved, kept } = setting;
@@ -69,7 +69,7 @@ fn list(out: &mut impl Write, heading: &str, rows: &[(&str, &str)]) -> Result<()
     rows.iter().try_for_each(|(name, about)| writeln!(out, "  {NOTE}{name:<width$}{NOTE:#}  {about}"))
 }
 
-/// Prints what it came to.
+/// Prints the summary.
 pub(super) fn summarise(summary: &Summary, is_json: bool) -> Result<()> {
     let mut out = anstream::stdout();
     if is_json {

@@ -1,4 +1,4 @@
-//! The stage: the target, the daemon with its settings, and what is there before anything moves.
+//! Prepares the demo: the target, the configured daemon, and its initial content.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -19,22 +19,22 @@ use crate::args::DemoArgs;
 use crate::config::{self, Whole};
 use crate::failure::Failure;
 
-/// The demo's own file.
+/// The demo's configuration file.
 pub(super) const FILE: &str = include_str!("holdoff.toml");
 
-/// The policy by which a breaker waits before it lets somebody try: it has no key in the file.
+/// The policy of the circuit breaker's cool-down, which has no key in the file.
 const COOL_DOWN: &str = "mail";
 
-/// How long everything may take to start; the clock of the demo begins then.
+/// The time everything gets to start. The demo's clock begins afterwards.
 const HEADSTART: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Who sets the stage, in the audit log.
+/// The actor in audit entries of the preparation.
 const WHO: &str = "demo";
 
 pub(super) struct Stage {
     pub(super) server: Server,
-    /// Why it is not where it usually is.
+    /// The reason why the daemon does not use its usual port.
     pub(super) moved: Option<String>,
     pub(super) target: Target,
     pub(super) client: Client,
@@ -47,7 +47,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Sets it, with secrets in `scratch` and the store in `data`.
+    /// Prepares the demo, with secrets in `scratch` and the store in `data`.
     pub(super) async fn set(
         args: &DemoArgs,
         plan: &Plan,
@@ -82,7 +82,7 @@ fn failed(why: &dyn std::fmt::Display) -> Failure {
     Failure::Failed(why.to_string())
 }
 
-/// The demo's file as it is for this run.
+/// Returns the demo's configuration file with the addresses and the secret of this run.
 fn file(target: &Target, secret: &Path) -> String {
     let secret = toml::Value::String(secret.display().to_string()).to_string();
     target.addresses.fill_in(FILE).replace("\"SECRET\"", &secret)
@@ -100,7 +100,7 @@ fn options(whole: Whole, place: &Place, args: &DemoArgs) -> Options {
     options
 }
 
-/// Starts the daemon; somewhere else if the usual port is taken and nobody asked for it.
+/// Starts the daemon. If the default port is taken and the user named none, it uses any free port.
 async fn start(mut options: Options, may_move: bool) -> Result<(Server, Option<String>), Failure> {
     let is_taken = |error: &Error| matches!(error, Error::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse);
     match Box::pin(Server::start(options.clone())).await {
@@ -115,7 +115,7 @@ async fn start(mut options: Options, may_move: bool) -> Result<(Server, Option<S
     }
 }
 
-/// Tokens to look at. What was issued is shown to nobody: on loopback none is needed.
+/// Issues API tokens for the dashboard to list. Their secrets are never shown, because loopback needs none.
 async fn issue_tokens(keep: &Keep) -> Result<(), Failure> {
     let tokens = [
         NewToken::new("dashboard", Scope::Read).expires(90 * DAY),

@@ -1,4 +1,4 @@
-//! Signals: storms of the same, of which each makes one task.
+//! Storms of equal signals. Each storm creates one task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,34 +13,34 @@ use super::plan::{Storm, storms};
 use super::service::{Addresses, Service};
 use super::voice::Voice;
 
-/// What is done about a signal.
+/// The operation that handles a signal.
 pub(super) const ALERT: &str = "alert.page";
-/// How long an alert waits for more of the same.
+/// The delay in which an alert collects further signals.
 const GATHERS: &str = "5s";
 
-/// Who sends, how many each, and how long between two.
+/// The number of senders, the signals of each, and the pause between two signals.
 const SENDERS: usize = 8;
 const SIGNALS_EACH: usize = 6;
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// How many tasks are told apart; of older ones only the sum is kept.
+/// The maximum number of tasks with separate counts. Older tasks only add to the sum.
 const MOST_TASKS: usize = 100;
 
-/// What became of all signals.
+/// The outcome of all signals.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     pub(super) sent: u64,
-    /// Those whose answer was lost: each may have been counted.
+    /// Signals without a response. Each of them may have been counted.
     pub(super) unsure: u64,
-    /// How many tasks they made.
+    /// The number of tasks that the signals created.
     pub(super) made: u64,
-    /// For how many signals each task stands, as it was last told.
+    /// The number of signals of each task, as last reported.
     tasks: BTreeMap<String, u64>,
     settled: u64,
 }
 
 impl Signals {
-    /// Notes what was answered.
+    /// Records a response.
     pub(super) fn note(&mut self, answer: Result<(String, bool, u64), String>) {
         let Ok((task, is_new, occurrences)) = answer else {
             self.unsure += 1;
@@ -57,13 +57,13 @@ impl Signals {
         }
     }
 
-    /// How many signals the tasks stand for.
+    /// Returns the number of signals that the tasks represent.
     pub(super) fn counted(&self) -> u64 {
         self.settled + self.tasks.values().sum::<u64>()
     }
 }
 
-/// Sends signals until it is dropped; a storm that has begun ends.
+/// Sends signals. Clones share their counters. Dropping the future of `rage` also aborts a storm that has begun.
 #[derive(Clone)]
 pub(super) struct Storms {
     daemon: Daemon,
@@ -81,7 +81,7 @@ impl Storms {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Storms that begin before `until`, all of them to their end.
+    /// Runs all storms that begin before `until`, each to its end.
     pub(super) async fn rage(self, since: Instant, until: Option<Duration>) {
         for storm in storms().take_while(|storm| until.is_none_or(|until| storm.at < until)) {
             tokio::time::sleep_until(since + storm.at).await;
@@ -123,7 +123,7 @@ impl Storms {
     }
 }
 
-/// The task, whether it is new, and for how many signals it stands.
+/// Returns the task, whether it is new, and the number of its signals.
 fn read(taken: &Value) -> Result<(String, bool, u64), String> {
     let read = || {
         let task = taken.get("task")?.as_str()?.to_owned();
@@ -140,7 +140,7 @@ mod tests {
     fn what_tasks_stand_for_is_summed_up_also_when_they_are_forgotten() {
         let mut signals = Signals::default();
         for task in 0..MOST_TASKS + 50 {
-            // Answers need not come in order.
+            // Responses can arrive out of order.
             for occurrences in [1, 3, 2] {
                 signals.note(Ok((format!("{task:04}"), occurrences == 1, occurrences)));
             }

@@ -1,5 +1,4 @@
-//! What a run came to, and whether it adds up: what was sent, what the store holds and what the target saw must tell
-//! the same story.
+//! The summary of a run and its consistency check: the senders, the store and the target must agree.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,41 +9,41 @@ use super::rivals::Grants;
 use super::storm::Signals;
 use super::target::Totals;
 
-/// The most steps that one task of the demo has.
+/// The maximum number of steps in a task of the demo.
 const MOST_STEPS: u64 = 5;
 
-/// What was sent, besides signals.
+/// The submitted tasks, without signals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) tasks: u64,
     pub(super) steps: u64,
-    /// Tasks whose answer was lost: each may have been taken in.
+    /// Tasks without a response. Each of them may have been accepted.
     pub(super) unsure: u64,
 }
 
-/// What the store holds.
+/// The content of the store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     pub(super) tasks: u64,
     pub(super) steps: Steps,
     pub(super) attempts: Attempts,
-    /// Tasks that signals made.
+    /// Tasks that signals created.
     pub(super) alerts: u64,
-    /// The steps that are requests, by their idempotency keys.
+    /// The HTTP steps, by idempotency key.
     pub(super) requests: BTreeMap<String, StepState>,
-    /// The highest token that was granted of the lock that several want.
+    /// The highest fencing token of the contended lock.
     pub(super) token: u64,
 }
 
-/// What the target did.
+/// The requests and effects that the target recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) totals: Totals,
-    /// The keys of what was done.
+    /// The keys of the requests that took effect.
     pub(super) done: HashSet<String>,
 }
 
-/// How many steps are in which state.
+/// The number of steps in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Steps {
     pub(super) succeeded: u64,
@@ -55,24 +54,24 @@ pub(super) struct Steps {
     pub(super) left: Left,
 }
 
-/// How many steps are not over, and why.
+/// The number of unfinished steps, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Left {
-    /// Their queue is paused.
+    /// Steps in a paused queue.
     pub(super) paused: u64,
-    /// A step before them is not over, or was given up.
+    /// Steps whose predecessor is unfinished or was discarded.
     pub(super) blocked: u64,
-    /// They did not end in time.
+    /// Steps that did not finish before the drain timeout.
     pub(super) unfinished: u64,
 }
 
-/// How often steps were tried.
+/// The number of attempts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Attempts {
     pub(super) made: u64,
-    /// Those after which the policy granted another.
+    /// Attempts after which the policy granted another.
     pub(super) retried: u64,
-    /// Those whose worker vanished.
+    /// Attempts whose worker vanished.
     pub(super) rescued: u64,
 }
 
@@ -85,7 +84,7 @@ pub(super) struct Summary {
     pub(super) signals: Signalled,
     pub(super) locks: Locked,
     pub(super) target: Called,
-    /// What does not add up.
+    /// The inconsistencies found.
     pub(super) wrong: Vec<String>,
 }
 
@@ -117,7 +116,7 @@ pub(super) struct Called {
 }
 
 impl Steps {
-    /// Counts a step that is over.
+    /// Counts a step by its state.
     pub(super) const fn count(&mut self, state: StepState) {
         match state {
             StepState::Succeeded => self.succeeded += 1,
@@ -160,7 +159,7 @@ impl Summary {
     }
 }
 
-/// What does not add up. Whatever was asked for without an answer may have been done, or not.
+/// Returns the inconsistencies. A request without a response may or may not have taken effect.
 fn wrong(sent: &Sent, signals: &Signals, grants: &Grants, seen: &Seen, stored: &Stored) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut equal = |what: &str, told: u64, unsure: u64, found: u64| {
@@ -179,7 +178,7 @@ fn wrong(sent: &Sent, signals: &Signals, grants: &Grants, seen: &Seen, stored: &
         .iter()
         .filter(|(key, state)| **state == StepState::Succeeded && !seen.done.contains(*key));
     wrong.extend(undone.map(|(key, _)| format!("step {key} has succeeded, and the target did nothing")));
-    // What is not over may have been done, and not told yet.
+    // An unfinished step may have taken effect before its result was reported.
     let may_be_done = |key: &String| {
         let state = stored.requests.get(key);
         state.is_some_and(|state| state.is_live() || *state == StepState::Succeeded)
@@ -209,7 +208,7 @@ mod tests {
         stored: Stored,
     }
 
-    /// Three requests, one of them refused for good, and an alert for two signals.
+    /// Three requests, of which the target refuses one permanently, and an alert for two signals.
     fn run() -> Run {
         let mut signals = Signals::default();
         signals.note(Ok(("t".to_owned(), true, 1)));

@@ -1,4 +1,4 @@
-//! The target: a server on loopback that misbehaves as it is told, on a port for each service.
+//! The target: a loopback server with one port per service, which fails as its configuration says.
 
 mod answer;
 mod ledger;
@@ -26,20 +26,20 @@ use super::service::{Addresses, Service};
 use answer::{Asked, Reply};
 use ledger::Arrival;
 
-/// An answer that takes longer than this is one that nobody waits for.
+/// A response that takes longer than this exceeds the caller's timeout.
 const LATE: Duration = Duration::from_secs(1);
 
-/// What is shown to whoever wants a token. It opens nothing but the demo's own target.
+/// The secret that buys an access token. It is valid only for the demo's target.
 pub(super) const SECRET: &str = "let me build reports";
 
-/// What is said to whoever names no key, by which it is known to be the target that answers.
+/// The response to a request without a key. The reachability check recognises the target by it.
 const KEYLESS: &str = "name what you want by an Idempotency-Key";
 
-/// Variables that may have requests go somewhere else.
+/// Variables that may route requests through a proxy.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The target, as long as this lives.
+/// The target. It serves until this value is dropped.
 pub(super) struct Target {
     pub(super) addresses: Addresses,
     ledger: Arc<Mutex<Ledger>>,
@@ -55,7 +55,7 @@ struct Desk {
 }
 
 impl Target {
-    /// Starts it; the clock by which it misbehaves begins at `since`.
+    /// Starts the target. The clock of its failures begins at `since`.
     pub(super) async fn start(temper: Temper, since: Instant) -> std::io::Result<Self> {
         let (temper, ledger) = (Arc::new(temper), Arc::<Mutex<Ledger>>::default());
         let (mut servers, mut addresses) = (JoinSet::new(), Vec::new());
@@ -73,7 +73,7 @@ impl Target {
         Ok(Self { addresses: Addresses::new(addresses), ledger, _servers: servers })
     }
 
-    /// Whether those who go by the environment reach it; if not, what to do.
+    /// Checks that a client that honours the proxy variables reaches the target. The error says what to set.
     pub(super) async fn check_reach(&self) -> Result<(), String> {
         let Some(proxy) = PROXIES.into_iter().find(|name| std::env::var_os(name).is_some()) else {
             return Ok(());
@@ -98,7 +98,8 @@ impl Target {
     }
 }
 
-/// A name that says which service it is, where such names lead to loopback; its address otherwise.
+/// Returns a host name for the service, such as `mail.localhost`, if it resolves to loopback; otherwise the loopback
+/// address.
 async fn host(service: Service) -> String {
     let name = format!("{}.localhost", service.name());
     let found = tokio::net::lookup_host((name.as_str(), 0)).await;
@@ -106,7 +107,7 @@ async fn host(service: Service) -> String {
     if is_here { name } else { Ipv4Addr::LOCALHOST.to_string() }
 }
 
-/// A panic elsewhere leaves whole counts.
+/// Ignores poisoning: a panic in another task cannot leave a partial count.
 fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,7 +116,7 @@ async fn give_token(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     if desk.service != Service::Reports || bearer(&headers) != Some(SECRET) {
         return StatusCode::FORBIDDEN.into_response();
     }
-    // How long it is good for is not said, so that it is found out.
+    // The response omits the expiry, so that the client learns of it from a refused request.
     let token = json!({ "access_token": answer::token(desk.since.elapsed()) });
     ([(CONTENT_TYPE, "application/json")], token.to_string()).into_response()
 }
@@ -133,7 +134,7 @@ async fn serve(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> Res
     if reply.takes >= LATE {
         lock(&desk.ledger).keep_waiting();
     }
-    // If nobody waits any more, it ends here, and nothing is done.
+    // If the caller has given up, the handler is dropped here and the request has no effect.
     tokio::time::sleep(reply.takes).await;
     let Reply { status, retry_after, ref body, .. } = reply;
     if reply.is_done() {

@@ -1,4 +1,4 @@
-//! A wish as the task that is sent.
+//! Converts a wish into the task to submit.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use serde_json::json;
 use super::service::{Addresses, Service};
 use super::traffic::{Due, Wish};
 
-/// The revision that the customer records have, and the one that a stale request is based on.
+/// The current revision of the customer records, and the revision of a stale request.
 pub(super) const REVISION: u64 = 8;
 const OLD_REVISION: u64 = 7;
 
-/// How long the search index may take to answer.
+/// The timeout of requests to the search index.
 const SEARCH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is pulled by workers.
+/// The operation that workers pull.
 pub(super) const PHOTO: &str = "photos.resize";
-/// The queue that is paused.
+/// The paused queue.
 pub(super) const NEWSLETTERS: &str = "newsletter";
-/// The namespace beside the default one.
+/// The second namespace, beside the default.
 pub(super) const BILLING: &str = "billing";
-/// The credential that reports are asked for with.
+/// The credential of requests for reports.
 const REPORTS: &str = "reports";
 
 pub(super) fn task(due: &Due, at: &Addresses) -> NewTask {

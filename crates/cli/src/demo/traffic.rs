@@ -1,34 +1,34 @@
-//! What is submitted, and when: a function of the seed.
+//! The submitted tasks and their times: a function of the seed.
 
 use std::time::Duration;
 
-/// Something that somebody wants done.
+/// The kind of a submitted task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wish {
-    /// Take money; the payment service is asked too often now and then.
+    /// Charges a customer. The payment service limits the rate of some requests.
     Charge,
-    /// Send a mail; the mail service is down for a while now and then.
+    /// Sends a mail. The mail service has outages.
     Mail,
-    /// Bring a customer's record up to date; one that is based on an old revision is refused.
+    /// Updates a customer record. The service refuses an update that is based on an old revision.
     Sync { is_stale: bool },
-    /// Put a page into the search index, which is slow now and then.
+    /// Adds a page to the search index, which is sometimes slow.
     Index,
-    /// Build a report; tokens for that expire.
+    /// Builds a report. Its access tokens expire.
     Report,
-    /// Export to a system that does not understand it.
+    /// Exports to a system that rejects the request.
     Export,
-    /// An order: five steps that wait for each other.
+    /// Processes an order of five dependent steps.
     Order,
-    /// Resize a photo, for whoever pulls it.
+    /// Resizes a photo. A worker pulls the step.
     Photo,
-    /// Issue an invoice, in another namespace.
+    /// Issues an invoice, in another namespace.
     Invoice,
-    /// A newsletter, into a queue that is paused.
+    /// Sends a newsletter, into a paused queue.
     Newsletter,
 }
 
 impl Wish {
-    /// How many steps it makes.
+    /// Returns the number of steps.
     pub(super) const fn steps(self) -> u64 {
         match self {
             Self::Order => 5,
@@ -37,17 +37,17 @@ impl Wish {
     }
 }
 
-/// The next thing to be submitted.
+/// The next task to submit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Due {
-    /// When, from the start.
+    /// The time since the start.
     pub(super) at: Duration,
-    /// The how-manieth it is, from 0.
+    /// The sequence number, from 0.
     pub(super) number: u64,
     pub(super) wish: Wish,
 }
 
-/// What comes first, so that within seconds there is some of everything.
+/// The first tasks, chosen so that within seconds every kind is present.
 const FIRST: [Wish; 18] = [
     Wish::Photo,
     Wish::Photo,
@@ -69,7 +69,7 @@ const FIRST: [Wish; 18] = [
     Wish::Mail,
 ];
 
-/// How often each is wanted after that.
+/// The weight of each kind after that.
 const SHARES: [(Wish, u32); 11] = [
     (Wish::Charge, 18),
     (Wish::Mail, 20),
@@ -84,10 +84,10 @@ const SHARES: [(Wish, u32); 11] = [
     (Wish::Newsletter, 4),
 ];
 
-/// The shortest and the longest pause between two, in milliseconds: about six a second.
+/// The shortest and the longest pause between two tasks, in milliseconds: about six tasks a second.
 const PAUSES_MS: std::ops::RangeInclusive<u64> = 60..=240;
 
-/// Everything that is submitted, without end.
+/// All submitted tasks, without end.
 pub(super) struct Traffic {
     chance: fastrand::Rng,
     at: Duration,

@@ -1,4 +1,4 @@
-//! A worker in a process of its own, which is killed while it has steps.
+//! A worker in a separate process, which the demo kills while the worker holds steps.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::plan::{Plan, rounds};
 use super::voice::Voice;
 use super::worker::{DONE, TAKEN, pull};
 
-/// How long a worker may take to get a step; then it is killed without.
+/// The time a worker gets to claim a step. After that the demo kills it without one.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts a worker in every round and kills it; from the first kill on, another one is there to take over. When `stop`
-/// comes, a round that has begun is finished, and the other worker goes on until it is stopped itself.
+/// Starts a worker in each round and kills it. After the first kill, a successor takes over. When `stop` is
+/// cancelled, the current round finishes, and the successor keeps running until it is stopped itself.
 pub(super) async fn suffer(
     url: &str,
     client: Client,
@@ -43,7 +43,7 @@ pub(super) async fn suffer(
     successor
 }
 
-/// Answers how many steps it had when it was killed.
+/// Runs a worker until it is killed. Returns the number of steps that it held at that time.
 async fn live_and_die(url: &str, until: Instant) -> std::io::Result<usize> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["demo-worker", url])
@@ -53,12 +53,12 @@ async fn live_and_die(url: &str, until: Instant) -> std::io::Result<usize> {
         .kill_on_drop(true)
         .spawn()?;
     let held = tokio::time::timeout_at(until + PATIENCE, watch(&mut child, until)).await.unwrap_or(Ok(0));
-    // SIGKILL: it has no chance to say goodbye.
+    // Sends SIGKILL, so that the worker cannot release its steps.
     child.kill().await?;
     held
 }
 
-/// Waits until it is time and the worker has something.
+/// Waits until the time of the kill has come and the worker holds a step.
 async fn watch(child: &mut Child, until: Instant) -> std::io::Result<usize> {
     let Some(out) = child.stdout.take() else { return Ok(0) };
     let mut lines = BufReader::new(out).lines();
@@ -88,13 +88,13 @@ impl Successor {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
-            // A daemon that refuses is on its way out, and so is this.
+            // A daemon that refuses the pull is shutting down, and the worker ends with it.
             let _ = pull(&client, stopped.cancelled()).await;
         });
         Self { stop, running }
     }
 
-    /// Stops when what it has is done.
+    /// Finishes the claimed steps and stops.
     pub(super) async fn stop(self) {
         self.stop.cancel();
         let _ = self.running.await;

@@ -1,4 +1,4 @@
-//! What is said while it runs, to stderr.
+//! The progress messages on stderr.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use crate::output::style::FAINT;
 
-/// After this nothing is said any more: it would only come again.
+/// The time after which the messages end, because the schedule repeats.
 const QUIET_AFTER: Duration = Duration::from_secs(60);
 
-/// Says what happens, with when it happened. Cheap to copy.
+/// Prints events with their time. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice {
     since: Instant,

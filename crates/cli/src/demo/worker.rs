@@ -1,4 +1,4 @@
-//! Workers that pull photos from the daemon, in this process or in one that will be killed.
+//! Workers that pull photos from the daemon, in this process or in one that the demo kills.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use super::task::PHOTO;
 use crate::args::DemoWorkerArgs;
 use crate::failure::Failure;
 
-/// A worker that says nothing for so long has lost its steps.
+/// The lease of a worker's steps. Without a heartbeat for this long, the worker loses them.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
-/// How long a photo takes the worker that will be killed: long enough to be killed over it.
+/// The duration of a photo in the worker to be killed, long enough for the kill to happen meanwhile.
 const SLOW: Duration = Duration::from_secs(6);
 const SLOW_PLACES: usize = 4;
 
 const QUICK: Duration = Duration::from_millis(300);
 const QUICK_PLACES: usize = 4;
 
-/// What the worker that will be killed says when it takes a step, and when it is done with one.
+/// The lines that the worker to be killed prints when it claims a step and when it completes one.
 pub(super) const TAKEN: &str = "+";
 pub(super) const DONE: &str = "-";
 
-/// The worker that will be killed. It ends by itself when whoever started it is gone.
+/// Runs the worker to be killed. It exits when its parent closes its stdin.
 pub(crate) fn work(args: &DemoWorkerArgs) -> Result<ExitCode, Failure> {
     let refused = |error: Error| Failure::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -48,7 +48,7 @@ pub(crate) fn work(args: &DemoWorkerArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A worker of this process, until `stop` comes.
+/// Runs a worker in this process until `stop` completes.
 pub(super) async fn pull(client: &Client, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let handle = |step: PulledStep| async move {
         tokio::time::sleep(QUICK).await;

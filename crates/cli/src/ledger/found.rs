@@ -1,4 +1,4 @@
-//! `holdoff ledger init` and `holdoff ledger join`: on a directory, with no daemon.
+//! `holdoff ledger init` and `holdoff ledger join`, on a directory and without a daemon.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ fn load(place: &LedgerPlaceArgs, args: &Args) -> Result<Config, Failure> {
     load_layers(args.config.as_deref(), given.collect())
 }
 
-/// Where a daemon with this configuration has its ledgers.
+/// Returns the directory in which a daemon with this configuration keeps its ledgers.
 fn directory(config: &Config) -> Result<PathBuf, Failure> {
     let nowhere = || {
         let message = "work is kept in a store, and no directory is named for ledgers: say `data` in the file's \
@@ -85,13 +85,13 @@ fn directory(config: &Config) -> Result<PathBuf, Failure> {
     serve::ledgers_of(config, &serve::place_of(config)?).ok_or_else(nowhere)
 }
 
-/// Where a daemon with this configuration tells others that it is.
+/// Returns the address that a daemon with this configuration advertises to other members.
 fn told(config: &Config) -> String {
     let how = config.whole.ledger.at("");
     how.advertise.unwrap_or_else(|| how.listen.to_string())
 }
 
-/// How to start the daemon on the same directory.
+/// Returns the command that starts the daemon on the same directory.
 fn to_serve(place: &LedgerPlaceArgs) -> String {
     let data = place.data.as_ref().map(|data| format!(" --data {}", data.display()));
     format!("holdoff serve{}", data.unwrap_or_default())

@@ -14,7 +14,7 @@ use crate::args::ReadHow;
 use crate::daemon::read;
 use crate::failure::Failure;
 
-/// What was found, or why nothing was; and the last entry that whoever looked knows of.
+/// The result of a read or the reason for its absence, and the last index that the answering node knows.
 #[derive(Deserialize)]
 struct Look {
     index: u64,

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::lock::signals::Signals;
 use crate::output::style::{FAINT, HEADING};
 
-/// No event is longer: a goal, its changes and its answer, and some.
+/// The maximum size of an event: a goal, its changes and its answer, with a margin.
 const MOST_BYTES: usize = 16 << 20;
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Page {
 
 pub(super) async fn list(desk: &Desk, after: Option<u64>, limit: u32) -> Result<ExitCode, Failure> {
     let answer = match (page(desk, after.unwrap_or(0), limit).await, after) {
-        // Who does not say from where is shown what there is.
+        // Without `--after`, the listing begins at the first retained entry.
         (Err(Refusal::Said(Problem { first: Some(first), .. })), None) => {
             page(desk, first.saturating_sub(1), limit).await?
         }
@@ -71,13 +71,13 @@ pub(super) async fn follow(desk: &Desk, after: Option<u64>) -> Result<ExitCode, 
     }
 }
 
-/// Something that a daemon has told.
+/// A server-sent event of the daemon.
 struct Event {
     name: String,
     data: String,
 }
 
-/// The events that are whole; the rest stays.
+/// Removes the complete events from the buffer and returns them. An incomplete event stays in the buffer.
 fn events(said: &mut Vec<u8>) -> Vec<Event> {
     let Some(end) = said.windows(2).rposition(|two| two == b"\n\n") else { return Vec::new() };
     let whole: Vec<u8> = said.drain(..end + 2).collect();
@@ -93,7 +93,7 @@ fn event(text: &str) -> Option<Event> {
     Some(Event { name: field("event").unwrap_or_default(), data: field("data")? })
 }
 
-/// Shows an entry. Returns its index.
+/// Prints an entry. Returns its index.
 fn tell(desk: &Desk, event: &Event) -> Result<Option<u64>, Failure> {
     let Ok(data) = serde_json::from_str::<Value>(&event.data) else { return Ok(None) };
     match event.name.as_str() {

@@ -12,7 +12,7 @@ use crate::args::LedgerMembersCommand;
 use crate::daemon::read;
 use crate::failure::Failure;
 
-/// As many digits of a key stand for its owner, who has no name.
+/// The number of key digits that stand for a member without a name.
 const DIGITS: usize = 8;
 
 pub(super) async fn run(desk: &Desk, command: Option<&LedgerMembersCommand>) -> Result<ExitCode, Failure> {
@@ -55,7 +55,7 @@ async fn remove(desk: &Desk, member: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key of a member that is named by it, or by what people call it.
+/// Returns the key of the member that has this key or name.
 pub(super) async fn key(desk: &Desk, member: &str) -> Result<String, Failure> {
     let Status { members, .. } = read(desk.daemon.get(&[], &[]).await?)?;
     let meant: Vec<_> = members.iter().filter(|it| it.key == member || it.name == member).collect();

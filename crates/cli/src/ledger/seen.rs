@@ -1,4 +1,4 @@
-//! What a daemon says of a ledger.
+//! The daemon's responses about a ledger.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use holdoff_ledger::machine;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How a daemon's node is doing. Before it has joined, little of that is known.
+/// The status of a daemon's node. Before the node has joined, most fields are unknown.
 #[derive(Deserialize)]
 pub(super) struct Status {
     pub(super) namespace: String,
@@ -84,13 +84,13 @@ pub(super) struct Verified {
     pub(super) broken: Option<String>,
 }
 
-/// What a goal or commands have found.
+/// The result of a goal or of commands.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Answer {
-    /// The values of a goal's variables, in each match.
+    /// The values of a goal's variables, for each match.
     Facts { variables: Vec<String>, matches: Vec<Vec<Found>> },
-    /// What each command has found.
+    /// The value that each command returned.
     Values(Vec<Option<Found>>),
 }
 
@@ -104,7 +104,7 @@ pub(super) enum Found {
 }
 
 impl Answer {
-    /// What the first command has found.
+    /// Returns the value of the first command.
     pub(super) fn into_value(self) -> Option<Found> {
         match self {
             Self::Facts { .. } => None,
@@ -112,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// A line for each match, or for each command.
+    /// Prints a line for each match or for each command.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Facts { variables, .. } if variables.is_empty() => Ok(()),
@@ -129,7 +129,7 @@ impl Answer {
 }
 
 impl Found {
-    /// The value alone: a text without its quotes.
+    /// Returns the bare value. A text has no quotes.
     pub(super) fn plain(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -138,7 +138,7 @@ impl Found {
     }
 }
 
-/// As goals have it.
+/// Formats the value in the syntax of goals.
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

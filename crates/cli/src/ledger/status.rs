@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::lock::signals::Signals;
 use crate::output::{Table, time};
 
-/// How often it is looked whether something has changed.
+/// The interval between two checks for changes.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(desk: &Desk, watch: bool) -> Result<ExitCode, Failure> {
@@ -37,7 +37,7 @@ pub(super) async fn run(desk: &Desk, watch: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Time passes whether or not anything happens.
+/// Removes the fields that change without an event: the leader's tenure and the counters.
 fn without_time(answer: &Value) -> Value {
     let mut answer = answer.clone();
     if let Some(fields) = answer.as_object_mut() {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::work::text;
 
 pub(super) async fn run(desk: &Desk, args: &LedgerSubmitArgs) -> Result<ExitCode, Failure> {
-    // It has its name before anybody hears of it: whatever happens then, it can be submitted again.
+    // Chooses the transaction id before the first request, so that the user can submit again after any failure.
     let tx_id = args.tx_id.clone().unwrap_or_else(|| format!("{:032x}", Rng::new().u128(..)));
     let mut body = wanted(args)?;
     if let Some(body) = body.as_object_mut() {
@@ -23,7 +23,7 @@ pub(super) async fn run(desk: &Desk, args: &LedgerSubmitArgs) -> Result<ExitCode
     }
     match desk.daemon.post("transactions", body, args.timeout).await {
         Ok(answer) => ended(desk, answer),
-        // A node that stops may have sent it on before.
+        // A node that stops may have forwarded the transaction before.
         Err(Refusal::Said(problem)) if problem.status == 504 || problem.kind() == "ledger-stopped" => {
             unknown(desk, &tx_id, &problem.detail)
         }
@@ -37,7 +37,7 @@ pub(super) async fn run(desk: &Desk, args: &LedgerSubmitArgs) -> Result<ExitCode
     }
 }
 
-/// What is wanted, checked as far as that can be done here.
+/// Builds the request. It validates the goal or the JSON as far as that is possible without the daemon.
 fn wanted(args: &LedgerSubmitArgs) -> Result<Value, Failure> {
     if let Some(commands) = &args.commands {
         return Ok(json!({ "commands": text::read_json("--commands", commands)? }));
@@ -46,7 +46,7 @@ fn wanted(args: &LedgerSubmitArgs) -> Result<Value, Failure> {
     Ok(json!({ "goal": goal }))
 }
 
-/// A goal that can be understood; what is wrong with one that cannot is shown where it stands.
+/// Parses a goal. The error shows each problem at its position.
 pub(super) fn goal(argument: &str) -> Result<String, Failure> {
     let text = text::read(argument)?;
     let parsed: Result<Goal, _> = text.trim_end().parse();

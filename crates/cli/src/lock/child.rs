@@ -10,11 +10,11 @@ use super::signals::Came;
 use crate::args::LockRunArgs;
 use crate::failure::Failure;
 
-/// A command that runs.
+/// A running command.
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Whether it leads a group of its own, so that what it starts can be reached too. Not if it may want to read
-    /// from a terminal: only one group at a time may, and it is ours.
+    /// Whether the command leads its own process group, so that signals reach its child processes too. With a
+    /// terminal on stdin it stays in this process's group, because only one group at a time can read from a terminal.
     leads: bool,
     #[cfg(unix)]
     id: Option<rustix::process::Pid>,
@@ -48,13 +48,13 @@ impl Child {
         })
     }
 
-    /// Waits until it ends; answers with the code to pass on.
+    /// Waits for the command to exit. Returns the exit code to pass through.
     pub(super) async fn ended(&mut self) -> Result<u8, Failure> {
         let ended = self.process.wait().await;
         ended.map(code).map_err(|error| Failure::Failed(format!("cannot wait for the command: {error}")))
     }
 
-    /// Passes a signal on. What was typed on the terminal has reached the command already.
+    /// Forwards a signal. Without its own process group, the command receives Ctrl-C directly from the terminal.
     #[cfg(unix)]
     pub(super) fn tell(&self, came: Came) {
         use rustix::process::Signal;
@@ -73,7 +73,7 @@ impl Child {
     #[cfg(unix)]
     fn send(&self, signal: rustix::process::Signal) {
         let Some(id) = self.id else { return };
-        // Whoever is gone already needs no signal.
+        // A process that has already exited needs no signal.
         _ = if self.leads {
             rustix::process::kill_process_group(id, signal)
         } else if self.process.id().is_some() {

@@ -8,25 +8,25 @@ use super::run::CONTENDED;
 use crate::daemon;
 use crate::failure::Failure;
 
-/// A lock that this command holds, and renews while it does.
+/// A lock that this command holds and renews.
 pub(super) enum Held {
-    /// In a store.
+    /// A lock in a store.
     Own(Box<Guard>),
-    /// Lent by a daemon, in this namespace.
+    /// A lock that a daemon grants, with its namespace.
     Lent(Box<LockGuard>, String),
 }
 
-/// What became of a lock that was let go.
+/// The outcome of a release.
 pub(super) enum Released {
     Done,
-    /// It was lost before.
+    /// The lease was lost before the release.
     Lost,
-    /// It ends with its lease.
+    /// The release failed. The lock becomes free when its lease expires.
     Not(String),
 }
 
 impl Held {
-    /// Waits for a lock in a store.
+    /// Acquires a lock in a store.
     pub(super) async fn own(
         locks: &Locks,
         settings: Settings,
@@ -42,7 +42,8 @@ impl Held {
         })
     }
 
-    /// Has a daemon wait for a lock: twice the lease, unless it is said how long. Whoever stops waiting leaves nothing there.
+    /// Acquires a lock through a daemon. The default wait is twice the lease. A caller that stops waiting leaves no
+    /// waiter at the daemon.
     pub(super) async fn lent(
         address: &str,
         settings: &Settings,
@@ -81,7 +82,7 @@ impl Held {
         }
     }
 
-    /// Waits until it is lost.
+    /// Waits until the lease is lost.
     pub(super) async fn lost(&self) {
         match self {
             Self::Own(guard) => guard.lost().await,

@@ -1,4 +1,4 @@
-//! Who keeps the locks: a store that this command opens, or a daemon that is asked because its ledger has them.
+//! The backend of the locks: a store that this command opens, or a daemon whose ledger contains them.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::audit;
 use crate::daemon::{Daemon, Refusal, read};
 use crate::failure::Failure;
 
-/// The most locks that a daemon shows at once.
+/// The maximum number of locks in a page of the daemon.
 const PAGE: usize = 1000;
 
-/// Who keeps the locks.
+/// The backend of the locks.
 pub(super) enum Keeper {
     Store {
         locks: Locks,
@@ -25,7 +25,7 @@ pub(super) enum Keeper {
     Daemon(String),
 }
 
-/// A lock, as it is shown.
+/// A lock as displayed.
 #[derive(Deserialize)]
 pub(super) struct Seen {
     pub(super) namespace: String,
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     pub(super) waiting: u32,
 }
 
-/// Who holds it. Times are seconds.
+/// The holder of a lock. Times are in seconds.
 #[derive(Deserialize)]
 pub(super) struct SeenHolder {
     pub(super) name: String,
@@ -61,7 +61,7 @@ struct Raised {
 }
 
 impl Keeper {
-    /// Locks of this namespace, or of all, as they are shown in JSON.
+    /// Lists the locks of this namespace, or of all namespaces, as JSON.
     pub(super) async fn list(&self, args: &LockListArgs, namespace: &str) -> Result<Vec<Value>, Failure> {
         let namespace = (!args.all).then_some(namespace);
         match self {
@@ -82,7 +82,7 @@ impl Keeper {
         }
     }
 
-    /// One lock, as it is shown in JSON; nothing if it was never held, or is forgotten.
+    /// Returns one lock as JSON, or `None` if it was never held or is forgotten.
     pub(super) async fn show(&self, namespace: &str, key: &str) -> Result<Option<Value>, Failure> {
         match self {
             Self::Store { locks, .. } => {
@@ -99,7 +99,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a lock from whoever has it; answers who that was. It is written down.
+    /// Releases a lock by force and returns its holder. The action is recorded in the audit log.
     pub(super) async fn take_away(&self, namespace: &str, key: &str) -> Result<Option<SeenHolder>, Failure> {
         match self {
             Self::Store { locks, place } => {
@@ -121,7 +121,7 @@ impl Keeper {
         }
     }
 
-    /// Begins another era, and answers which. It is written down.
+    /// Begins the next fencing epoch and returns it. The action is recorded in the audit log.
     pub(super) async fn raise_era(&self) -> Result<u64, Failure> {
         match self {
             Self::Store { locks, place } => {

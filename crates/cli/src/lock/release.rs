@@ -5,7 +5,7 @@ use std::io::Write;
 use super::Desk;
 use crate::failure::Failure;
 
-/// Why it is not done without being meant.
+/// The error for a release without `--force`.
 pub(super) fn explain(key: &str) -> Failure {
     Failure::Usage(format!(
         "whoever holds {key} lets it go by itself, or its lease ends; say --force to take it from a holder that may \

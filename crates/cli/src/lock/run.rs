@@ -13,9 +13,9 @@ use crate::args::LockRunArgs;
 use crate::failure::Failure;
 use crate::output::{style, time};
 
-/// The lock was not free in time.
+/// Exit code if the lock was not granted in time.
 pub(super) const CONTENDED: u8 = 75;
-/// The lock was lost while the command ran.
+/// Exit code if the lease was lost while the command ran.
 const LOST: u8 = 76;
 
 pub(super) async fn run(desk: &Desk, args: &LockRunArgs) -> Result<ExitCode, Failure> {
@@ -42,7 +42,7 @@ pub(super) async fn run(desk: &Desk, args: &LockRunArgs) -> Result<ExitCode, Fai
     }
 }
 
-/// The lock, or the signal that came first. Nothing is left behind that waits.
+/// Acquires the lock, or returns the signal that arrived first. In both cases it leaves no waiter behind.
 async fn acquire(
     desk: &Desk,
     args: &LockRunArgs,
@@ -73,7 +73,8 @@ async fn acquire(
         biased;
         came = signals.next() => {
             cancel.cancel();
-            // It may have been granted at the last moment; dropping the guard would not wait for the store.
+            // The store may have granted the lock at the last moment, and dropping the guard does not wait for its
+            // release.
             if let Keeper::Store { .. } = &desk.keeper && let Ok(held) = acquiring.await {
                 _ = held.release().await;
             }
@@ -83,7 +84,7 @@ async fn acquire(
     }
 }
 
-/// Runs the command to its end; answers with its code, or nothing if the lock was lost before.
+/// Runs the command to its end. Returns its exit code, or `None` if the lease was lost first.
 async fn attend(held: &Held, args: &LockRunArgs, signals: &mut Signals) -> Result<Option<u8>, Failure> {
     let mut child = Child::start(args, held)?;
     let lost = held.lost();
@@ -102,7 +103,7 @@ async fn attend(held: &Held, args: &LockRunArgs, signals: &mut Signals) -> Resul
         child.kill();
         child.ended().await?;
     }
-    // What the command has started may have outlived it.
+    // Kills child processes that outlived the command.
     child.kill();
     Ok(None)
 }

@@ -1,6 +1,6 @@
-//! Signals that are passed on.
+//! Signals that the command forwards.
 
-/// Which signal came.
+/// A received signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Came {
     Interrupt,
@@ -8,7 +8,7 @@ pub(crate) enum Came {
 }
 
 impl Came {
-    /// The exit code of what it ended.
+    /// Returns the exit code of a process that this signal ended.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Interrupt => 128 + 2,

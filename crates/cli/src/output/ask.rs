@@ -1,10 +1,10 @@
-//! Asking before something is done that cannot be undone.
+//! Confirmation of actions that cannot be undone.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// Whether somebody at the terminal wants it. Where there is none, `--yes` must have been said.
+/// Asks the user to confirm an action. Without a terminal it fails and names `--yes`.
 pub(crate) fn is_wanted(what: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage(format!("this would {what}; say --yes to do it")));

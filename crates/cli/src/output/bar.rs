@@ -1,14 +1,14 @@
-//! A window as a small picture.
+//! A delay window as a text bar.
 
 use super::style::{BAR, FAINT};
 
-/// A window `[low, high]` on an axis from 0 to `end`, `width` characters wide.
+/// Draws a window `[low, high]` on an axis from 0 to `end`, `width` characters wide.
 pub(crate) fn bar(low: u64, high: u64, end: u64, width: usize) -> String {
     let position = |value: u64| -> usize {
         let scaled = u128::from(value) * width as u128 / u128::from(end.max(1));
         usize::try_from(scaled).unwrap_or(width).min(width)
     };
-    // Even a window of no width is seen.
+    // A window of zero width stays visible.
     let start = position(low).min(width.saturating_sub(1));
     let length = position(high).saturating_sub(start).max(1);
     let rest = width.saturating_sub(start + length);

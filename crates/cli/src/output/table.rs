@@ -1,10 +1,10 @@
-//! Columns that line up.
+//! Tables with aligned columns.
 
 use std::io::Write;
 
 use super::style::{FAINT, HEADING};
 
-/// A table whose columns are as wide as they need to be.
+/// A table whose columns fit their widest cell.
 pub(crate) struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -19,7 +19,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// How wide everything but the last column is, gaps included.
+    /// Returns the width of all columns except the last, gaps included.
     pub(crate) fn width_before_last(&self) -> usize {
         let widths = self.widths();
         let before: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
@@ -56,7 +56,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     cells.iter().zip(widths).map(padded).collect()
 }
 
-/// How many columns a text takes, colours apart.
+/// Returns the displayed width of a text, without its colour codes.
 fn shown(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().chars().count()
 }

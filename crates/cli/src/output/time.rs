@@ -1,8 +1,8 @@
-//! Times for people.
+//! Human-readable times.
 
 use std::time::Duration;
 
-/// A time in microseconds, to three or four digits: `750µs`, `1.5s`, `2m 5s`, `3h 20m`.
+/// Formats a time in microseconds to three or four digits: `750µs`, `1.5s`, `2m 5s`, `3h 20m`.
 pub(crate) fn human(us: u64) -> String {
     match us {
         0 => "0".to_owned(),
@@ -15,18 +15,18 @@ pub(crate) fn human(us: u64) -> String {
     }
 }
 
-/// A duration for people.
+/// Formats a duration.
 pub(crate) fn time(duration: Duration) -> String {
     human(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A range of times: `500ms – 1.5s`, or one time if that is all it is.
+/// Formats a range of times: `500ms – 1.5s`, or a single time if both ends are equal.
 pub(crate) fn range(low_us: u64, high_us: u64) -> String {
     let (low, high) = (human(low_us), human(high_us));
     if low == high { low } else { format!("{low} – {high}") }
 }
 
-/// A number with at most three decimals, and no more digits than anybody reads.
+/// Formats a number with at most three decimals, and with fewer for larger numbers.
 fn decimal(us: u64, unit: u64) -> String {
     let (whole, rest) = (us / unit, us % unit * 1_000 / unit);
     let digits = match whole {

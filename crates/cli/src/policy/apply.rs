@@ -113,7 +113,7 @@ fn say(
     Ok(writeln!(out, "{said}")?)
 }
 
-/// Who applies, for people.
+/// Returns the author of the deployment, as displayed to operators.
 fn who() -> String {
     let user =
         std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());

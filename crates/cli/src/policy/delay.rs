@@ -20,8 +20,8 @@ pub(super) fn run(args: &DelayArgs, policy: &Policy, json: bool) -> Result<(), F
     let so_far = SoFar { attempt, last_delay, ..SoFar::default() };
     let decide = |roll| policy.decide(&so_far, &failure, roll);
     let decision = decide(roll);
-    // A granted delay comes from the window as the deadline leaves it; one that is not granted is what the
-    // roll would have picked.
+    // A granted delay comes from the window that the deadline leaves. For a delay that is not granted, the output
+    // shows the value that the roll would have picked.
     let granted = decide(0).delay().zip(decide(u32::MAX).delay()).zip(decision.delay());
     let asked = policy.window_for(attempt, last_delay, &failure);
     let at_once = (decision == Decision::Refresh).then_some([0; 3]);
@@ -90,7 +90,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds without a needless fraction.
+/// Formats microseconds as milliseconds, without a fraction of zero.
 fn ms(us: u64) -> String {
     if us.is_multiple_of(1000) { (us / 1000).to_string() } else { format!("{}.{:03}", us / 1000, us % 1000) }
 }

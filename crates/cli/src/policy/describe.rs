@@ -1,12 +1,12 @@
-//! A policy in one sentence.
+//! Describes a policy in one sentence.
 
 use holdoff_policy::{Attempt, Beyond, Growth, Jitter, Policy};
 
 use crate::output::time;
 
-/// `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 tries`
+/// Describes a policy: `exponential from 1s ×2, jitter scaled 0.5–1.5, cap 30s, 5 tries`
 pub(super) fn sentence(policy: &Policy) -> String {
-    // Decorrelated jitter grows by itself: of the growth only its first wait counts.
+    // Decorrelated jitter grows by itself, so only the first wait of the growth matters.
     let first = policy.window(Attempt::FIRST, std::time::Duration::ZERO).low();
     let growth = match policy.jitter() {
         Jitter::Decorrelated => format!("decorrelated from {}", time(first)),
@@ -51,7 +51,7 @@ fn jitter(jitter: Jitter) -> String {
     }
 }
 
-/// What becomes of `Retry-After`, and of a known crowd.
+/// Describes the rules for `Retry-After` and for contention.
 pub(super) fn rules(policy: &Policy) -> Vec<String> {
     let rule = policy.retry_after();
     let spread =
@@ -68,7 +68,7 @@ pub(super) fn rules(policy: &Policy) -> Vec<String> {
     rules
 }
 
-/// A share in percent, without a tail of rounding.
+/// Converts a share to percent and rounds it to three decimals.
 fn percent(share: f64) -> f64 {
     (share * 100_000.0).round() / 1000.0
 }

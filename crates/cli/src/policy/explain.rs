@@ -10,7 +10,7 @@ use super::describe;
 use crate::failure::Failure;
 use crate::output::{self, Table, bar, human, range, style, time};
 
-/// The most rows that are printed; the waits after that are all alike.
+/// The maximum number of printed rows. The waits after that are all equal.
 const MOST_ROWS: usize = 20;
 
 pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub(super) fn run(name: &str, policy: &Policy, json: bool) -> Result<(), Failure
 }
 
 fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Result<()> {
-    // Waits that the deadline leaves no time for are not shown.
+    // Waits that do not fit the deadline are not printed.
     let most = usize::try_from(explanation.possible).unwrap_or(usize::MAX);
     let possible: Vec<&Wait> = explanation.waits.iter().take(most).collect();
     let end = possible.iter().map(|wait| wait.window.high_us()).max().unwrap_or(1);
@@ -67,7 +67,7 @@ fn print_waits(out: &mut impl Write, explanation: &Explanation) -> std::io::Resu
     Ok(())
 }
 
-/// What it all comes to.
+/// Summarises the total wait and the end of the attempts.
 fn verdict(policy: &Policy, explanation: &Explanation) -> String {
     let deadline = policy.deadline();
     let Some(total) = explanation.total else {

@@ -20,7 +20,7 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
     let outcome = match config::load_checked(&file) {
         Ok(whole) => Ok(findings(&whole)),
         Err(LoadError::Problems(problems)) if json => Err(problems),
-        // Said as everywhere else, with whoever is to blame in the heading.
+        // Prints the same message as the other commands; its heading names the section at fault.
         Err(error) => {
             let said = config::load_whole(Some(&file)).err();
             return Err(said.unwrap_or_else(|| Failure::Failed(error.to_string())));
@@ -38,7 +38,7 @@ pub(super) fn run(named: Option<&Path>, json: bool) -> Result<ExitCode, Failure>
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What is found in the policies, and in what uses them.
+/// Returns the findings in the policies and in the lock settings that use them.
 fn findings(whole: &config::Whole) -> Vec<Finding> {
     let mut findings = lint(&whole.policies);
     let used = whole.lock.policy_name().map(|name| format!("policy {name}"));

@@ -49,7 +49,7 @@ pub(super) fn run(set: &PolicySet, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a preset is for.
+/// Returns the purpose of a preset.
 fn purpose(set: &PolicySet, name: &str) -> Option<&'static str> {
     let preset = PRESETS.iter().find(|(preset, _)| *preset == name && !set.is_own(name));
     preset.map(|(_, purpose)| *purpose)

@@ -8,7 +8,7 @@ use holdoff_sim::chart::{Axis, Chart, Mark, Range, Shape, Unit};
 use super::describe;
 use crate::failure::Failure;
 
-/// Draws every window the policy can grant.
+/// Draws every delay window that the policy can grant.
 pub(super) fn run(name: &str, policy: &Policy, file: &Path) -> Result<(), Failure> {
     std::fs::write(file, chart(name, policy).svg())
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))?;

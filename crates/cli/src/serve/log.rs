@@ -1,4 +1,4 @@
-//! What is logged, and how: for people on a terminal, for programs otherwise.
+//! The log: by default human-readable on a terminal and JSON otherwise.
 
 use std::io::IsTerminal;
 
@@ -12,7 +12,7 @@ use super::traces;
 use crate::config::{Config, Origin};
 use crate::failure::Failure;
 
-/// Logs to stderr from now on. Colours are for terminals only.
+/// Starts logging to stderr. Only terminals get colours.
 pub(crate) fn start(config: &Config) -> Result<(), Failure> {
     let named = config.whole.server.running.log.as_deref();
     let is_from_file = matches!(config.origin("server.log"), Origin::File(_));

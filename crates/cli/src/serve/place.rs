@@ -1,4 +1,4 @@
-//! Where work is kept: the same for whoever serves it and whoever looks at it.
+//! Selects the store. The daemon and the commands that read the store use the same rules.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,14 @@ use crate::args::PlaceArgs;
 use crate::config::{Config, Origin, load_layers};
 use crate::failure::Failure;
 
-/// What was named last: by a flag, a variable or the file; the user's data directory if nothing was.
+/// Selects the store from the last layer that names one: the file, a variable or a flag. The default is the user's
+/// data directory.
 pub(crate) fn place(args: &PlaceArgs, config: Option<&Path>) -> Result<Place, Failure> {
     place_of(&load_layers(config, args.given())?)
 }
 
-/// A store and a directory exclude each other: the later layer wins, and in one layer the store.
+/// Resolves the store and the directory, which exclude each other. The later layer wins; within one layer, the store
+/// wins.
 pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
     let (store, data) = (config.origin("server.store"), config.origin("server.data"));
     let is_later = |one: &Origin, other: &Origin| rank(one) >= rank(other);
@@ -31,13 +33,14 @@ pub(crate) fn place_of(config: &Config) -> Result<Place, Failure> {
     })
 }
 
-/// Where ledgers are kept: where the file says, or beside the work, if that is kept in a directory.
+/// Returns the directory of the ledgers: the one in the file, or a directory beside the work if the work is in a
+/// directory.
 pub(crate) fn ledgers_of(config: &Config, place: &Place) -> Option<PathBuf> {
     let named = config.whole.ledger.data.clone();
     named.or_else(|| place.folder().map(|folder| folder.join("ledger")))
 }
 
-/// Where this user's things are kept, if there is such a place.
+/// Returns this user's data directory for holdoff, if the environment has one.
 pub(crate) fn data_directory() -> Option<PathBuf> {
     user_directory(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }
@@ -51,7 +54,7 @@ fn rank(origin: &Origin) -> u8 {
     }
 }
 
-/// As the XDG base directories have it: a relative path is passed over.
+/// Follows the XDG base directory specification, which ignores relative paths.
 fn user_directory(data: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute(data).or_else(|| Some(absolute(home)?.join(".local/share")))?;

@@ -1,11 +1,11 @@
-//! What the file says beside the policies: it is read when a daemon starts, and only then.
+//! The sections of the file beside the policies. The daemon reads them only when it starts.
 
 use std::path::Path;
 
-/// Everything that is no policy.
+/// Every section that is not a policy section.
 const NAMES: [&str; 8] = ["server", "work", "http", "credentials", "signals", "lock", "acceptor", "ledger"];
 
-/// The sections of a file, as they were when a daemon started.
+/// The sections of a file at the start of the daemon.
 pub(super) struct Sections(toml::Table);
 
 impl Sections {
@@ -14,7 +14,7 @@ impl Sections {
         Self(text.parse().unwrap_or_default())
     }
 
-    /// Says what is another by now, and not in force.
+    /// Warns of sections that have changed since the start and are not active.
     pub(super) fn tell_changes(&self, file: &Path) {
         let changed = self.changes(&Self::of(file));
         if !changed.is_empty() {

@@ -1,4 +1,4 @@
-//! Traces, if this binary was built for them (feature `otlp`) and the environment says where they go.
+//! Exports traces, if this binary has the feature `otlp` and the environment names an endpoint.
 
 #[cfg(feature = "otlp")]
 mod sent {
@@ -11,10 +11,10 @@ mod sent {
 
     use crate::failure::Failure;
 
-    /// How long the last traces may take.
+    /// The time that the last traces get at shutdown.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Logging starts before there is a runtime that could send.
+    /// The exporter, stored here because logging starts before there is a runtime that could send.
     static WAITING: Mutex<Option<Sending>> = Mutex::new(None);
 
     pub(crate) fn layer() -> Result<Option<Traces>, Failure> {
@@ -29,7 +29,7 @@ mod sent {
         Ok(Some(traces))
     }
 
-    /// Sends what there is to send, from now on. What comes back ends it, and sends what is left.
+    /// Starts the export of traces. The returned future stops it and sends the remaining traces.
     pub(crate) fn send(runtime: &Runtime) -> impl Future<Output = ()> + use<> {
         let stopping = CancellationToken::new();
         let sending = WAITING.lock().ok().and_then(|mut waiting| waiting.take());
@@ -37,7 +37,7 @@ mod sent {
         async move {
             stopping.cancel();
             if let Some(task) = task {
-                // A collector that does not answer keeps nobody from ending.
+                // A collector that does not answer does not delay the exit beyond the timeout.
                 let _ = tokio::time::timeout(PATIENCE, task).await;
             }
         }

@@ -1,4 +1,4 @@
-//! The election's whole table, held against its bars.
+//! The complete table of elections, compared with its limits.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use crate::args::SimArgs;
 use crate::failure::Failure;
 use crate::output::Table;
 
-/// How many runs make a row, unless asked for otherwise.
+/// The default number of runs per row.
 const RUNS: u32 = 10;
 
-/// Runs every situation; fails if holdoff's way misses a bar in any.
+/// Runs every situation. Fails if holdoff's algorithm misses a limit in any of them.
 pub(super) fn run(command: &SimArgs, threads: usize, as_json: bool) -> Result<ExitCode, Failure> {
     if command.scenario != "election" {
         return Err(Failure::Usage(format!("{} has no table; election has", command.scenario)));
@@ -54,7 +54,7 @@ pub(super) fn run(command: &SimArgs, threads: usize, as_json: bool) -> Result<Ex
     Err(Failure::Failed(format!("holdoff misses what it is held to\n{}", missed.join("\n"))))
 }
 
-/// Holdoff's way, unless others are named.
+/// Returns the named election algorithms, or holdoff's by default.
 fn ways(names: &[String]) -> Result<Vec<Strategy>, Failure> {
     if names.is_empty() {
         return Ok(vec![Strategy::way(Way::Holdoff)]);

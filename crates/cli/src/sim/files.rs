@@ -1,4 +1,4 @@
-//! Results in files.
+//! Writes results to files.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use holdoff_sim::{Plan, Row, Rule};
 use super::params;
 use crate::failure::Failure;
 
-/// What some runs write and others do not.
+/// Files that only some runs write.
 const STALE: [&str; 15] = [
     "time-against-clients.svg",
     "calls-against-clients.svg",
@@ -45,7 +45,7 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
     files.extend(charts(rows).into_iter().map(|named| (format!("{}.svg", named.name), named.chart.svg())));
     files.extend(ranks_csv(rows).map(|ranks| ("ranks.csv".to_owned(), ranks)));
     std::fs::create_dir_all(folder).map_err(cannot)?;
-    // What an earlier run left and this one does not have would lie.
+    // Removes files of an earlier run that this run does not write, because they would be misleading.
     for stale in STALE {
         if !files.iter().any(|(name, _)| name == stale) && folder.join(stale).exists() {
             std::fs::remove_file(folder.join(stale)).map_err(cannot)?;
@@ -58,8 +58,8 @@ pub(super) fn write(folder: &Path, plan: &Plan, rows: &[Row]) -> Result<(), Fail
     Ok(())
 }
 
-/// The policies as they were, so that a later change of the policy file changes nothing here. The classics
-/// are no policies; the lab knows them by name.
+/// Returns the policies of this run, so that a later change of the policy file does not affect the report. The
+/// classic strategies are not policies; the lab knows them by name.
 fn policies(plan: &Plan) -> String {
     let mut set = PolicySet::default();
     for strategy in &plan.strategies {
@@ -70,7 +70,7 @@ fn policies(plan: &Plan) -> String {
     set.to_toml()
 }
 
-/// The command that gives the same results, in the folder it writes to.
+/// Returns the command that reproduces the results when run in the folder of the report.
 fn command(plan: &Plan) -> String {
     let policies: Vec<_> =
         plan.strategies.iter().map(|strategy| format!(" --policy {}", quoted(strategy.name()))).collect();
@@ -85,7 +85,7 @@ fn command(plan: &Plan) -> String {
     )
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) && !word.is_empty();
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }

@@ -10,7 +10,7 @@ use crate::args::SimArgs;
 use crate::config;
 use crate::failure::Failure;
 
-/// The scenario as it was asked for.
+/// Returns the scenario with the requested parameters.
 pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     let unknown = || Failure::Usage(format!("there is no scenario {}", args.scenario));
     let scenario = Scenario::named(&args.scenario).ok_or_else(unknown)?;
@@ -27,7 +27,7 @@ pub(super) fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     if parameters.is_empty() {
         return Ok(scenario);
     }
-    // Each by itself first, so that a problem can be told with its key.
+    // Checks each parameter separately first, so that the error names its key.
     for (key, value) in &parameters {
         let alone = Table::from_iter([(key.clone(), value.clone())]);
         read(&scenario, alone).map_err(|error| unusable(&scenario, told(key, &error)))?;
@@ -41,7 +41,7 @@ fn read(scenario: &Scenario, parameters: Table) -> Result<Scenario, toml::de::Er
     Value::Table(Table::from_iter([(scenario.name().to_owned(), Value::Table(parameters))])).try_into()
 }
 
-/// The problem with its key, and the nearest word if the key is not known.
+/// Formats the problem with its key, and suggests the nearest name for an unknown key.
 fn told(key: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     if !message.starts_with("unknown field") {
@@ -53,7 +53,7 @@ fn told(key: &str, error: &toml::de::Error) -> String {
     format!("{place}there is no parameter `{unknown}`; {}", config::hint(unknown, known))
 }
 
-/// `budget.ratio` is the `ratio` of `budget`.
+/// Inserts a value at a dotted path: `budget.ratio` is the `ratio` of `budget`.
 fn insert(parameters: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -68,7 +68,7 @@ fn insert(parameters: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Refuses parameters that make no sense.
+/// Refuses invalid parameters.
 pub(super) fn check(scenario: &Scenario) -> Result<(), Failure> {
     scenario.check().map_err(|why| unusable(scenario, why))
 }
@@ -81,7 +81,7 @@ fn unusable(scenario: &Scenario, why: impl Display) -> Failure {
     ))
 }
 
-/// The file's parameters: plain, or under the scenario's name.
+/// Reads the parameters of a file, either plain or under the scenario's name.
 fn from_file(file: &Path, scenario: &str) -> Result<Table, Failure> {
     let text = config::text(file)?;
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
@@ -100,20 +100,20 @@ fn from_file(file: &Path, scenario: &str) -> Result<Table, Failure> {
     }
 }
 
-/// A value as TOML has it; what is not TOML, such as `2s`, is text.
+/// Parses a TOML value. Anything else, such as `2s`, is text.
 fn value_of(text: &str) -> Value {
     let line = format!("value = {text}");
     let parsed = line.parse::<Table>().ok().and_then(|mut table| table.remove("value"));
     parsed.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The scenario as a TOML file that `--params` reads.
+/// Formats the scenario as a TOML file that `--params` reads.
 pub(super) fn text(scenario: &Scenario) -> Result<String, Failure> {
     toml::to_string(scenario)
         .map_err(|error| Failure::Failed(format!("the parameters cannot be written: {error}")))
 }
 
-/// What the scenario could have and has not, as comments.
+/// Formats the scenario's unset optional parameters as comments.
 pub(super) fn absent(scenario: &Scenario) -> String {
     let Scenario::Outage(outage) = scenario else { return String::new() };
     let budget = outage.budget.is_none().then_some("\n# [outage.budget]\n# ratio = 0.2\n# burst = 10\n");

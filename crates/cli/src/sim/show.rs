@@ -1,4 +1,4 @@
-//! Results on the screen.
+//! Prints results on the terminal.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ pub(super) fn json(rows: &[Row]) -> Result<(), Failure> {
     Ok(writeln!(std::io::stdout(), "{}", serde_json::json!(shown))?)
 }
 
-/// A row without the hundreds of numbers that only a picture needs; `--out` writes them.
+/// Returns a row without its plot data, hundreds of numbers that `--out` writes.
 pub(super) fn without_plots(row: &Row) -> serde_json::Value {
     let mut shown = serde_json::json!(row);
     if let Some(row) = shown.as_object_mut() {
@@ -55,10 +55,11 @@ pub(super) fn table(plan: &Plan, rows: &[Row]) -> Result<(), Failure> {
     ranks(rows, &mut out)
 }
 
-/// More ids than this are no table to read.
+/// The maximum number of ids in the printed table of ranks.
 const MOST_RANKED: u32 = 32;
 
-/// Whether somebody is favoured: the mean finishing rank of each id, with the most clients.
+/// Prints the mean finishing rank of each id for the largest number of clients, which shows whether any id is
+/// favoured.
 fn ranks(rows: &[Row], out: &mut impl Write) -> Result<(), Failure> {
     let ranked = rows.iter().filter(|row| !row.ranks.is_empty());
     let Some(most) = ranked.clone().map(|row| row.clients).max() else { return Ok(()) };
@@ -92,7 +93,7 @@ fn number(Summary { mean, se, .. }: Summary) -> String {
     if se > 0.0 { format!("{} ± {}", rounded(mean), two_digits(se)) } else { rounded(mean) }
 }
 
-/// An error needs no more than two digits.
+/// Formats an error with two significant digits.
 fn two_digits(value: f64) -> String {
     let decimals = match value {
         large if large >= 10.0 => 0,

@@ -12,7 +12,7 @@ use crate::audit;
 use crate::failure::Failure;
 use crate::output::is_wanted;
 
-/// Counting goes no further: nobody decides differently beyond it.
+/// The maximum that the confirmation counts. A higher number would not change the user's decision.
 const MOST_COUNTED: usize = 10_000;
 
 pub(super) async fn run(desk: &Desk, args: &ActArgs, action: Action) -> Result<(), Failure> {
@@ -48,7 +48,7 @@ pub(super) async fn resolve(desk: &Desk, args: &ResolveArgs) -> Result<(), Failu
     act_on(desk, Target::Step(args.step), &Action::Resolve(payload)).await
 }
 
-/// Does it to what was named; says why if nothing came of it.
+/// Performs the action on the named task or step. If it changes nothing, the error says why.
 async fn act_on(desk: &Desk, target: Target, action: &Action) -> Result<(), Failure> {
     let (filter, task, number) = match target {
         Target::Task(task) => (Filter::task(task), task, None),
@@ -83,7 +83,7 @@ async fn note(desk: &Desk, action: &Action, what: String, count: u64) {
     audit::note(&desk.place, Deed::new(format!("work.{}", action.name()), what).times(count)).await;
 }
 
-/// The filter, for steps only to which this can be done.
+/// Restricts the filter to the steps that the action applies to.
 fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
     let possible = |state: &StepState| match action {
         Action::Cancel => !StepState::OVER.contains(state),
@@ -101,7 +101,7 @@ fn applicable(mut filter: Filter, action: &Action) -> Result<Filter, Failure> {
     Ok(filter)
 }
 
-/// What would be done, if there is anything to do.
+/// Describes the action and the number of its steps, or returns `None` if no step matches.
 async fn meant_by(desk: &Desk, filter: &Filter, action: &Action) -> Result<Option<String>, Failure> {
     let (mut count, mut page) = (0, Page::first(Page::MOST));
     let count = loop {

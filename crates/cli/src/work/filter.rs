@@ -1,11 +1,11 @@
-//! Which steps are meant.
+//! The filter of steps.
 
 use holdoff_work::Filter;
 
 use super::Desk;
 use crate::args::FilterArgs;
 
-/// The filter that was asked for; nothing if everything is meant.
+/// Builds the filter from the arguments, or returns `None` if they do not restrict anything.
 pub(super) fn filter(desk: &Desk, args: &FilterArgs) -> Option<Filter> {
     let mut filter = Filter::states(args.states.iter().copied());
     filter.task = args.task;
@@ -19,7 +19,7 @@ pub(super) fn filter(desk: &Desk, args: &FilterArgs) -> Option<Filter> {
     (filter != Filter::default()).then_some(filter)
 }
 
-/// The filter as it was said, for the audit log.
+/// Formats the filter as given on the command line, for the audit log.
 pub(super) fn words(args: &FilterArgs) -> String {
     let states: Vec<_> = args.states.iter().map(ToString::to_string).collect();
     let said = [

@@ -10,7 +10,7 @@ use crate::args::ListArgs;
 use crate::failure::Failure;
 use crate::output::Table;
 
-/// How much of a message fits beside the rest.
+/// The displayed length of a message.
 const MESSAGE: usize = 60;
 
 pub(super) async fn run(desk: &Desk, args: &ListArgs) -> Result<(), Failure> {

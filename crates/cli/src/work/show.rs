@@ -50,7 +50,7 @@ fn steps(task: &TaskRecord, out: &mut impl Write) -> std::io::Result<()> {
     table.print(out)
 }
 
-/// What a step is doing, or what it waits for.
+/// Describes the current activity of a step, or the condition that it waits for.
 fn happening(step: &StepRecord, now: Moment) -> String {
     let until =
         |moment: Option<Moment>| moment.map(|moment| moment.since(now)).filter(|left| !left.is_zero());
@@ -88,7 +88,7 @@ fn attempt_row(attempt: &AttemptRecord) -> [String; 7] {
     ]
 }
 
-/// What is no text is not thrown at a terminal.
+/// Prints a payload. Binary content is summarised, because it could corrupt the terminal.
 fn print_payload(
     out: &mut impl Write,
     step: &StepRecord,

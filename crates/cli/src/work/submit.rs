@@ -10,7 +10,7 @@ use crate::args::SubmitArgs;
 use crate::failure::Failure;
 
 pub(super) async fn run(desk: &Desk, args: &SubmitArgs) -> Result<(), Failure> {
-    // A daemon with this file would not start; whoever submits by it hears of it too.
+    // A daemon refuses to start with a file that fails this check, so the submission refuses it too.
     let checked = desk.settings.check_policies(&desk.work.policies());
     checked.map_err(|waits| Failure::Failed(waits.to_string()))?;
     let submitted = desk.work.submit(task(args)?).await?;

@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
-/// More than any payload may have.
+/// A limit above the maximum size of a payload.
 const MOST_BYTES: u64 = 17 << 20;
 
-/// The text itself, the content of `@FILE`, or of stdin for `-`.
+/// Returns the text itself, the content of `@FILE`, or stdin for `-`.
 pub(crate) fn read(argument: &str) -> Result<String, Failure> {
     let cannot =
         |name: &str, why: &dyn std::fmt::Display| Failure::Failed(format!("cannot read {name}: {why}"));
@@ -23,7 +23,7 @@ pub(crate) fn read(argument: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The same, as JSON that stays as it was written.
+/// Reads an argument like [`read`] and parses it as JSON, whose text stays unchanged.
 pub(crate) fn read_json(option: &str, argument: &str) -> Result<Box<RawValue>, Failure> {
     let text = read(argument)?;
     serde_json::from_str(&text).map_err(|error| {

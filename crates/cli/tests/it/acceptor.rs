@@ -1,4 +1,5 @@
-//! The real `holdoff acceptor`, killed while it is asked: what it has answered is there when it is back.
+//! The real `holdoff acceptor`, killed under load. After a restart it still has every promise and vote that it has
+//! answered.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeMap;
@@ -17,9 +18,9 @@ use crate::process::Process;
 
 const WRITERS: u8 = 4;
 const ROUNDS: u64 = 4;
-/// So many votes are answered in a round before the kill.
+/// The number of votes answered in a round before the kill.
 const VOTES: usize = 100;
-/// Where an acceptor is, as it says itself.
+/// A running acceptor and its greeting.
 struct Acceptor {
     process: Process,
     greeting: serde_json::Value,
@@ -47,7 +48,7 @@ impl Acceptor {
     }
 }
 
-/// What an acceptor has answered, by slot: the highest promise, and the highest vote.
+/// The acceptor's answers by slot: the highest promise and the highest vote.
 type Answered = BTreeMap<u64, (Option<Ballot>, Option<Ballot>)>;
 
 struct Writer {
@@ -68,7 +69,7 @@ impl Writer {
         reply.tells.into_iter().next()
     }
 
-    /// Has slot after slot promised and accepted, until nobody answers any more.
+    /// Has the acceptor promise and accept slot after slot until it no longer answers.
     async fn write(&mut self, link: &Link, round: u64, told: &Sender<()>) {
         let node = node_id(&self.key.public(), 1);
         for number in 1.. {
@@ -89,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// Looks whether everything is there that was answered: a lower ballot is refused, and votes are told.
+    /// Checks that the acceptor still has every answer: it refuses a lower ballot and returns the votes.
     async fn check(&self, link: &Link) -> usize {
         let node = node_id(&self.key.public(), 1);
         for (number, (promised, voted)) in &self.answered {
@@ -145,7 +146,7 @@ fn what_a_killed_acceptor_has_answered_is_there_when_it_is_back() {
                 })
             })
             .collect();
-        // Killed in the middle of it.
+        // Kills the acceptor while the writers are active.
         for _ in 0..VOTES {
             answers.recv_timeout(CONDITION_TIMEOUT).unwrap();
         }

@@ -1,4 +1,4 @@
-//! A real browser, driven by its own driver.
+//! A real browser, controlled through its WebDriver.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::json;
 
-/// Chromium with a session; both end with it, however the test ends.
+/// A Chromium process with a session. Dropping the value ends both, also when the test panics.
 pub(crate) struct Browser {
     pub(crate) client: Client,
     driver: Child,
@@ -53,7 +53,7 @@ impl Browser {
         Self { client, driver, port, session, _profile: profile }
     }
 
-    /// What the page has written to the console so far.
+    /// Returns the console messages of the page so far.
     pub(crate) async fn console(&self) -> Vec<serde_json::Value> {
         let log = self.client.issue_cmd(ReadLog).await.expect("the console's log");
         log.as_array().cloned().unwrap_or_default()
@@ -63,7 +63,7 @@ impl Browser {
         let _ = self.client.clone().close().await;
     }
 
-    /// Only the driver ends its Chromium: killed, it would leave it behind.
+    /// Ends the session. Only the driver stops its Chromium; a killed driver would leave Chromium running.
     fn end_session(&self) -> std::io::Result<()> {
         let mut driver = TcpStream::connect(("127.0.0.1", self.port))?;
         let (session, port) = (&self.session, self.port);
@@ -83,7 +83,7 @@ impl Drop for Browser {
     }
 }
 
-/// The port the driver says it has taken.
+/// Returns the port that the driver announces.
 fn port(driver: &mut Child) -> u16 {
     let output = BufReader::new(driver.stdout.take().expect("the driver's output"));
     let announced = output.lines().map_while(Result::ok).find_map(|line| {
@@ -93,7 +93,7 @@ fn port(driver: &mut Child) -> u16 {
     announced.expect("the driver names its port")
 }
 
-/// Chromium's own command for the console.
+/// Chromium's own command to read the console.
 #[derive(Debug)]
 struct ReadLog;
 

@@ -1,6 +1,6 @@
-//! Daemons as they run in earnest: separate processes on one real Postgres, under load, killed and restarted.
+//! Clusters of daemons as in production: separate processes on one real Postgres, under load, killed and restarted.
 //!
-//! The tests take turns: each has the machine, and its figures, to itself.
+//! The tests run one at a time, so that each has the machine and its measurements to itself.
 
 mod backup;
 mod earlier;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use holdoff_policy::PolicySet;
 use holdoff_work::{Settings, TaskState, Work};
 
-/// One at a time.
+/// Serialises the tests.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Leases and polls that do not keep tests waiting, and a policy that goes on until it works.
+/// Short leases and poll intervals, so that tests do not wait, and a policy with unlimited attempts.
 const FILE: &str = r#"
 [work]
 lease = "2s"
@@ -35,7 +35,7 @@ attempts = "unlimited"
 "*" = "quick"
 "#;
 
-/// Looks until it is so.
+/// Polls until the condition holds, or panics after the timeout.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {
@@ -44,7 +44,7 @@ async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> 
     }
 }
 
-/// Waits until every one of these tasks has succeeded.
+/// Waits until all of these tasks have succeeded.
 async fn all_succeed(store: &str, tasks: &[String]) {
     let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
     for task in tasks {
@@ -57,8 +57,8 @@ async fn all_succeed(store: &str, tasks: &[String]) {
     }
 }
 
-/// Nobody came for a step more often than it was granted: once, and once more for every attempt that is written down as one
-/// that did not succeed.
+/// Asserts that no step was called more often than it was granted: once, plus once for each recorded attempt that did
+/// not succeed.
 async fn no_more_calls_than_grants(store: &str, target: &target::Target, tasks: &[String]) {
     let work = Work::attach(store, PolicySet::default(), Settings::default()).await.unwrap();
     for task in tasks {

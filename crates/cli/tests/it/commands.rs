@@ -1,4 +1,4 @@
-//! The command's output, word by word. `TRYCMD=overwrite cargo test -p holdoff-cli` writes it anew.
+//! The command's output, compared word by word. `TRYCMD=overwrite cargo test -p holdoff-cli` updates it.
 
 #[test]
 fn commands_say_what_they_should() {
@@ -8,7 +8,7 @@ fn commands_say_what_they_should() {
         .case("tests/cmd/mistakes/*.trycmd");
 }
 
-/// The README's commands, as a newcomer types them once `holdoff` is installed.
+/// The README's commands, as a new user types them after the installation of `holdoff`.
 #[test]
 fn the_readmes_commands_say_what_it_says() {
     trycmd::TestCases::new()
@@ -17,7 +17,7 @@ fn the_readmes_commands_say_what_it_says() {
         .case("../../README.md");
 }
 
-/// The README's first command runs through cargo; what it prints must be what the README shows.
+/// The README's first command runs through cargo. Its output must equal the README's.
 #[test]
 fn the_readmes_first_command_says_what_it_says() {
     let readme = std::fs::read_to_string("../../README.md").expect("the README is there");
@@ -32,7 +32,7 @@ fn the_readmes_first_command_says_what_it_says() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), shown.trim_end());
 }
 
-/// The committed schema is the one the command prints.
+/// The committed schema equals the output of the command.
 #[test]
 fn the_committed_schema_is_up_to_date() {
     let output =

@@ -1,7 +1,7 @@
-//! Councils of real processes: three acceptors and five devices, of which some are killed, stopped, wiped and cut off.
+//! Councils of real processes: three acceptors and five devices. The tests kill, stop, wipe and isolate some of them.
 //!
-//! The council goes on, nobody diverges, every operation happens at most once, and what everybody was told fits one
-//! order of events: by the slots, and independently by porcupine.
+//! The council makes progress, no device diverges, and every operation takes effect at most once. All responses fit
+//! one order of events, checked by the slots and independently by porcupine.
 
 mod acceptors;
 mod between;

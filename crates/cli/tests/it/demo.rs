@@ -1,4 +1,5 @@
-//! `holdoff demo` by the real binary: what it says adds up with the store it leaves, and it leaves nothing else.
+//! `holdoff demo` with the real binary. Its summary equals the content of its store, and the demo leaves no other
+//! files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteConnection;
 
-/// Looks at something that takes at most a moment; many times more than that takes on the busiest machine.
+/// The maximum number of polls, far more than the condition needs on a busy machine.
 const LOOKS: u32 = 3000;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -31,7 +32,7 @@ fn is_empty(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().next().is_none()
 }
 
-/// A figure of the store, asked for by somebody who knows nothing of the demo.
+/// Reads figures from the store, independently of the demo's code.
 struct Store(SqliteConnection);
 
 impl Store {
@@ -45,7 +46,7 @@ impl Store {
     }
 }
 
-/// Every step: its task, state and lane.
+/// Selects every step with its task, state and lane.
 macro_rules! over_all_steps {
     ($what:literal) => {
         concat!(
@@ -102,7 +103,7 @@ async fn every_figure_of_the_summary_is_the_stores() {
         assert_eq!(shown, Some(store.figure(query).await), "{figure} of {summary:#}");
     }
 
-    // There was some of everything.
+    // Every kind of outcome occurred.
     for figure in [
         "/steps/succeeded",
         "/steps/failed",
@@ -120,7 +121,7 @@ async fn every_figure_of_the_summary_is_the_stores() {
     assert_eq!(store.figure("select count(*) from holdoff_policy_sets").await, 2, "it was published again");
     assert!(is_empty(temporary.path()), "only what was asked for stays");
 
-    // Somebody's store is not played with.
+    // The demo refuses a store that already exists.
     let again = demo(&arguments, temporary.path()).output().unwrap();
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("there is a store in"), "{}", text(&again.stderr));
@@ -128,7 +129,7 @@ async fn every_figure_of_the_summary_is_the_stores() {
 
 #[test]
 fn nothing_is_left_and_a_port_that_is_taken_is_no_trouble() {
-    // Whoever has it instead does as well.
+    // If another process has the port, the test works as well.
     let _taken = TcpListener::bind("127.0.0.1:7070");
     let temporary = tempfile::tempdir().unwrap();
     let Output { status, stdout, stderr } =
@@ -142,7 +143,7 @@ fn nothing_is_left_and_a_port_that_is_taken_is_no_trouble() {
 #[test]
 fn a_proxy_that_would_swallow_everything_is_named() {
     let temporary = tempfile::tempdir().unwrap();
-    // Nobody listens there.
+    // No process listens at the proxy's address.
     let mut command = demo(&["--listen", "127.0.0.1:0"], temporary.path());
     let output = command
         .env("HTTP_PROXY", "http://127.0.0.1:9")
@@ -158,7 +159,7 @@ fn a_proxy_that_would_swallow_everything_is_named() {
     );
 }
 
-/// A demo without end, with the worker that it is going to kill.
+/// A demo without end, and the worker process that it is going to kill.
 struct Running {
     process: Child,
     /// The host and the port.
@@ -187,7 +188,7 @@ impl Running {
         })
     }
 
-    /// What is answered there: the whole of it, with its head.
+    /// Returns the complete response, with its head.
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = &self.address;
@@ -226,7 +227,7 @@ fn ctrl_c_ends_it_well_and_leaves_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let mut running = Running::start(temporary.path());
     assert!(running.get("/").starts_with("HTTP/1.1 200"), "its page can be looked at");
-    // Every page has something to show.
+    // Every page has content.
     for (path, shown) in [
         ("/v1/tasks", "stock.reserve"),
         ("/v1/steps?state=ready&class=transient", "mail.send"),

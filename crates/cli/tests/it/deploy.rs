@@ -1,4 +1,4 @@
-//! What `deploy/` says, as far as it can be held against something without the tools it is for.
+//! The files in `deploy/`, checked as far as possible without the tools that use them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn kubernetes(kind: &str) -> Value {
     yaml("kubernetes/holdoff.yaml").into_iter().find(|object| object["kind"] == kind).expect(kind)
 }
 
-/// One of the daemons that have a ledger among them.
+/// Returns a daemon of the cluster with a ledger.
 fn with_a_ledger(name: &str) -> Value {
     yaml("compose-ledger.yaml").remove(0)["services"][name].take()
 }
@@ -34,7 +34,7 @@ fn words(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
 }
 
-/// The command line of everybody who runs the daemon.
+/// Returns the daemon's command line in each deployment.
 fn command_lines() -> Vec<(&'static str, Vec<String>)> {
     let unit = text("systemd/holdoff.service");
     let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/holdoff ")).unwrap();
@@ -100,7 +100,7 @@ fn whoever_runs_the_daemon_means_the_same_port_and_probes() {
     }
 }
 
-/// What each is told by its environment is what a daemon reads: it finds its directory and says where others reach it.
+/// A daemon reads the environment of the deployment: it finds its directory and advertises its address.
 #[test]
 fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
     let home = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
         for (variable, value) in daemon["environment"].as_object().unwrap() {
             command.env(variable, value.as_str().unwrap());
         }
-        // Where the volume is, as far as this machine goes.
+        // Replaces the volume by a directory on this machine.
         let data = home.path().join(name);
         command.env("HOLDOFF_DATA", &data).current_dir(home.path()).args(["--json", "ledger"]);
         match keys.first() {
@@ -134,7 +134,7 @@ fn daemons_with_a_ledger_are_told_apart_and_find_each_other() {
     assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 3);
 }
 
-/// Help is given only if everything before it was understood.
+/// The command prints its help only if it accepts all arguments before `--help`.
 #[test]
 fn every_flag_is_known() {
     for (file, line) in command_lines() {
@@ -182,7 +182,7 @@ fn the_dashboard_is_one() {
     }
 }
 
-/// Debian has it in the package `prometheus`; `cargo xtask test` installs it.
+/// Debian has `promtool` in the package `prometheus`; `cargo xtask test` installs it.
 #[test]
 fn promtool_finds_no_fault_with_the_alerts() {
     for arguments in

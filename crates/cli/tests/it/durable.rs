@@ -1,4 +1,4 @@
-//! What a new user does with the daemon, by the real binary: serve, submit, kill it, start it again.
+//! A new user's first session with the daemon and the real binary: serve, submit, kill and restart.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::process::Process;
 
-/// A daemon that does not outlive its test.
+/// A daemon that ends with its test.
 struct Daemon {
     process: Process,
     /// Host and port.
@@ -30,7 +30,7 @@ impl Daemon {
         Self { process, address }
     }
 
-    /// Asks by HTTP; answers with the body.
+    /// Sends an HTTP request. Returns the body of the response.
     fn ask(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let (host, length) = (&self.address, body.len());
@@ -52,7 +52,7 @@ impl Daemon {
     }
 }
 
-/// A server that answers 503, then not at all, then 200. It says when it is called.
+/// A server that answers 503, then not at all, then 200. It reports each request.
 fn flaky() -> (String, Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/orders/17", listener.local_addr().unwrap());

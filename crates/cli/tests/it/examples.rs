@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A daemon that does not outlive its test.
+/// A daemon that ends with its test.
 struct Daemon {
     process: Child,
     url: String,
@@ -27,7 +27,7 @@ impl Daemon {
         Self { process, url, _folder: folder }
     }
 
-    /// What a program prints that is told where the daemon is.
+    /// Runs a program with the daemon's URL. Returns its output.
     fn run(&self, program: &str, file: &str) -> Vec<String> {
         let output = Command::new(program)
             .args([&format!("../../examples/{file}"), &self.url])

@@ -1,8 +1,8 @@
-//! Ledgers of real processes: one, two, three and five daemons, of which some are killed, paused, cut off, wiped, and left
-//! without room on their disk.
+//! Ledgers of real processes: one, two, three and five daemons. The tests kill, pause, isolate and wipe some of them,
+//! and fill their disks.
 //!
-//! Whatever happens, nothing that was acknowledged is lost, nothing happens twice, and in the end all have one history and
-//! one state.
+//! In every case no acknowledged transaction is lost and none takes effect twice. In the end all daemons have the
+//! same history and the same state.
 
 mod alone;
 mod cluster;

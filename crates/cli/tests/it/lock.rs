@@ -1,4 +1,4 @@
-//! `holdoff lock run` by real processes: killed, interrupted, and robbed of the lock.
+//! `holdoff lock run` with real processes that are killed, are interrupted, or lose the lock.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{BufRead, BufReader};
@@ -31,7 +31,7 @@ fn shown(folder: &Path, key: &str) -> Value {
     serde_json::from_slice(&output(folder, &["show", key, "--json"]).stdout).unwrap()
 }
 
-/// A holder, which says so by a line that its command prints.
+/// A holder whose command prints a line when it has the lock.
 struct Holder {
     process: Child,
     said: BufReader<ChildStdout>,
@@ -146,7 +146,7 @@ fn a_waiter_that_goes_leaves_nothing() {
     until(|| waiting() == 1);
     killed.signal("-KILL");
     killed.end();
-    // What it noted counts only until it would have asked again.
+    // The record of a waiter expires when its next poll is overdue.
     until(|| waiting() == 0);
     holder.signal("-INT");
     holder.end();
@@ -157,7 +157,7 @@ fn a_waiter_that_goes_leaves_nothing() {
 fn a_lost_lock_ends_the_command_and_what_it_has_started() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["--lease", "900ms", "--wait", "2s", "--grace", "500ms"];
-    // The command does not end when it is asked to, and nor does what it has started.
+    // Neither the command nor its child process exits on SIGTERM.
     let script = "trap 'echo asked' TERM; sh -c 'trap \"\" TERM; while :; do sleep 1; done' & echo $!; \
                   while :; do sleep 0.1; done";
     let mut holder = Holder::start(folder.path(), &options, script);

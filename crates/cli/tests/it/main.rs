@@ -1,4 +1,5 @@
-//! The real `holdoff` binary, from outside: its commands, its daemons, clusters of them, and its pages in a browser.
+//! Tests of the real `holdoff` binary from outside: its commands, its daemons, clusters of daemons, and its pages in
+//! a browser.
 
 #![cfg(unix)]
 #![allow(

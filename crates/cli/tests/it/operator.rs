@@ -1,4 +1,4 @@
-//! What an operator does by the real binary: applies policies, and reads the log.
+//! An operator's tasks with the real binary: deploying policies and reading the log.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ fn policies_are_applied_when_it_is_meant() {
     assert_eq!(listed.lines().count(), 4, "a heading, a line, and two versions: {listed}");
 }
 
-/// A daemon in this folder that logs into a file, and where it serves.
+/// Starts a daemon in this folder that logs into a file. Returns the process and its address.
 fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdoff"));
     command
@@ -64,7 +64,7 @@ fn serve(folder: &Path, format: &str, log: &Path) -> (Process, String) {
     (daemon, address)
 }
 
-/// Runs a daemon, publishes policies by a request with an id, and answers with what it logged.
+/// Runs a daemon, deploys policies with a request that has an id, and returns the log.
 fn logged(folder: &Path, format: &str) -> String {
     let log = folder.join(format!("{format}.log"));
     let (daemon, address) = serve(folder, format, &log);

@@ -1,4 +1,4 @@
-//! The pages as a person meets them: the real daemon, a target that misbehaves, and a real Chromium.
+//! The dashboard in a real Chromium, with the real daemon and a target that fails on purpose.
 
 mod daemon;
 mod device;
@@ -27,7 +27,7 @@ mod work;
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::{Duration, Instant};
 
-/// Looks until it is so.
+/// Polls until the condition holds, or panics after the timeout.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + CONDITION_TIMEOUT;
     while !is_so().await {

@@ -1,4 +1,4 @@
-//! A process that does not outlive its test, whatever panics meanwhile.
+//! A process that ends with its test, also on panic.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::io::{BufRead, BufReader};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts it. From here on it is ended when this is dropped.
+    /// Starts the process. Dropping the value kills it.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
     }
 
-    /// The first lines that it says.
+    /// Reads the first lines of its output.
     pub(crate) fn greeting<const N: usize>(&mut self) -> [String; N] {
         let said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let said: Vec<String> = said.take(N).map(Result::unwrap).collect();
         said.try_into().expect("it says where it serves")
     }
 
-    /// Every line that it says, as it comes.
+    /// Returns the lines of its output as they arrive.
     pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> + Send + use<> {
         BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok)
     }
@@ -30,13 +30,13 @@ impl Process {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// SIGKILL: it has no chance to say goodbye.
+    /// Sends SIGKILL, so that the process cannot shut down.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Told to end, and waited for: how it ended.
+    /// Sends SIGTERM and waits for the exit. Returns the exit code.
     pub(crate) fn terminate(mut self) -> Option<i32> {
         self.signal("-TERM");
         let end = Instant::now() + CONDITION_TIMEOUT;

@@ -7,7 +7,7 @@ use fantoccini::Locator;
 
 use crate::browser::Browser;
 
-/// Runs the lab and leaves its report in the folder.
+/// Runs the lab, which writes its report into the folder.
 fn simulate(scenario: &str, more: &[&str], folder: &Path) {
     let run = Command::new(env!("CARGO_BIN_EXE_holdoff"))
         .args(["sim", scenario, "--runs", "20", "--out"])
@@ -18,7 +18,7 @@ fn simulate(scenario: &str, more: &[&str], folder: &Path) {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// Where pictures go for people to look at.
+/// Returns the folder for screenshots.
 fn pictures() -> std::path::PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
     std::fs::create_dir_all(&folder).unwrap();
@@ -72,7 +72,7 @@ async fn every_report_opens_and_shows_its_plots() {
     browser.close().await;
 }
 
-/// A chart that stands alone is a picture too.
+/// A separate chart file is a valid image too.
 #[tokio::test]
 async fn a_policys_plot_is_drawn() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `holdoff serve` with an acceptor in it: three of them keep a council, and one whose disk fails says so and goes on with the rest.
+//! `holdoff serve` with an acceptor. Three daemons keep a council. A daemon whose acceptor's disk fails reports it
+//! and keeps serving everything else.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::process::Process;
 
 const FILE: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
 
-/// A daemon with an acceptor, in a folder of its own.
+/// A daemon with an acceptor, in its own folder.
 struct Daemon {
     process: Process,
     url: String,
@@ -23,7 +24,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Runs it as a shell does that says this first.
+    /// Starts the daemon in a shell that first runs this line.
     fn start(folder: &Path, first: &str) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         std::fs::write(folder.join("holdoff.toml"), FILE).unwrap();
@@ -50,7 +51,7 @@ impl Daemon {
     }
 }
 
-/// A command of a device; what it answers last.
+/// Runs a command of a device. Returns the last line of its output.
 fn council(directory: &Path, words: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_holdoff"))
         .args(["council", "--json", "--deadline", "60s", "--dir"])
@@ -97,7 +98,7 @@ async fn three_daemons_keep_a_council_and_one_of_them_may_go() {
     assert_eq!([first, second].map(|daemon| daemon.process.terminate()), [Some(0); 2]);
 }
 
-/// Has large values voted for until it answers no more.
+/// Has the acceptor vote for large values until it no longer answers.
 async fn fill(acceptor: &str) {
     const COUNCIL: CouncilId = CouncilId([3; 16]);
     let key = Key::from_secret(&[7; 32]);
@@ -120,7 +121,7 @@ async fn fill(acceptor: &str) {
     panic!("the disk has room for everything");
 }
 
-/// No file of it may grow beyond 8 MiB: the system refuses what is written there, as a full disk does.
+/// No file of the daemon can grow beyond 8 MiB. The system refuses further writes, as a full disk does.
 #[tokio::test]
 async fn a_daemon_whose_acceptor_has_no_room_on_disk_is_not_ready_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ async fn a_daemon_whose_acceptor_has_no_room_on_disk_is_not_ready_and_says_why()
     let (_, metrics) = daemon.get("/metrics").await;
     assert!(metrics.lines().any(|line| line == "holdoff_acceptor_stopped 1"), "{metrics}");
 
-    // It is alive, and goes on with the rest: whoever starts it anew decides when.
+    // The daemon stays alive and serves everything else. The operator decides when to restart it.
     assert_eq!(daemon.get("/healthz").await.0, 200);
     let task = reqwest::Client::new().post(format!("{}/v1/tasks", daemon.url));
     let taken = task.json(&json!({ "operation": "mail.send" })).send().await.unwrap();

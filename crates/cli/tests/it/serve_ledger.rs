@@ -1,4 +1,4 @@
-//! `holdoff serve` with a node of ledgers in it.
+//! `holdoff serve` with a ledger node.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::process::Process;
 
-/// A daemon, in a folder of its own.
+/// A daemon in its own folder.
 struct Daemon {
     process: Process,
     url: String,
@@ -18,7 +18,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Runs it as a shell does that says this first.
+    /// Starts the daemon in a shell that first runs this line.
     fn start(folder: &Path, file: &str, first: &str) -> Self {
         std::fs::write(folder.join("holdoff.toml"), file).unwrap();
         let serve = "exec \"$HOLDOFF\" serve --json --listen 127.0.0.1:0 --data data --log off";
@@ -79,7 +79,7 @@ async fn who_has_no_ledger_runs_none_unless_the_file_says_where() {
     assert_eq!(daemon.process.terminate(), Some(0));
 }
 
-/// No file of it may grow beyond 8 MiB: the system refuses what is written there, as a full disk does.
+/// No file of the daemon can grow beyond 8 MiB. The system refuses further writes, as a full disk does.
 #[tokio::test]
 async fn a_daemon_whose_ledger_has_no_room_on_disk_is_not_ready_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ async fn a_daemon_whose_ledger_has_no_room_on_disk_is_not_ready_and_says_why() {
     let stopped = "holdoff_ledger_stopped{namespace=\"default\"} 1";
     assert!(metrics.lines().any(|line| line == stopped), "{metrics}");
 
-    // It is alive, and goes on with the rest: whoever starts it anew decides when.
+    // The daemon stays alive and serves everything else. The operator decides when to restart it.
     let task = reqwest::Client::new().post(format!("{}/v1/tasks", daemon.url));
     let taken = task.json(&json!({ "operation": "mail.send" })).send().await.unwrap();
     assert_eq!(taken.status(), 201);

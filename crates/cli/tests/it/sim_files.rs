@@ -1,10 +1,10 @@
-//! What the lab writes depends on what it was asked, and on nothing else.
+//! The lab's output depends only on its arguments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Everything a run leaves: its files by name, and what it printed.
+/// The results of a run: its files by name, and its output.
 struct Left {
     files: BTreeMap<String, Vec<u8>>,
     stdout: Vec<u8>,
@@ -62,7 +62,7 @@ fn the_same_seed_writes_the_same_bytes() {
     }
 }
 
-/// The report says which command gives the same results; it does.
+/// The written parameters reproduce the results.
 #[test]
 fn the_written_parameters_give_the_same_results() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tokens by the real binary: made, used at a real daemon, revoked, and written down.
+//! API tokens with the real binary: created, used with a real daemon, revoked, and recorded in the audit log.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Daemon {
         Self { _process: process, address }
     }
 
-    /// The status that is answered to whoever presents this.
+    /// Returns the status of a request with this API token.
     fn status(&self, token: &str) -> u16 {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = &self.address;
@@ -59,7 +59,7 @@ fn text(folder: &Path, arguments: &[&str]) -> String {
 fn a_token_is_made_used_and_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    // Off loopback nothing is served before there is an administrator.
+    // Outside loopback the daemon refuses to start before there is an admin token.
     let refused = holdoff(folder, &["serve", "--listen", "0.0.0.0:0", "--require-token", "--insecure"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("holdoff token create"), "{said}");
@@ -96,7 +96,7 @@ fn a_token_is_made_used_and_revoked() {
     assert!(!audit.to_string().contains(&secret(ops)));
 }
 
-/// What the other commands do is written down too.
+/// The actions of the other commands are recorded in the audit log too.
 #[test]
 fn what_is_done_from_the_command_line_is_written_down() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who may ask an acceptor.
+//! Access control of an acceptor: the keys whose requests it answers.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,27 @@ use holdoff_net::Allow;
 
 use crate::PublicKey;
 
-/// Who may ask.
+/// The clients that may send requests to an acceptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Allowed {
-    /// Everybody who can reach it: whoever knows a council's id takes part in it.
+    /// Every client that can reach the acceptor. A client that knows a council's id takes part in that council.
     Anyone,
-    /// Whose key stands in this file, one on each line. What follows a `#` is for people.
+    /// The clients whose keys are listed in this file, one key on each line. A `#` starts a comment.
     File(PathBuf),
 }
 
 impl Allowed {
-    /// The word for everybody, where a file could be named.
+    /// The word that permits every client, used in place of a file name.
     pub const ANYONE: &str = "anyone";
 
-    /// As it is written: the word, or a file.
+    /// Parses a setting: the word [`ANYONE`](Self::ANYONE), or else the name of a file.
     pub fn read(text: &str) -> Self {
         if text == Self::ANYONE { Self::Anyone } else { Self::File(text.into()) }
     }
 }
 
-/// Why a list cannot be used.
+/// The error for a list of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the list of keys {path} cannot be used: {why}")]
 pub struct BadList {
@@ -37,12 +37,12 @@ pub struct BadList {
     why: String,
 }
 
-/// How often a list is looked at again.
+/// The interval at which the acceptor reads the list again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// The longest list, in bytes.
+/// The maximum size of a list, in bytes.
 const MAX_LIST: u64 = 1024 * 1024;
 
-/// A list of keys, which may change while it is used.
+/// A list of keys that may change while the acceptor uses it.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     path: PathBuf,
@@ -60,7 +60,8 @@ impl List {
         Allow::when(move |key| keys.read().unwrap_or_else(PoisonError::into_inner).contains(key))
     }
 
-    /// Goes by the file as it changes. One that cannot be used changes nothing, and is complained of once.
+    /// Applies each change of the file, until the task is dropped. An unusable file leaves the previous list
+    /// active, and the acceptor logs the problem once.
     pub(super) async fn follow(self) {
         let mut complained = None;
         loop {

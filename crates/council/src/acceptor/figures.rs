@@ -1,54 +1,55 @@
-//! What an acceptor has counted, for people to look at: since it was started, and within the last minute.
+//! Counters of an acceptor for operators: since the start, and within the last minute.
 //!
-//! The same goes to the metrics; but these cannot be read back, and belong to whoever installed their recorder.
+//! The metrics carry the same counts. But metrics cannot be read back, and they belong to the process that
+//! installed their recorder.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The minute is kept in so many slices, of which the oldest is given up at once.
+/// The number of slices of the last minute. The oldest slice is dropped as a whole.
 const SLICES: usize = 12;
 const SLICE: Duration = Duration::from_secs(5);
 
-/// What an acceptor has counted.
+/// The counters of an acceptor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Figures {
-    /// Questions answered since the start, by kind.
+    /// Requests answered since the start, by kind.
     pub asked: BTreeMap<&'static str, u64>,
-    /// Questions refused since the start, by reason.
+    /// Requests refused since the start, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// What happened within the last minute.
+    /// The counts of the last minute.
     pub lately: Lately,
 }
 
-/// What happened within the last minute.
+/// The counts of the last minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Lately {
-    /// How long that is: less than a minute just after the start.
+    /// The time that these counts cover. It is less than a minute just after the start.
     pub over: Duration,
-    /// Questions answered.
+    /// Requests answered.
     pub questions: u64,
-    /// How often some were answered together.
+    /// Batches of requests that were answered together.
     pub batches: u64,
-    /// The most that were.
+    /// The number of requests in the largest batch.
     pub largest_batch: u64,
-    /// How often something was written.
+    /// Commits to the disk.
     pub commits: u64,
-    /// So long, or less, took half of the writing. A few hundredths more than it was.
+    /// The median duration of a commit. The value is a few hundredths too high.
     pub commit_p50: Option<Duration>,
-    /// So long, or less, took all but one in a hundred.
+    /// The 99th percentile of the duration of a commit.
     pub commit_p99: Option<Duration>,
 }
 
 impl Figures {
-    /// How many questions were answered, of whatever kind.
+    /// Returns the number of answered requests of all kinds.
     pub fn questions(&self) -> u64 {
         self.asked.values().sum()
     }
 }
 
-/// Counts. Times come from whoever counts, and only grow.
+/// Collects the counts. The caller passes the time, which never decreases.
 #[derive(Debug)]
 pub(super) struct Counting {
     since: Duration,
@@ -57,10 +58,10 @@ pub(super) struct Counting {
     slices: [Slice; SLICES],
 }
 
-/// A few seconds.
+/// The counts of a few seconds.
 #[derive(Clone, Debug, Default)]
 struct Slice {
-    /// Which, from the beginning of time.
+    /// The number of this slice, counted from the start of the clock.
     number: u64,
     questions: u64,
     batches: u64,
@@ -81,7 +82,7 @@ impl Counting {
         *self.refused.entry(reason).or_default() += 1;
     }
 
-    /// So many were answered together.
+    /// Counts a batch of requests that were answered together.
     pub(super) fn answered(&mut self, now: Duration, questions: usize) {
         let questions = u64::try_from(questions).unwrap_or(u64::MAX);
         if let Some(slice) = self.slice(now) {
@@ -91,7 +92,7 @@ impl Counting {
         }
     }
 
-    /// Something was written.
+    /// Counts a commit.
     pub(super) fn committed(&mut self, now: Duration, took: Duration) {
         if let Some(slice) = self.slice(now) {
             slice.commits.add(took);
@@ -130,16 +131,16 @@ fn number(now: Duration) -> u64 {
     now.as_secs() / SLICE.as_secs()
 }
 
-/// How often something took how long: each bucket is an eighth of its power of two wide, in microseconds.
+/// A histogram of durations in microseconds. The width of each bucket is an eighth of its power of two.
 #[derive(Clone, Debug, Default)]
 struct Spread {
     count: u64,
-    /// As many buckets as were needed.
+    /// The buckets up to the highest that was needed.
     buckets: Vec<u64>,
 }
 
 impl Spread {
-    /// What takes longer is counted as this: about 19 hours.
+    /// The upper limit of a duration, about 19 hours. Longer durations count as this one.
     const LONGEST_US: u64 = (1 << 36) - 1;
 
     fn add(&mut self, took: Duration) {
@@ -164,7 +165,7 @@ impl Spread {
         self.count += other.count;
     }
 
-    /// How long so many of a hundred took at most.
+    /// Returns the upper bound of the duration of this percentage of the events.
     fn within(&self, percent: u64) -> Option<Duration> {
         let wanted = (self.count * percent).div_ceil(100);
         let mut passed = 0;
@@ -177,7 +178,8 @@ impl Spread {
     }
 }
 
-/// Which bucket counts this: eight for every power of two, and one for each number below.
+/// Returns the bucket of a duration: eight buckets for each power of two, and one bucket for each number below
+/// eight.
 fn bucket_of(us: u64) -> usize {
     let bucket = match us.checked_ilog2() {
         Some(power @ 3..) => u64::from(power - 2) * 8 + ((us >> (power - 3)) & 7),
@@ -186,7 +188,7 @@ fn bucket_of(us: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX)
 }
 
-/// The longest that is counted in a bucket.
+/// Returns the longest duration that a bucket counts.
 fn end_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     match bucket / 8 {

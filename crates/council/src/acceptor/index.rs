@@ -1,4 +1,5 @@
-//! Which councils an acceptor keeps, and how much of each: kept up to date by the writer, so that a look costs no disk.
+//! The index of the councils of an acceptor, with the size of each. The writer keeps it up to date in memory, so a
+//! query reads nothing from the disk.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,31 +9,31 @@ use std::time::Duration;
 
 use crate::{CouncilId, Mark, Seat, Slot};
 
-/// What an acceptor keeps of a council.
+/// An entry of the index: one council of an acceptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Line {
-    /// By which it is told from others. Its id is a secret among those who take part.
+    /// The short id of the council. The id itself is a secret among the council's participants.
     pub mark: Mark,
-    /// How much is kept. It is known when the council was asked about since the start.
+    /// The stored amount. It is unknown until the first request for the council since the start.
     pub kept: Option<Kept>,
-    /// How long ago it was asked about.
+    /// The time since the last request for the council.
     pub asked: Option<Duration>,
 }
 
-/// How much is kept of a council.
+/// The amount that an acceptor stores for a council.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Kept {
-    /// The highest slot in which something was accepted.
+    /// The highest slot in which the acceptor has accepted a value.
     pub latest: Slot,
-    /// The last slot that a snapshot stands for.
+    /// The last slot that the snapshot covers.
     pub floor: Slot,
-    /// Slots since then.
+    /// The number of slots after the snapshot.
     pub slots: u64,
-    /// Bytes of values, letters and the snapshot.
+    /// The bytes of values, mail and the snapshot.
     pub bytes: u64,
-    /// Letters for those who come.
+    /// The number of uncollected mail messages.
     pub letters: u64,
 }
 
@@ -44,33 +45,33 @@ impl Kept {
     }
 }
 
-/// By what councils are sorted: the most first, and those that nothing is known of last.
+/// The sort order of councils: the largest value first, and councils with unknown values last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Sort {
-    /// When they were asked about.
+    /// By the time of the last request.
     #[default]
     Asked,
-    /// By their marks.
+    /// By the short id.
     Mark,
-    /// By their latest slots.
+    /// By the latest slot.
     Latest,
-    /// By what they are compacted up to.
+    /// By the last slot of the snapshot.
     Floor,
-    /// By how many slots are kept.
+    /// By the number of stored slots.
     Slots,
-    /// By their bytes.
+    /// By the stored bytes.
     Bytes,
-    /// By their letters.
+    /// By the number of mail messages.
     Letters,
 }
 
 impl Sort {
-    /// All of them.
+    /// All sort orders.
     pub const ALL: [Self; 7] =
         [Self::Asked, Self::Mark, Self::Latest, Self::Floor, Self::Slots, Self::Bytes, Self::Letters];
 
-    /// Its name.
+    /// Returns the name of the sort order.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -84,18 +85,18 @@ impl Sort {
     }
 }
 
-/// The councils that somebody wants to see.
+/// A query for a page of councils.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish {
-    /// In which order.
+    /// The sort order.
     pub sort: Sort,
-    /// After this one: where the page before has ended.
+    /// The cursor at which the previous page ended.
     pub after: Option<Place>,
-    /// How many at most.
+    /// The maximum number of councils on the page.
     pub limit: usize,
 }
 
-/// A place in a list of councils. It stays what it is while councils come and change.
+/// A cursor in a list of councils. It stays valid while councils are added and change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place(Reverse<u64>, Mark);
 
@@ -115,26 +116,26 @@ impl FromStr for Place {
     }
 }
 
-/// This is no place in a list of councils.
+/// The error for a text that is not a cursor in a list of councils.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this is no place in a list of councils: take one as a page before has told it")]
 pub struct BadPlace;
 
-/// A page of the councils.
+/// A page of councils.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Councils {
-    /// How many there are in all.
+    /// The number of all councils.
     pub count: usize,
-    /// About how much memory those in use take, in bytes.
+    /// The approximate memory of the councils in use, in bytes.
     pub memory: usize,
-    /// Those of this page.
+    /// The councils of this page.
     pub lines: Vec<Line>,
-    /// Where it has ended, if there are more.
+    /// The cursor at which this page ends, if more councils follow.
     pub next: Option<Place>,
 }
 
-/// Every council that has something on the disk.
+/// All councils that have data on the disk.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     by_council: HashMap<CouncilId, Entry>,
@@ -143,7 +144,7 @@ pub(super) struct Index {
 #[derive(Debug)]
 struct Entry {
     mark: Mark,
-    /// How much is kept, and when it was asked about.
+    /// The stored amount, and the time of the last request.
     known: Option<(Kept, Duration)>,
 }
 
@@ -153,13 +154,13 @@ impl Index {
         Self { by_council: councils.map(entry).collect() }
     }
 
-    /// A council was asked about, and this is what is kept of it.
+    /// Records a request for a council, and the amount that is stored for it.
     pub(super) fn note(&mut self, council: CouncilId, kept: Kept, now: Duration) {
         let entry = || Entry { mark: council.mark(), known: None };
         self.by_council.entry(council).or_insert_with(entry).known = Some((kept, now));
     }
 
-    /// A page. It takes as long as looking at every council once, and sorting those of the page.
+    /// Returns a page. The cost is one visit to every council, plus the sort of the page.
     pub(super) fn page(&self, wish: &Wish, now: Duration, memory: usize) -> Councils {
         let placed = self.by_council.values().map(|entry| (entry.place(wish.sort), entry));
         let mut found: Vec<_> =
@@ -218,7 +219,7 @@ mod tests {
         index
     }
 
-    /// All pages of two, one after the other.
+    /// Reads all pages, with two councils on each page.
     fn pages(index: &Index, sort: Sort) -> Vec<Mark> {
         let (mut after, mut marks) = (None, Vec::new());
         loop {

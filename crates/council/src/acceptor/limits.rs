@@ -1,19 +1,20 @@
-//! How much an acceptor takes on.
+//! The limits of an acceptor.
 
 use crate::Quota;
 
-/// What an acceptor may cost.
+/// The limits on the resources of an acceptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Councils that have something on disk. 10 000.
+    /// Councils with data on disk. 10 000.
     pub councils: usize,
-    /// What each of them may have.
+    /// The quota of each council.
     pub council: Quota,
-    /// Memory for the councils in use, in bytes; who was not asked for longest leaves it. 256 MiB.
+    /// Memory for the councils in use, in bytes. Beyond it the acceptor evicts the least recently used council. 256
+    /// MiB.
     pub memory_bytes: usize,
-    /// Questions that may wait for the disk. Further ones wait with whoever asks. 1024.
+    /// Requests that may wait for the disk. Further requests wait at the sender. 1024.
     pub queue: usize,
-    /// Questions that are answered with one commit, at most. 256.
+    /// Maximum number of requests that one commit serves. 256.
     pub batch: usize,
     /// Connections that may watch the same council. 1024.
     pub watchers: usize,

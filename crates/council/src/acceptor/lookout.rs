@@ -1,4 +1,4 @@
-//! What people can see of an acceptor.
+//! The inspection interface of an acceptor.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::writer::Look;
 use super::{Councils, Figures, Limits, Stopped, Wish};
 use crate::{NodeId, PublicKey, node_id};
 
-/// What people can see of an acceptor. Whoever keeps this does not keep it running.
+/// A view of an acceptor for operators. Holding it does not keep the acceptor running.
 pub struct Lookout {
     key: PublicKey,
     address: SocketAddr,
@@ -20,13 +20,13 @@ pub struct Lookout {
     crowd: Box<dyn Fn() -> Vec<Peer> + Send + Sync>,
 }
 
-/// Whoever is connected with one key.
+/// The connections of one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Connected {
-    /// Who it is.
+    /// The key.
     pub key: PublicKey,
-    /// From where, each connection.
+    /// The remote address of each connection.
     pub from: Vec<SocketAddr>,
 }
 
@@ -42,42 +42,43 @@ impl Lookout {
         Self { key, address, life, limits, look, crowd: Box::new(crowd) }
     }
 
-    /// Its key.
+    /// Returns the acceptor's key.
     pub fn key(&self) -> PublicKey {
         self.key
     }
 
-    /// Where it listens.
+    /// Returns the address on which the acceptor listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The life of its storage.
+    /// Returns the incarnation of the acceptor's store.
     pub fn life(&self) -> u64 {
         self.life
     }
 
-    /// Who it is in configurations: its key and its life.
+    /// Returns the acceptor's node id in configurations, which is derived from its key and its incarnation.
     pub fn node(&self) -> NodeId {
         node_id(&self.key, self.life)
     }
 
-    /// How much it takes on.
+    /// Returns the acceptor's limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Why it has stopped answering, if it has: its disk has failed.
+    /// Returns the reason for which the acceptor has stopped answering, if it has: a disk failure, or a defect of
+    /// this program.
     pub fn stopped(&self) -> Option<String> {
         self.look.stopped()
     }
 
-    /// What it has counted.
+    /// Returns the acceptor's counters.
     pub fn figures(&self) -> Figures {
         self.look.figures()
     }
 
-    /// Who is connected: those with the most connections first.
+    /// Returns the connected keys. The keys with the most connections come first.
     pub fn connected(&self) -> Vec<Connected> {
         let mut by_key: BTreeMap<PublicKey, Vec<SocketAddr>> = BTreeMap::new();
         for peer in (self.crowd)() {
@@ -88,8 +89,8 @@ impl Lookout {
         all
     }
 
-    /// A page of the councils that it keeps, as of its last commit. The writer is asked for it: one look at a time,
-    /// which reads nothing from the disk.
+    /// Returns a page of the acceptor's councils, as of its last commit. The writer serves one such query at a time
+    /// and reads nothing from the disk for it.
     pub async fn councils(&self, wish: Wish) -> Result<Councils, Stopped> {
         self.look.councils(wish).await
     }

@@ -1,49 +1,50 @@
-//! What devices and acceptors say to each other over a link.
+//! The messages between devices and acceptors on a link.
 //!
-//! The link proves whose key it is. The life of the storage goes with every message, both ways: a link
-//! comes back by itself after it was lost, and whoever is found at its end then may have another disk.
+//! The link authenticates the key of the peer. Every message carries the incarnation of the sender's store, in both
+//! directions. A link reconnects after it was lost, and the peer that answers then may have another store.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Ask, CouncilId, Tell};
 
-/// What devices are called on links to acceptors.
+/// The role that devices have on links to acceptors.
 pub const ROLE: &str = "council device 1";
 
-/// What a device sends.
+/// A message of a device.
 #[expect(clippy::large_enum_variant, reason = "all but one in a connection's life are questions")]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {
-    /// Which life is this? Answered by a [`Reply`] that tells nothing else.
+    /// Asks for the incarnation of the acceptor. The [`Reply`] contains nothing else.
     Who,
-    /// A question about a council.
+    /// A request for a council.
     Ask {
-        /// The life of the device's storage. With its key this is who it is in ballots.
+        /// The incarnation of the device's store. The device's id in ballots is derived from it and the key.
         life: u64,
-        /// Which council.
+        /// The council.
         council: CouncilId,
-        /// What.
+        /// The request.
         ask: Ask,
     },
 }
 
-/// What an acceptor answers.
+/// A response of an acceptor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reply {
-    /// The life of the acceptor's storage. With its key this is who it is in configurations.
+    /// The incarnation of the acceptor's store. The acceptor's id in configurations is derived from it and the key.
     pub life: u64,
-    /// The answer: one, but to [`Ask::Decided`] none, and to [`Ask::Fetch`] two if there is a history to tell.
+    /// The answers: one, except for [`Ask::Decided`], which has none, and [`Ask::Fetch`], which has two if there is
+    /// a history to report.
     pub tells: Vec<Tell>,
 }
 
-/// What an acceptor says without being asked, to who watches.
+/// A message that an acceptor pushes to a watcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Push {
-    /// The life of the acceptor's storage.
+    /// The incarnation of the acceptor's store.
     pub life: u64,
-    /// Which council.
+    /// The council.
     pub council: CouncilId,
-    /// What.
+    /// The message.
     pub tell: Tell,
 }

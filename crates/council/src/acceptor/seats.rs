@@ -1,16 +1,17 @@
-//! The councils in use.
+//! The councils in use: a cache of [`Seat`]s.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Limits, Store, StoreError};
 use crate::{CouncilId, Seat, metrics};
 
-/// Seats by council, read from the disk when they are needed and dropped when memory is.
+/// The seats by council. The acceptor reads a seat from the disk at the first request and evicts it when memory is
+/// short.
 #[derive(Debug)]
 pub(super) struct Seats {
     limits: Limits,
     by_council: HashMap<CouncilId, Place>,
-    /// Who was used when, the longest ago first.
+    /// The councils by their last use, least recently used first.
     by_use: BTreeMap<u64, CouncilId>,
     uses: u64,
     memory: usize,
@@ -28,7 +29,7 @@ impl Seats {
         Self { limits, by_council: HashMap::new(), by_use: BTreeMap::new(), uses: 0, memory: 0 }
     }
 
-    /// Uses the seat of a council.
+    /// Runs a function on the seat of a council.
     pub(super) fn using<T>(
         &mut self,
         council: CouncilId,
@@ -60,8 +61,8 @@ impl Seats {
         Ok(seat)
     }
 
-    /// Drops who was not used for longest, until the rest fits. Only what is on disk may be dropped: call
-    /// this when nothing is left to be written.
+    /// Evicts the least recently used seats until the rest fits into memory. Only data that is on disk may be
+    /// evicted, so the caller must have no records left to write.
     pub(super) fn make_room(&mut self) {
         while self.memory > self.limits.memory_bytes {
             let Some((_, longest_ago)) = self.by_use.pop_first() else { return };

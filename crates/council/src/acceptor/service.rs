@@ -1,4 +1,4 @@
-//! The acceptor on the network.
+//! The acceptor as a network service.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,16 +18,16 @@ use super::{
 use crate::notary::Notary;
 use crate::{Asker, NodeId, PublicKey, node_id};
 
-/// The name of the store in an acceptor's directory.
+/// The file name of the store in an acceptor's directory.
 const STORE: &str = "acceptor.redb";
-/// The name of the key there.
+/// The file name of the key in that directory.
 const KEY: &str = "acceptor.key";
-/// Connections of one key: a device, restarted now and then.
+/// The limit of connections for one key. A key belongs to one device, which restarts now and then.
 const CONNECTIONS_WITH_KEY: usize = 16;
-/// How long the writer may take to end once nobody asks it any more.
+/// The time that the writer has to finish after its last request.
 const LAST_COMMIT: Duration = Duration::from_secs(10);
 
-/// A running acceptor. Dropped, it cuts everybody off; what it has answered is on disk.
+/// A running acceptor. Dropping it closes all connections; every answer that it has sent is backed by the disk.
 #[derive(Debug)]
 pub struct AcceptorService {
     server: Server,
@@ -37,7 +37,7 @@ pub struct AcceptorService {
     _following: Option<Following>,
 }
 
-/// Goes by the list of keys until it is dropped.
+/// The task that follows the list of keys. Dropping it ends the task.
 #[derive(Debug)]
 struct Following(JoinHandle<()>);
 
@@ -47,50 +47,50 @@ impl Drop for Following {
     }
 }
 
-/// Why an acceptor cannot start.
+/// The error of an acceptor that cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Its directory cannot be used.
+    /// The acceptor cannot use its directory.
     #[error("cannot use {directory} for the acceptor: {source}")]
     Directory {
-        /// Which.
+        /// The directory.
         directory: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Others can reach it, and it was not said who of them may ask.
+    /// Other machines can reach the listen address, and no setting says which clients may send requests.
     #[error(
         "refusing to listen on {0}, which others can reach: say who may ask, by --allow FILE or `allow` under \
          [acceptor], with a key on each line; or `anyone`, if whoever knows a council's id may take part in it"
     )]
     NotLoopback(SocketAddr),
-    /// The list of keys cannot be used.
+    /// The acceptor cannot use the list of keys.
     #[error(transparent)]
     Allowed(#[from] BadList),
-    /// Its key cannot be read or made.
+    /// The acceptor can neither read nor create its key.
     #[error(transparent)]
     Key(#[from] holdoff_net::KeyFileError),
-    /// Its store cannot be opened.
+    /// The acceptor cannot open its store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It cannot listen.
+    /// The acceptor cannot listen.
     #[error(transparent)]
     Net(#[from] holdoff_net::Error),
-    /// The system gives it no thread.
+    /// The operating system refuses a thread.
     #[error("the system starts no thread for the acceptor: {0}")]
     Thread(std::io::Error),
 }
 
 impl AcceptorService {
-    /// Starts the acceptor of this directory, with the key and the store there; both are made if need be.
+    /// Starts the acceptor of this directory, with its key and its store. Creates either if it is missing.
     pub async fn start(directory: &Path, settings: &Settings) -> Result<Self, StartError> {
         holdoff_disk::folder::make(directory).map_err(|source| {
             let directory = directory.display().to_string();
             StartError::Directory { directory, source }
         })?;
         let key = Key::load_or_create(directory.join(KEY))?;
-        // Opening mends what a crash has left, which takes a while if there is much.
+        // Opening repairs the store after a crash, which takes a while if the store is large.
         let path = directory.join(STORE);
         let opened = tokio::task::spawn_blocking(move || Store::open(&path)).await;
         let store = opened.map_err(|error| StartError::Thread(std::io::Error::other(error)))??;
@@ -119,38 +119,39 @@ impl AcceptorService {
         Ok(Self { server, writer, limits: settings.limits, thread, _following: following })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the acceptor listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Its key.
+    /// Returns the acceptor's key.
     pub fn key(&self) -> PublicKey {
         self.server.key()
     }
 
-    /// The life of its storage.
+    /// Returns the incarnation of the acceptor's store.
     pub fn life(&self) -> u64 {
         self.writer.life()
     }
 
-    /// Who it is in configurations: its key and its life.
+    /// Returns the acceptor's node id in configurations, which is derived from its key and its incarnation.
     pub fn node(&self) -> NodeId {
         node_id(&self.key(), self.life())
     }
 
-    /// What people can see of it. Whoever keeps this does not keep it running.
+    /// Returns a view of the acceptor for operators. Holding it does not keep the acceptor running.
     pub fn lookout(&self) -> Lookout {
         let (key, address, life) = (self.key(), self.address(), self.life());
         Lookout::new(key, address, life, self.limits, self.writer.look(), self.server.crowd())
     }
 
-    /// Waits until it has stopped answering, and says why.
+    /// Waits until the acceptor has stopped answering, and returns the reason.
     pub async fn failed(&self) -> Stopped {
         self.writer.ended().await
     }
 
-    /// Takes in nothing new, answers what is under way, closes the store. Returns how many had to be cut off.
+    /// Stops the acceptor: it accepts no new connections, answers the requests in progress within `grace`, and closes
+    /// the store. Returns the number of peers that it had to disconnect.
     pub async fn stop(self, grace: Duration) -> usize {
         let cut = self.server.shutdown(grace).await;
         drop(self.writer);
@@ -178,7 +179,7 @@ impl Questions {
             Request::Ask { life, council, ask } => {
                 let asker = Asker { key: peer.key(), node: node_id(&peer.key(), life) };
                 let asked = self.writer.ask(council, asker, ask, Some(peer.clone()), &self.notary).await;
-                // Why a disk has failed is its operator's business.
+                // The cause of a disk failure concerns only the operator, so the client does not get it.
                 asked.map_err(|_| Fault::transient("this acceptor has stopped: ask another one"))?
             }
         };
@@ -193,7 +194,7 @@ impl Handler for Questions {
         holdoff_net::encode(&reply).map_err(|error| Fault::permanent(error.to_string()))
     }
 
-    /// What wants no reply gets none, whatever becomes of it.
+    /// Processes a message that expects no reply. Errors are not reported to the sender.
     async fn told(&self, peer: &Peer, message: Bytes) {
         drop(self.answer(peer, &message).await);
     }

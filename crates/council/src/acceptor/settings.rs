@@ -1,4 +1,4 @@
-//! The file's `[acceptor]`.
+//! The section `[acceptor]` of the configuration file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,19 +20,20 @@ const KEYS: &[&str] = &[
 ];
 const MIB: u64 = 1024 * 1024;
 
-/// How an acceptor runs: the file's `[acceptor]`.
+/// The settings of an acceptor: the section `[acceptor]` of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where it listens.
+    /// The address on which the acceptor listens.
     pub listen: SocketAddr,
-    /// The directory of its key and its store. A daemon runs an acceptor if there is one.
+    /// The directory of the acceptor's key and store. If it is set, `holdoff serve` runs an acceptor.
     pub data: Option<PathBuf>,
-    /// Who may ask. On loopback anyone, unless set; elsewhere it must be.
+    /// The clients that may send requests. On a loopback address the default is every client; on any other address
+    /// a value is required.
     pub allow: Option<Allowed>,
-    /// Connections in all.
+    /// The maximum number of connections.
     pub max_connections: usize,
-    /// What all of it may cost.
+    /// The limits on the acceptor's resources.
     pub limits: Limits,
 }
 
@@ -49,8 +50,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the section `[acceptor]` of `holdoff.toml`; what it does not say is as in [`Settings::default`].
-    /// On any problem nothing is read, and all problems are reported. The other sections are passed by.
+    /// Reads the section `[acceptor]` of `holdoff.toml`. A missing key has the value of [`Settings::default`]. If
+    /// there is any problem, the function returns all problems and no settings. It ignores the other sections.
     ///
     /// ```
     /// use holdoff_council::acceptor::Settings;

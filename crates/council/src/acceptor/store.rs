@@ -1,7 +1,7 @@
-//! What an acceptor has on disk.
+//! The acceptor's data on disk.
 //!
-//! One file, and one transaction for whatever is stored at once: it is there as a whole after a crash, or
-//! not at all. Rows are found by the council, then by the slot:
+//! The store is one file, and each write is one transaction: after a crash, either all of it is stored or nothing.
+//! Keys start with the council, followed by the slot:
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `snapshots` | council | a slot and the state after it |
 //! | `letters` | council, key, operation | a message |
 //!
-//! A vote and the promise of the next slot, which are mostly stored together, lie side by side: each table more is some pages more
-//! for each commit. Which councils there are is read off the keys.
+//! A vote and the promise of the next slot are adjacent, because the acceptor mostly stores them together. Each
+//! additional table would add some pages to each commit. The list of councils is derived from the keys.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -36,22 +36,25 @@ const SLOTS: Rows = TableDefinition::new("slots");
 const SNAPSHOTS: Rows = TableDefinition::new("snapshots");
 const LETTERS: Rows = TableDefinition::new("letters");
 
-/// What is kept of a slot.
+/// The kinds of records of a slot, as the last part of the key.
 const PROMISE: u8 = 0;
 const VOTE: u8 = 1;
 
-/// The form of the tables. A release reads its own and earlier ones; the first was never released.
+/// The version of the table format. A release reads its own format and earlier ones. The first format was never
+/// released.
 const FORMAT: u64 = 2;
 const FIRST: u64 = 2;
-/// What follows the council in a key is shorter than this: at most a key and an operation.
+/// An upper bound for the length of the part of a key after the council, which is at most a public key and an
+/// operation id.
 const LONGEST_KEY: usize = 64;
 const FORM: Form =
     Form { numbers: ACCEPTOR, formats: FIRST..=FORMAT, cache_bytes: 64 * 1024 * 1024, make_tables };
 
-/// The disk of one acceptor.
+/// The store of one acceptor.
 ///
-/// Whoever was told that writing failed must not use it again, and cannot: what is on disk is not known
-/// then, and another try could answer for what is not there. A new process finds out.
+/// After a failed write the caller must not use the store again, and cannot: the content of the disk is then
+/// unknown, and an answer after another attempt could depend on data that is not there. A new process reads the
+/// disk and finds out.
 #[derive(Debug)]
 pub struct Store {
     database: Database,
@@ -60,19 +63,19 @@ pub struct Store {
     failed: Option<StoreError>,
 }
 
-/// Why the disk cannot be used. It is not used again.
+/// The error of a store that cannot be used. The process must not use the store again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else has it open.
+    /// Another process has the store open.
     #[error("another process has this acceptor's store open: stop that one, or use another directory")]
     InUse,
-    /// It was written by another release.
+    /// Another release has written the store.
     #[error(
         "the acceptor's store has format {0}, and this release reads {FIRST} to {FORMAT}: use the release that made it"
     )]
     Format(u64),
-    /// The disk has failed, or what is on it makes no sense.
+    /// The disk has failed, or its content is corrupt.
     #[error(
         "the acceptor's disk has failed: {0}. It answers nobody until it is started again; if the disk is \
          lost, start it on an empty directory and let its councils replace it"
@@ -97,12 +100,12 @@ impl From<OpenError> for StoreError {
 }
 
 impl Store {
-    /// Opens the store in this file, or makes it.
+    /// Opens the store in this file, or creates it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::take_up(FORM.open(path)?)
     }
 
-    /// Opens the store on something like a file. If it is empty, this is the life it begins.
+    /// Opens the store on a storage backend. If the backend is empty, the new store gets this incarnation.
     pub fn open_with(backend: impl StorageBackend, life: u64) -> Result<Self, StoreError> {
         Self::take_up(FORM.open_on(backend, life)?)
     }
@@ -112,27 +115,28 @@ impl Store {
         Ok(Self { database, life, councils, failed: None })
     }
 
-    /// Which life of the storage this is, drawn when it was made. Who lost the disk has another one.
+    /// Returns the incarnation of the store, a number drawn when the store was created. After the loss of the disk,
+    /// the new store has another incarnation.
     pub fn life(&self) -> u64 {
         self.life
     }
 
-    /// How many councils have something here.
+    /// Returns the number of councils that have data in the store.
     pub fn councils(&self) -> usize {
         self.councils.len()
     }
 
-    /// All of them, in no order.
+    /// Iterates over all councils, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = CouncilId> {
         self.councils.iter().copied()
     }
 
-    /// Whether a council has something here.
+    /// Returns whether a council has data in the store.
     pub fn knows(&self, council: &CouncilId) -> bool {
         self.councils.contains(council)
     }
 
-    /// Stores all of it at once. When this returns it is on disk.
+    /// Writes the batch in one transaction. When this function returns, the batch is on disk.
     pub fn write(&mut self, batch: impl IntoIterator<Item = (CouncilId, Stored)>) -> Result<(), StoreError> {
         self.usable()?;
         let mut new = HashSet::new();
@@ -158,7 +162,7 @@ impl Store {
         transaction.commit().map_err(StoreError::disk)
     }
 
-    /// Everything that is stored of a council, in an order in which a seat can take it up.
+    /// Loads all records of a council, in an order in which [`Seat::restore`](crate::Seat::restore) accepts them.
     pub fn load(&self, council: CouncilId) -> Result<Vec<Stored>, StoreError> {
         self.usable()?;
         let mut found = Vec::new();
@@ -181,7 +185,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The rows of a council in a table that has such, by what follows the council in the key.
+    /// Visits the rows of a council in one table, by the part of the key after the council.
     fn each(
         &self,
         rows: Rows,
@@ -213,12 +217,12 @@ fn read_councils(database: &Database) -> Result<HashSet<CouncilId>, StoreError> 
     for rows in [SLOTS, SNAPSHOTS, LETTERS] {
         let table = transaction.open_table(rows).map_err(StoreError::disk)?;
         let mut after: Vec<u8> = Vec::new();
-        // From one council to the next, past all that it has.
+        // Skip from one council to the next, past all rows of the council.
         while let Some(row) = table.range(after.as_slice()..).map_err(StoreError::disk)?.next() {
             let (key, _) = row.map_err(StoreError::disk)?;
             let (council, _): (CouncilId, _) = postcard::take_from_bytes(key.value()).map_err(unreadable)?;
             councils.insert(council);
-            // No key of a council is as long as this one, nor higher.
+            // No key of a council is as long as this one, and none is higher.
             after = [council.0.as_slice(), [u8::MAX; LONGEST_KEY].as_slice()].concat();
         }
     }
@@ -239,7 +243,7 @@ fn put(tables: &mut Tables<'_>, council: CouncilId, stored: Stored) -> Result<()
     }
 }
 
-/// Keeps a snapshot, and forgets what it stands for.
+/// Stores a snapshot and deletes the slots that it covers.
 fn compact(tables: &mut Tables<'_>, council: CouncilId, snapshot: &Snapshot) -> Result<(), StoreError> {
     let (first, last) = (slot_key(council, Slot(0), PROMISE), slot_key(council, snapshot.slot, VOTE));
     let table = tables.table(SLOTS)?;
@@ -261,7 +265,8 @@ fn insert(tables: &mut Tables<'_>, rows: Rows, key: &[u8], value: &[u8]) -> Resu
     tables.table(rows)?.insert(key, value).map(drop).map_err(StoreError::disk)
 }
 
-/// The tables of one transaction, each opened when it is needed, and once: that takes longer than to put a row in.
+/// The tables of one transaction. Each is opened at its first use and only once, because opening a table takes
+/// longer than inserting a row.
 struct Tables<'t> {
     transaction: &'t WriteTransaction,
     open: BTreeMap<String, Table<'t, &'static [u8], &'static [u8]>>,
@@ -283,7 +288,7 @@ impl<'t> Tables<'t> {
 }
 
 fn slot_key(council: CouncilId, slot: Slot, kind: u8) -> Vec<u8> {
-    // The highest byte first: the order of the keys is that of the slots.
+    // Big-endian, so that the order of the keys is the order of the slots.
     [&council.0[..], &slot.0.to_be_bytes(), &[kind]].concat()
 }
 

@@ -1,4 +1,4 @@
-//! Who is told what is accepted.
+//! The connections that watch councils for accepted values.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,21 +7,22 @@ use std::hash::Hash;
 use super::Limits;
 use crate::{CouncilId, metrics};
 
-/// A connection that can be told something without being asked.
+/// A connection to which the acceptor can push messages.
 pub trait Watcher: fmt::Debug + Send + 'static {
-    /// Tells one connection from another.
+    /// The id of a connection.
     type Id: Copy + Eq + Hash + fmt::Debug + Send;
 
-    /// Which connection this is.
+    /// Returns the id of this connection.
     fn id(&self) -> Self::Id;
 
-    /// Tells it something, without waiting. Whoever is too slow misses it, and is told that it has.
+    /// Pushes a message without waiting. A connection that reads too slowly misses the message and learns that it
+    /// has missed one.
     ///
-    /// Returns whether the connection is still there.
+    /// Returns whether the connection is still open.
     fn push(&self, message: &[u8]) -> bool;
 }
 
-/// The watchers of every council.
+/// The watchers of all councils.
 #[derive(Debug)]
 pub(super) struct Watchers<W: Watcher> {
     limits: Limits,
@@ -35,14 +36,14 @@ impl<W: Watcher> Watchers<W> {
         Self { limits, by_council: HashMap::new(), watching: HashMap::new(), count: 0 }
     }
 
-    /// A connection is there, and may watch.
+    /// Registers a connection, which may watch from now on.
     pub(super) fn joined(&mut self, id: W::Id) {
         self.watching.entry(id).or_default();
     }
 
-    /// Somebody watches a council from now on. Beyond the limits it does not, and has to ask again and again.
+    /// Adds a watcher to a council. Beyond the limits the connection is not added, and must poll instead.
     pub(super) fn add(&mut self, council: CouncilId, watcher: W) {
-        // Who has asked and gone before its turn came is not here.
+        // The connection may have closed before the writer processed its request.
         let Some(watched) = self.watching.get_mut(&watcher.id()) else { return };
         let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
         let is_known = watchers.iter().any(|known| known.id() == watcher.id());
@@ -54,7 +55,7 @@ impl<W: Watcher> Watchers<W> {
         }
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     pub(super) fn remove(&mut self, id: W::Id) {
         for council in self.watching.remove(&id).unwrap_or_default() {
             if let Some(watchers) = self.by_council.get_mut(&council) {
@@ -69,7 +70,7 @@ impl<W: Watcher> Watchers<W> {
         metrics::watched(self.count);
     }
 
-    /// Tells everybody who watches a council, but one.
+    /// Pushes a message to all watchers of a council except one.
     pub(super) fn push(&mut self, council: CouncilId, but: Option<W::Id>, message: &[u8]) {
         let watchers = self.by_council.get(&council).map(Vec::as_slice).unwrap_or_default();
         let others = watchers.iter().filter(|watcher| Some(watcher.id()) != but);

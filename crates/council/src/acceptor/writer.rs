@@ -1,8 +1,8 @@
-//! One writer for all councils: whatever waits is answered together, behind one commit.
+//! The single writer for all councils: answers all queued requests together, after one commit.
 //!
-//! A thread takes what has come while the disk was busy, has the seats answer, stores all their records in
-//! one transaction, and only then lets the answers out. It never waits for more to come. Since it is the
-//! only one, no two connections can race on a promise.
+//! A thread takes the requests that arrived while the disk was busy and passes them to the seats. It stores all
+//! their records in one transaction, and only then sends the answers. It never waits for a batch to fill. Because
+//! there is only one writer, two connections never race on a promise.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,21 +19,22 @@ use super::{Limits, Push, Store, StoreError, Watcher};
 use crate::{Answer, Ask, Asker, CouncilId, PublicKey, Refusal, Signature, Stored, Tell, To, Verifier};
 use crate::{clock, metrics};
 
-/// The way to the writer. When the last clone is dropped, it answers what waits and ends.
+/// A handle to the writer. After the last clone is dropped, the writer answers the queued requests and ends.
 #[derive(Debug)]
 pub struct Writer<W: Watcher> {
     queue: mpsc::Sender<Errand<W>>,
     shared: Arc<Shared<W>>,
 }
 
-/// Looks at what the writer does. Whoever keeps this does not keep it running.
+/// A view of the writer. Holding it does not keep the writer running.
 #[derive(Debug)]
 pub(super) struct Look<W: Watcher> {
     queue: mpsc::WeakSender<Errand<W>>,
     shared: Arc<Shared<W>>,
 }
 
-/// The acceptor has stopped, for its disk has failed: it answers nobody.
+/// The error of an acceptor that has stopped, because its disk has failed or its writer has ended by a defect. It
+/// answers no requests.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this acceptor has stopped: {0}")]
 pub struct Stopped(pub String);
@@ -43,7 +44,7 @@ struct Shared<W: Watcher> {
     stopped: OnceLock<String>,
     watchers: Mutex<Watchers<W>>,
     counting: Mutex<Counting>,
-    /// One look at the councils at a time: whoever votes does not wait for more than that.
+    /// Limits the queries for the list of councils to one at a time, so that a vote waits for at most one of them.
     looking: tokio::sync::Mutex<()>,
     life: u64,
 }
@@ -63,7 +64,7 @@ impl<W: Watcher> Shared<W> {
     }
 }
 
-/// What the writer is asked for.
+/// A job for the writer.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "almost all that waits are questions")]
 enum Errand<W> {
@@ -71,19 +72,20 @@ enum Errand<W> {
     Show(Wish, oneshot::Sender<Councils>),
 }
 
-/// What somebody wants to know, or to have kept.
+/// A request of a client.
 #[derive(Debug)]
 struct Question<W> {
     council: CouncilId,
     asker: Asker,
     ask: Ask,
-    /// Whether the value in it is signed: found out before, for it takes longer than the rest.
+    /// Whether the value of the request is signed. The connection's task checks this in advance, because it takes
+    /// longer than the rest.
     is_signed: bool,
     from: Option<W>,
     reply: oneshot::Sender<Vec<Tell>>,
 }
 
-/// Where an answer goes.
+/// The destination of an answer.
 #[derive(Debug)]
 struct Way<W: Watcher> {
     council: CouncilId,
@@ -101,7 +103,7 @@ impl<W: Watcher> Clone for Writer<W> {
 }
 
 impl<W: Watcher> Writer<W> {
-    /// Starts the writer's thread. It can be joined once every clone of the writer is dropped.
+    /// Starts the writer's thread. The caller can join the thread after it has dropped every clone of the writer.
     pub fn start(store: Store, limits: Limits) -> std::io::Result<(Self, thread::JoinHandle<()>)> {
         let (queue, waiting) = mpsc::channel(limits.queue.max(1));
         let watchers = Mutex::new(Watchers::new(limits));
@@ -127,26 +129,26 @@ impl<W: Watcher> Writer<W> {
         Ok((Self { queue, shared }, thread))
     }
 
-    /// The life of the storage.
+    /// Returns the incarnation of the store.
     pub fn life(&self) -> u64 {
         self.shared.life
     }
 
-    /// What people can see of it.
+    /// Returns a view of the writer for operators.
     pub(super) fn look(&self) -> Look<W> {
         Look { queue: self.queue.downgrade(), shared: self.shared.clone() }
     }
 
-    /// Somebody has sent what nobody can read.
+    /// Counts a message that the acceptor refuses because it cannot be decoded.
     pub(super) fn refused(&self, reason: &'static str) {
         self.shared.counting().refused(reason);
         metrics::refused(reason);
     }
 
-    /// Asks, and waits until whatever the answer depends on is on disk.
+    /// Sends a request, and waits until the records on which the answer depends are on disk.
     ///
-    /// If the queue is full this waits for a place. A question whose asker goes away meanwhile is answered
-    /// all the same, in vain.
+    /// If the queue is full, this function waits for a free entry. If the caller drops the future after the request
+    /// was queued, the writer still processes the request, and discards the answer.
     pub async fn ask(
         &self,
         council: CouncilId,
@@ -162,23 +164,24 @@ impl<W: Watcher> Writer<W> {
         answer.await.map_err(|_| self.shared.stopped())
     }
 
-    /// Waits until it has stopped, which it does only when its disk fails, and says why.
+    /// Waits until the writer has stopped, which happens only after a disk failure or a defect of this program, and
+    /// returns the reason.
     pub async fn ended(&self) -> Stopped {
         self.queue.closed().await;
         self.shared.stopped()
     }
 
-    /// A connection is there: what it fetches from now on, it watches.
+    /// Registers a connection. From now on the connection watches each council that it fetches.
     pub fn joined(&self, id: W::Id) {
         self.shared.watchers().joined(id);
     }
 
-    /// A connection is gone: it watches nothing any more.
+    /// Removes a connection, which then watches no council any more.
     pub fn left(&self, id: W::Id) {
         self.shared.watchers().remove(id);
     }
 
-    /// How many connections watch a council.
+    /// Returns the number of connections that watch a council.
     pub fn watchers(&self, council: CouncilId) -> usize {
         self.shared.watchers().of(council)
     }
@@ -203,13 +206,13 @@ impl<W: Watcher> Look<W> {
     }
 }
 
-/// What the writer's thread has before it.
+/// The state of the writer's thread.
 struct Desk<W: Watcher> {
     limits: Limits,
     index: Index,
     store: Store,
     seats: Seats,
-    /// Councils that come into being with this batch.
+    /// Councils that this batch creates.
     fresh: HashSet<CouncilId>,
     shared: Arc<Shared<W>>,
     has_ended_well: bool,
@@ -230,7 +233,7 @@ impl<W: Watcher> Desk<W> {
                 self.stop(error.to_string());
                 return;
             }
-            // After the commit: what is shown is on disk.
+            // After the commit, so that the reply shows only data that is on disk.
             for (wish, reply) in looks {
                 drop(reply.send(self.index.page(&wish, clock::now(), self.seats.memory())));
             }
@@ -238,7 +241,8 @@ impl<W: Watcher> Desk<W> {
         self.has_ended_well = true;
     }
 
-    /// Answers all of these. After an error nothing of it was told, and nothing may be told any more.
+    /// Answers a batch of requests. After an error, no answer of the batch was sent, and no further answer may be
+    /// sent.
     fn serve(&mut self, batch: Vec<Question<W>>) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());
@@ -298,7 +302,7 @@ impl<W: Watcher> Desk<W> {
         self.is_known(&council) || self.store.councils() + self.fresh.len() < self.limits.councils
     }
 
-    /// Whether it has something on disk, or will have with this batch.
+    /// Returns whether the council has data on disk, or will have with this batch.
     fn is_known(&self, council: &CouncilId) -> bool {
         self.store.knows(council) || self.fresh.contains(council)
     }
@@ -324,7 +328,7 @@ impl<W: Watcher> Desk<W> {
             counting.refused(reason);
         }
         drop(counting);
-        // Who asked may be gone; what it asked for is done.
+        // The client may have disconnected; its request is processed all the same.
         drop(reply.send(told));
     }
 
@@ -345,7 +349,7 @@ impl<W: Watcher> Desk<W> {
     }
 }
 
-/// Also when the thread ends in a way that nobody has thought of, whoever looks sees that it has.
+/// Marks the writer as stopped, even if the thread ends unexpectedly.
 impl<W: Watcher> Drop for Desk<W> {
     fn drop(&mut self) {
         if !self.has_ended_well && self.shared.stopped.get().is_none() {
@@ -354,7 +358,7 @@ impl<W: Watcher> Drop for Desk<W> {
     }
 }
 
-/// Signatures were checked where there is time for it.
+/// A verifier with the result of a check that the connection's task has already made.
 struct Known {
     is_signed: bool,
 }

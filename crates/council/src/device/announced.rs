@@ -1,15 +1,16 @@
-//! What others want.
+//! The announced operations of other members.
 
 use std::collections::BTreeMap;
 
 use crate::machine::Machine;
 use crate::{Decided, Operation, OperationId};
 
-/// Operations of others that this device may have decided with its own.
+/// Operations of other members that this device may propose together with its own.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Announced(BTreeMap<OperationId, Operation>);
 
-/// As many are remembered; more are forgotten, for their authors know them.
+/// The maximum number of announced operations. The device ignores further ones, because their authors still have
+/// them.
 const REMEMBERED: usize = 256;
 
 impl Announced {
@@ -20,7 +21,7 @@ impl Announced {
         }
     }
 
-    /// Forgets what is over.
+    /// Removes the operations that have ended or expired.
     pub(super) fn tidy<M: Machine>(&mut self, state: &Decided<M>) {
         let next = state.applied().next();
         self.0.retain(|id, operation| state.fate(id).is_none() && operation.may_happen_in(next));

@@ -1,36 +1,36 @@
-//! What a device has done, for metrics and for the lab.
+//! The counters of a device, for metrics and for the lab.
 
-/// What a device has done since it was started.
+/// The counters of a device since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Ballots begun.
+    /// Ballots started.
     pub ballots: u64,
-    /// Operations built again for another slot, because somebody else's value was first.
+    /// Operations rebuilt for another slot, because the value of another device has won the slot.
     pub rebuilds: u64,
-    /// Slots lost that an own value was proposed in.
+    /// Slots for which this device proposed a value of its own and lost.
     pub lost_slots: u64,
-    /// Attempts ended by a higher ballot, before anything was proposed.
+    /// Attempts that a higher ballot ended before the device proposed a value.
     pub preempted_preparing: u64,
-    /// Attempts ended by a higher ballot, after something was proposed.
+    /// Attempts that a higher ballot ended after the device proposed a value.
     pub preempted_accepting: u64,
-    /// Waits begun, and their sum.
+    /// Waits started.
     pub waits: u64,
-    /// Microseconds waited for, if nothing ended the waiting.
+    /// The sum of the planned waiting times in microseconds. A wait that ends early counts in full.
     pub waited_us: u64,
-    /// Questions asked again because nobody answered.
+    /// Requests repeated because too few acceptors answered.
     pub asked_again: u64,
-    /// Slots carried out.
+    /// Slots applied.
     pub slots: u64,
-    /// Slots whose value this device put together.
+    /// Slots whose value this device created.
     pub own_slots: u64,
-    /// Operations ended as unknown.
+    /// Operations that ended as unknown.
     pub unknown: u64,
-    /// What acceptors said that is not signed or cannot be.
+    /// Reports of acceptors that are unsigned or impossible.
     pub forged: u64,
-    /// What acceptors refused.
+    /// Requests that acceptors refused.
     pub refused: u64,
-    /// Compactions that this device wanted of its own accord.
+    /// Compactions that this device started by itself.
     pub compactions: u64,
-    /// Times that it handed in a snapshot.
+    /// Snapshots sent to acceptors, counted once for each occasion.
     pub handed_in: u64,
 }

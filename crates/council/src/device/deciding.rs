@@ -1,4 +1,4 @@
-//! The one path to a decision: prepare → accept → resolve, or wait and try again.
+//! The path to a decision: prepare → accept → resolve, or wait and make another attempt.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::{Device, Out, Record};
 use crate::machine::Machine;
 use crate::{Ask, Batch, Operation, Refusal, Value, planted};
 
-/// When a question may leave.
+/// The time at which a request may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
     Now,
-    /// Once everything is on disk that was to be stored so far.
+    /// After all records so far are on disk.
     Stored,
 }
 
@@ -31,14 +31,15 @@ impl When {
 }
 
 impl<M: Machine> Device<M> {
-    /// Begins what can be begun now.
+    /// Starts the next phase, if one can start now.
     pub(super) fn go_on(&mut self, out: &mut Out<'_, M::Wish>) {
         if let Phase::Waiting { until_us } = self.round.phase
             && until_us <= out.now_us
         {
             self.round.phase = Phase::Resting;
             if !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
-                // What was decided cannot be learned by listening: to propose it again shows it.
+                // The device cannot learn the decision from the votes it receives. A proposal of its own reveals
+                // it.
                 return self.begin(out);
             }
         }
@@ -60,7 +61,8 @@ impl<M: Machine> Device<M> {
         self.round.phase = Phase::Preparing(preparing, self.sent(out, 1));
     }
 
-    /// An attempt at a slot that nobody has made before, over all that stood in the way.
+    /// Starts a new attempt at a slot, higher than every attempt that this device has used and every attempt that
+    /// preempted it.
     fn prepare(
         &mut self,
         slot: Slot,
@@ -83,7 +85,7 @@ impl<M: Machine> Device<M> {
         (preparing, when)
     }
 
-    /// Has ballots stored ahead, so that proposing need not wait for the disk.
+    /// Stores a reserve of ballots in advance, so that a proposal need not wait for the disk.
     pub(super) fn reserve(&mut self, out: &mut Out<'_, M::Wish>) {
         if let Some(reserve) = self.used.reserve(self.state.applied()) {
             out.store(Record::Reserved(reserve));
@@ -91,7 +93,8 @@ impl<M: Machine> Device<M> {
     }
 
     fn sent(&self, out: &mut Out<'_, M::Wish>, times: u32) -> Sent {
-        // Whoever has become slow is never measured if the next question is repeated as soon as the last one was.
+        // The device cannot measure an acceptor that has become slow if it repeats the next request as early as the
+        // last one.
         let again_us = self.ask_again_at(self.round_trip.missed().saturating_add(1), out);
         Sent { at_us: out.now_us, again_us, times }
     }
@@ -116,7 +119,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Asks those again who have not answered.
+    /// Repeats the request to the acceptors that have not answered.
     pub(super) fn ask_again(&mut self, out: &mut Out<'_, M::Wish>) {
         if self.round.is_waiting() || self.round.wakes_at_us().is_none_or(|at_us| at_us > out.now_us) {
             return;
@@ -126,7 +129,7 @@ impl<M: Machine> Device<M> {
         match std::mem::replace(&mut self.round.phase, Phase::Resting) {
             Phase::Preparing(preparing, sent) => {
                 if let Some(by) = preparing.in_the_way() {
-                    // Some refuse and some are silent: it may stay so for ever.
+                    // Some acceptors refuse and the others are silent. Without this the attempt might never end.
                     self.counts.preempted_preparing += 1;
                     return self.wait(by, out);
                 }
@@ -145,7 +148,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// An acceptor has promised, or not.
+    /// Processes an acceptor's answer to a prepare request.
     pub(super) fn promised(
         &mut self,
         from: NodeId,
@@ -160,7 +163,7 @@ impl<M: Machine> Device<M> {
             if !self.is_genuine(slot, &vote.value) {
                 return;
             }
-            // What it has accepted is a vote like any other.
+            // A reported vote counts like any other vote.
             self.votes(from, [(slot, vote.clone())], out);
             if slot != self.round.slot {
                 return;
@@ -185,7 +188,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Proposes what is wanted here and elsewhere; with nothing to propose the promise is kept in hand.
+    /// Proposes the pending operations of this device and the announced ones of others. If there are none, keeps
+    /// the promise for later.
     fn propose(&mut self, free: Free, out: &mut Out<'_, M::Wish>) {
         let operations = self.gather();
         let withdrawn = self.withdrawn();
@@ -206,8 +210,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Own operations first, then what others have announced: as many as could be carried out one after
-    /// the other.
+    /// Collects the operations for a value: the device's own first, then the announced ones. Takes only operations
+    /// that can be applied one after the other.
     fn gather(&mut self) -> Vec<Operation> {
         let own = self.build_own();
         let own = own.into_iter().take(if self.options.shares { self.options.batch } else { 1 });
@@ -227,8 +231,9 @@ impl<M: Machine> Device<M> {
         gathered
     }
 
-    /// A writer that is alone asks for the next slot, too, and so needs half of the way for the next one.
-    /// Among others it does not, or its promise would stand in their way.
+    /// Requests the promise of the next slot together with the votes for this slot, if this device is the only
+    /// writer. The next decision then needs one round trip instead of two. With other writers the device does not
+    /// do this, because its promise would delay them.
     fn look_ahead(&mut self, operations: &[Operation], out: &mut Out<'_, M::Wish>) -> (Ahead, When) {
         let me = self.signer.public();
         let is_alone = self.learning.was_mine() && self.round.preempted == 0 && self.announced.is_empty();
@@ -251,7 +256,7 @@ impl<M: Machine> Device<M> {
         self.round.phase = Phase::Accepting(accepting, self.sent(out, 1), ahead);
     }
 
-    /// An acceptor has accepted, or not.
+    /// Processes an acceptor's answer to an accept request.
     pub(super) fn accepted(
         &mut self,
         from: NodeId,
@@ -261,7 +266,7 @@ impl<M: Machine> Device<M> {
         out: &mut Out<'_, M::Wish>,
     ) {
         if slot != self.round.slot {
-            // The promise of this slot may come after the decision of the one before.
+            // The promise for this slot may arrive after the decision of the previous slot.
             if let Some(next) = next.filter(|_| slot.next() == self.round.slot) {
                 self.promised(from, slot.next(), next, out);
             }
@@ -302,7 +307,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// What this device proposed is decided. Those who have not voted yet are told, for others to learn it.
+    /// Applies the value of this device's ballot, which is now decided. Sends the decision to the acceptors that
+    /// have not voted yet, so that other devices can learn it from them.
     fn chosen(
         &mut self,
         vote: Vote<Value>,
@@ -323,7 +329,7 @@ impl<M: Machine> Device<M> {
             out.ask(*to, Ask::Decided { slot, vote: vote.clone() });
         }
         self.learned(vote.value, out);
-        // The promise holds only among those who decide the next slot, too.
+        // The promise holds only if the same acceptors decide the next slot.
         if self.round.slot == slot.next() && self.round.is_resting() && self.state.configuration() == before {
             match ahead {
                 Ahead::No => {}
@@ -331,13 +337,15 @@ impl<M: Machine> Device<M> {
                 Ahead::Ready(free) => self.round.phase = Phase::Ready(free),
             }
         }
-        // What was accepted beyond may be as hard to learn by listening: go on with it at once.
+        // The values accepted in later slots may be just as hard to learn from votes, so the device continues at
+        // once.
         if self.round.is_resting() && !self.has_wishes() && self.learning.is_behind(self.state.applied()) {
             self.begin(out);
         }
     }
 
-    /// Somebody stands in the way: jump over it, but not before it could have come to its end.
+    /// Waits after a higher ballot has preempted this attempt. The next attempt uses a higher ballot, but not
+    /// before the other proposer can have finished.
     fn wait(&mut self, by: Ballot, out: &mut Out<'_, M::Wish>) {
         self.round.over = self.round.over.max(by.attempt());
         self.wait_a_while(out);
@@ -350,7 +358,7 @@ impl<M: Machine> Device<M> {
         let so_far = SoFar::after(self.round.preempted);
         let after = match self.options.policy.decide(&so_far, &failure, (out.roll)()) {
             Decision::Retry { after } => after.max(floor),
-            // A policy that gives up is too impatient: an operation's own deadline ends it.
+            // A decision to give up does not apply here: the deadline of the operation ends it.
             _ => floor,
         };
         let after_us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
@@ -359,7 +367,7 @@ impl<M: Machine> Device<M> {
         self.round.phase = Phase::Waiting { until_us: out.now_us.saturating_add(after_us) };
     }
 
-    /// An acceptor does not take part in this attempt. Without it there may still be a majority.
+    /// Processes a refusal: the acceptor does not take part in this attempt. The others may still be a majority.
     pub(super) fn refused(
         &mut self,
         from: NodeId,
@@ -368,7 +376,7 @@ impl<M: Machine> Device<M> {
         out: &mut Out<'_, M::Wish>,
     ) {
         self.counts.refused += 1;
-        // Without a slot it was a letter that found no room.
+        // A refusal without a slot concerns a mail message for which there was no room.
         if why == Refusal::Full && slot.is_some() {
             self.is_full_at(from, out);
         }
@@ -380,14 +388,15 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Whether a value is signed for this slot. Whoever reports another lies, or was lied to.
+    /// Returns whether a value is signed for this slot. An acceptor that reports any other value lies, or was lied
+    /// to.
     pub(super) fn is_genuine(&mut self, slot: Slot, value: &Value) -> bool {
         let is_genuine = value.is_signed(self.state.council(), slot, &*self.verifier);
         self.counts.forged += u64::from(!is_genuine);
         is_genuine
     }
 
-    /// What others want.
+    /// Stores announced operations of other members.
     pub(super) fn hear(&mut self, announced: Vec<Operation>) {
         for operation in announced {
             if operation.author != self.signer.public() {

@@ -1,4 +1,4 @@
-//! What goes into a device, and what comes out.
+//! The inputs and outputs of a device.
 
 use bytes::Bytes;
 use holdoff_paxos::slot::Attempt;
@@ -9,137 +9,139 @@ use super::Reserve;
 use crate::machine::Invalid;
 use crate::{Applied, Ask, OperationId, PublicKey, Snapshot, Tell, Value};
 
-/// What happened.
+/// An event for a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "an input is made, passed on and taken apart at once")]
 pub enum Input<W> {
-    /// Somebody wants something. Under an id that is known already it changes nothing.
+    /// The caller requests a change. If the id is already known, no second operation is created.
     Submit {
-        /// Which operation.
+        /// The id of the operation.
         id: OperationId,
-        /// What it wants.
+        /// The requested change.
         wish: W,
-        /// What to post once it is committed.
+        /// The mail message to post after the operation is committed.
         letter: Option<Letter>,
-        /// When whoever wants it stops waiting.
+        /// The time at which the caller stops waiting.
         deadline_us: u64,
     },
-    /// An acceptor has said something.
+    /// An acceptor has sent a message.
     Told {
-        /// Who.
+        /// The acceptor.
         from: NodeId,
-        /// What.
+        /// The message.
         tell: Tell,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What to do.
+/// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Ask an acceptor something. It may get lost; what matters is asked again.
+    /// Send a request to an acceptor. The request may get lost; the device repeats the requests that matter.
     Ask {
-        /// Whom.
+        /// The acceptor.
         to: NodeId,
-        /// What.
+        /// The request.
         ask: Ask,
     },
-    /// This became of an operation. After [`Outcome::Unknown`] the truth may follow.
+    /// An operation has ended with this outcome. After [`Outcome::Unknown`] the final outcome may follow.
     Ended {
-        /// Which one.
+        /// The operation.
         id: OperationId,
-        /// What.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// A slot was carried out.
+    /// The device has applied a slot.
     Applied(Applied),
-    /// The state was taken over as a whole, for its slots are gone.
+    /// The device has installed a snapshot up to this slot, because the acceptors have deleted the slots before.
     Installed(Slot),
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It was carried out in this slot.
+    /// The operation was applied in this slot.
     Committed(Slot),
-    /// It was not, and never will be.
+    /// The operation was not applied and never will be.
     NotCommitted(NotCommitted),
-    /// Time was up and it may still happen. It is being taken back; what becomes of that is told later.
+    /// The deadline has passed, and the operation may still be applied. The device withdraws it; the final outcome
+    /// follows later.
     Unknown,
-    /// It cannot be.
+    /// The operation is impossible.
     Invalid(Invalid),
 }
 
-/// Why an operation was not carried out.
+/// The reason for which an operation was not applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotCommitted {
-    /// What it wants is so already.
+    /// The requested state already holds.
     #[error("it is so already")]
     AlreadySo,
-    /// Time was up.
+    /// The deadline has passed.
     #[error("time was up before it could be decided")]
     Deadline,
-    /// What it wants was so for a while, for which it was taken back, and is not any more.
+    /// The requested state held for a while, so the device withdrew the operation. The state does not hold any
+    /// more.
     #[error("it was so for a while, and was taken back for that: submit it again under another id")]
     Overtaken,
-    /// So many operations are under way that no more is taken.
+    /// The maximum number of operations is pending, so the device accepts no more.
     #[error("as many operations are under way as may be: wait for one to end")]
     TooMany,
 }
 
-/// A message for somebody, to be posted when the operation it belongs to is committed.
+/// A mail message, to be posted when its operation is committed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Letter {
-    /// For whom.
+    /// The addressee.
     pub to: PublicKey,
-    /// What.
+    /// The content.
     pub message: Bytes,
 }
 
-/// What a device must have on disk before anybody hears of it.
+/// A record that a device must have on disk before another node sees its effect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record<W> {
-    /// An operation is under way.
+    /// An operation is pending.
     Submitted {
-        /// Which one.
+        /// The operation.
         id: OperationId,
-        /// What it wants.
+        /// The requested change.
         wish: W,
-        /// What to post once it is committed.
+        /// The mail message to post after the operation is committed.
         letter: Option<Letter>,
-        /// The slot it was born after.
+        /// The last slot that the device had applied when the operation was submitted.
         born: Slot,
     },
-    /// An operation is under way no more.
+    /// An operation is not pending any more.
     Ended {
-        /// Which one.
+        /// The operation.
         id: OperationId,
     },
-    /// A ballot is used, and must not be again.
+    /// A ballot is in use and must not be used again.
     Attempt(Attempt),
-    /// These may be used from now on, and must not be by a later life.
+    /// This process may use these attempts from now on. A later process must not use them.
     Reserved(Reserve),
-    /// What a slot has decided.
+    /// A slot is decided.
     Applied {
         /// The slot.
         slot: Slot,
-        /// What.
+        /// The decided value.
         value: Value,
     },
-    /// The state after a slot: stands for what was applied up to it.
+    /// The state after a slot. It replaces the records of all slots up to it.
     Snapshot(Snapshot),
-    /// A letter is to be posted.
+    /// A mail message is to be posted.
     Letter {
-        /// The operation it belongs to.
+        /// The operation of the message.
         id: OperationId,
-        /// What, and to whom.
+        /// The addressee and the content.
         letter: Letter,
     },
-    /// A letter is posted.
+    /// A mail message is posted.
     Posted {
-        /// The operation it belongs to.
+        /// The operation of the message.
         id: OperationId,
     },
 }

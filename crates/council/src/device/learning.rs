@@ -1,4 +1,4 @@
-//! Learning what was decided: from votes that are told, from histories, from snapshots.
+//! Learning the decisions: from votes, from histories and from snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,26 +11,28 @@ use super::{Device, Out, Output, Record, Round};
 use crate::machine::Machine;
 use crate::{Ask, Decided, Digest, Snapshot, Value};
 
-/// What is known of slots that are not decided here yet.
+/// The reports about slots that this device has not applied yet.
 #[derive(Debug, Default)]
 pub(super) struct Learning {
     votes: BTreeMap<Slot, BTreeMap<NodeId, Vec<Vote<Value>>>>,
-    /// The highest slot that somebody has accepted something in.
+    /// The highest slot in which an acceptor has reported an accepted value.
     latest: Slot,
     poll_us: u64,
-    /// Who says that what is next is only in this snapshot.
+    /// The acceptors that report the next slot to be only in this snapshot.
     snapshots: BTreeMap<(Slot, Digest), BTreeSet<NodeId>>,
-    /// Whether this device put the last value together.
+    /// Whether this device created the last value.
     was_mine: bool,
 }
 
-/// As far ahead votes are remembered, in slots, and so many of each acceptor in each slot.
+/// The number of slots ahead for which the device keeps votes, and the number of votes of each acceptor in each
+/// slot.
 const AHEAD: u64 = 128;
 const OF_EACH: usize = 4;
-/// As many snapshots are talked of at a time.
+/// The number of reported snapshots that the device tracks at a time.
 const SNAPSHOTS: usize = 16;
 
-/// Whether so many of those who decide now have said something. Who they are may have changed since they did.
+/// Returns whether these acceptors contain a majority of the current configuration. The configuration may have
+/// changed since they reported.
 pub(super) fn is_majority(said: &BTreeSet<NodeId>, configuration: &Configuration) -> bool {
     let mut tally = Tally::default();
     for node in said {
@@ -56,7 +58,8 @@ impl Learning {
         self.was_mine
     }
 
-    /// What somebody has accepted in this slot, as far as it was told here.
+    /// Iterates over the values that acceptors have accepted in this slot, as far as they were reported to this
+    /// device.
     pub(super) fn accepted_in(&self, slot: Slot) -> impl Iterator<Item = &Value> {
         let votes = self.votes.get(&slot).into_iter().flat_map(BTreeMap::values).flatten();
         votes.map(|vote| &vote.value)
@@ -77,7 +80,7 @@ impl Learning {
 }
 
 impl<M: Machine> Device<M> {
-    /// Acceptors have accepted these.
+    /// Processes the reported votes of an acceptor.
     pub(super) fn votes(
         &mut self,
         from: NodeId,
@@ -91,7 +94,7 @@ impl<M: Machine> Device<M> {
         self.learn(out);
     }
 
-    /// Carries out every slot whose votes show what was chosen.
+    /// Applies every next slot whose votes show the chosen value.
     fn learn(&mut self, out: &mut Out<'_, M::Wish>) {
         while let Some(value) = self.chosen_next() {
             self.learned(value, out);
@@ -115,7 +118,7 @@ impl<M: Machine> Device<M> {
         Some(value)
     }
 
-    /// A slot is decided: carry it out, and go to the next one at once.
+    /// Applies the decided value of the next slot, and moves on to the slot after it.
     pub(super) fn learned(&mut self, value: Value, out: &mut Out<'_, M::Wish>) {
         let slot = self.state.applied().next();
         if let Phase::Accepting(accepting, ..) = &self.round.phase {
@@ -156,7 +159,7 @@ impl<M: Machine> Device<M> {
         out.store_later(Record::Snapshot(snapshot));
     }
 
-    /// The state has changed: what does that mean for what is wanted?
+    /// Removes the data of applied slots, and checks the pending operations against the new state.
     fn move_on(&mut self, out: &mut Out<'_, M::Wish>) {
         let applied = self.state.applied();
         self.learning.votes = self.learning.votes.split_off(&applied.next());
@@ -167,7 +170,7 @@ impl<M: Machine> Device<M> {
         self.resolve(out);
     }
 
-    /// What an acceptor has accepted so far.
+    /// Processes the history that an acceptor reports.
     pub(super) fn history(
         &mut self,
         from: NodeId,
@@ -180,10 +183,11 @@ impl<M: Machine> Device<M> {
         self.votes(from, votes, out);
         let applied = self.state.applied();
         if applied > before && latest > applied {
-            // There is more, and asking brings us on.
+            // The acceptor has more slots, and fetching makes progress.
             self.fetch(out);
         } else if latest > applied && self.round.is_idle() {
-            // Others voted and we cannot tell for what: if it stays so, propose.
+            // Acceptors have voted, but their votes do not show the decision. If this does not change, the device
+            // proposes.
             self.wait_a_while(out);
         }
     }
@@ -202,7 +206,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// An acceptor keeps a snapshot up to this slot, and nothing before.
+    /// Processes an acceptor's report that it has a snapshot up to this slot and no slots before.
     pub(super) fn compacted(&mut self, from: NodeId, slot: Slot, digest: Digest, out: &mut Out<'_, M::Wish>) {
         let Some(configuration) = self.state.configuration() else { return };
         if configuration.contains(from) {
@@ -223,7 +227,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Takes over a whole state, if a majority of the acceptors has said that it is the one.
+    /// Installs a snapshot, if a majority of the acceptors has reported the same one.
     pub(super) fn install(&mut self, snapshot: Snapshot, out: &mut Out<'_, M::Wish>) {
         let Some(configuration) = self.state.configuration() else { return };
         let agreed = self.learning.snapshots.get(&(snapshot.slot, snapshot.digest()));

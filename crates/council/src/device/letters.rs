@@ -1,4 +1,4 @@
-//! What is to be posted, until an acceptor keeps it.
+//! The mail messages to post, until a majority of the acceptors has stored them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{Device, Letter, Out, Record};
 use crate::machine::Machine;
 use crate::{Ask, OperationId};
 
-/// Letters that no majority is known to keep yet.
+/// Mail messages that are not known to be stored by a majority.
 #[derive(Default)]
 pub(super) struct Letters {
     waiting: BTreeMap<OperationId, Letter>,
@@ -35,7 +35,7 @@ impl Letters {
 }
 
 impl<M: Machine> Device<M> {
-    /// Letters that are not posted yet.
+    /// Iterates over the mail messages that are not posted yet.
     pub fn letters(&self) -> impl Iterator<Item = (&OperationId, &Letter)> {
         self.letters.waiting.iter()
     }
@@ -53,7 +53,8 @@ impl<M: Machine> Device<M> {
         self.letters.again_us = self.ask_again_at(self.letters.times, out);
     }
 
-    /// An acceptor keeps a letter. When a majority does it is safe there.
+    /// Processes an acceptor's confirmation that it has stored a mail message. When a majority has stored it, the
+    /// message is safe.
     pub(super) fn posted(&mut self, from: NodeId, id: OperationId, out: &mut Out<'_, M::Wish>) {
         let Some(configuration) = self.state.configuration() else { return };
         if !self.letters.waiting.contains_key(&id) {

@@ -1,35 +1,36 @@
-//! How a device goes about it.
+//! The options of a device.
 
 use std::time::Duration;
 
 use holdoff_policy::{Growth, Jitter, Policy, RetryAfter};
 
-/// How a device goes about it.
+/// The options of a device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long to wait when somebody stood in the way: beyond two measured round trips, which are given
-    /// to the policy as what the other side asks for.
+    /// The waiting time, beyond two measured round trips, after a higher ballot has preempted an attempt. The
+    /// device passes the two round trips to the policy as the retry-after delay.
     pub policy: Policy,
-    /// How long to wait for answers before asking again: beyond what is measured, which is given to the policy as what
-    /// the other side asks for.
+    /// The waiting time for answers, beyond the measured answer timeout, before the device repeats a request. The
+    /// device passes the answer timeout to the policy as the retry-after delay.
     pub asking: Policy,
-    /// How often to ask for news that did not come by themselves.
+    /// The interval at which the device polls for news that the acceptors have not pushed.
     pub polling: Policy,
-    /// How long to leave it to others to have the council compacted, and to hand in its snapshot where that is missing.
+    /// The time that the device leaves to other devices to compact the council, and to send the snapshot to
+    /// acceptors that lack it.
     pub upkeep: Policy,
-    /// Whether to tell others what is wanted, and to have decided what they want.
+    /// Whether the device announces its operations to others, and proposes theirs.
     pub shares: bool,
-    /// The largest number of operations to put together for one slot.
+    /// The maximum number of operations in one slot.
     pub batch: usize,
-    /// As many operations may be under way.
+    /// The maximum number of pending operations.
     pub pending: usize,
-    /// What a round trip may take, before one is measured.
+    /// The assumed round-trip time before the first measurement.
     pub first_guess: Duration,
-    /// After so many slots of its own log a device stores its state as a whole.
+    /// The number of applied slots after which the device stores its whole state.
     pub store_every: u64,
-    /// After so many slots a device has the council compacted: well before its acceptors are full.
+    /// The number of slots after which the device starts a compaction. It is well below the limit of the acceptors.
     pub compact_slots: u64,
-    /// And after so many bytes of values, as far as it knows of them.
+    /// The number of bytes of values, as far as the device knows of them, after which it also starts a compaction.
     pub compact_bytes: usize,
 }
 
@@ -51,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// Full jitter on top of the two round trips; never gives up, for a deadline ends what must end.
+/// Full jitter on top of the two round trips. The policy never gives up: the deadline ends an operation.
 fn waiting() -> Policy {
     let ms = Duration::from_millis;
     let spread = RetryAfter { spread: ms(50), ..RetryAfter::default() };
@@ -60,7 +61,8 @@ fn waiting() -> Policy {
     builder.retry_after(spread).build().unwrap_or_else(|_| Policy::standard())
 }
 
-/// Longer each time, for whoever is overrun needs that to catch its breath; what is measured is the least.
+/// Exponential backoff, because an overloaded acceptor needs longer pauses to recover. The measured answer timeout
+/// is the minimum.
 fn asking() -> Policy {
     let ms = Duration::from_millis;
     let growth = Growth::exponential(ms(50), 2.0);
@@ -68,13 +70,14 @@ fn asking() -> Policy {
     builder.build().unwrap_or_else(|_| Policy::standard())
 }
 
-/// Every two seconds, and not all at once.
+/// An interval of two seconds with jitter, so that devices do not poll at the same time.
 fn polling() -> Policy {
     let builder = Policy::builder(Growth::constant(Duration::from_secs(2))).jitter(Jitter::Equal);
     builder.attempts(u32::MAX).build().unwrap_or_else(|_| Policy::standard())
 }
 
-/// At least two polls, in which to hear that somebody else has done it; later and later if it does not help.
+/// At least two polling intervals, in which the device can learn that another device has done the work. If it does
+/// not help, the intervals grow.
 fn upkeep() -> Policy {
     let growth = Growth::exponential(Duration::from_secs(8), 2.0);
     let builder = Policy::builder(growth).jitter(Jitter::Equal).cap(Duration::from_secs(300));

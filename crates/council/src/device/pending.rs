@@ -1,4 +1,4 @@
-//! What is wanted here, until it is known what became of it.
+//! The pending operations of this device, until their outcome is known.
 
 use bytes::Bytes;
 use holdoff_paxos::Slot;
@@ -7,29 +7,29 @@ use super::{Device, Letter, NotCommitted, Out, Outcome, Record};
 use crate::machine::{Invalid, Machine, Standing};
 use crate::{Ended, Operation, OperationId, planted};
 
-/// An operation that is under way.
+/// A pending operation.
 #[derive(Clone, Debug)]
 pub(super) struct Pending<W> {
     pub(super) wish: W,
     letter: Option<Letter>,
     born: Slot,
-    /// Whether it is on disk.
+    /// Whether the operation is on disk.
     is_stored: bool,
-    /// When whoever wants it stops waiting; `None` if nobody does any more.
+    /// The time at which the caller stops waiting; `None` if no caller waits any more.
     deadline_us: Option<u64>,
-    /// Whether others may know of it: then it may be decided without us.
+    /// Whether other nodes may know the operation. If so, they may have it decided without this device.
     exposed: bool,
-    /// What to say once it is taken back, if it is being taken back.
+    /// The outcome to report after the withdrawal, if the operation is being withdrawn.
     leaving: Option<Outcome>,
-    /// What was built last, and for which slot.
+    /// The last built operation, and the slot for which it was built.
     built: Option<(Slot, Operation)>,
-    /// Whether the device wants it of its own accord: nobody waits for a word about it, and it does no harm if it
-    /// happens late.
+    /// Whether the device requested the operation by itself. No caller waits for its outcome, and a late decision
+    /// does no harm.
     quiet: bool,
 }
 
 impl<W> Pending<W> {
-    /// Of an earlier life, in which it may have been told to anybody.
+    /// Creates a pending operation from the record of an earlier process, which may have sent it to any node.
     pub(super) fn restored(wish: W, letter: Option<Letter>, born: Slot) -> Self {
         let (exposed, is_stored, quiet) = (true, true, false);
         let (deadline_us, leaving, built) = (None, None, None);
@@ -40,7 +40,8 @@ impl<W> Pending<W> {
         self.is_stored = true;
     }
 
-    /// Whether others may hear of it. A letter must not be forgotten when others have the operation decided.
+    /// Returns whether the device may send the operation to other nodes. If they have it decided, the device must
+    /// still have its mail message after a crash.
     fn may_be_told(&self) -> bool {
         self.is_stored || self.letter.is_none()
     }
@@ -71,7 +72,7 @@ impl<M: Machine> Device<M> {
             None => {}
         }
         if let Some(known) = self.pending.get_mut(&id) {
-            // Somebody waits for it again.
+            // A caller waits for the operation again.
             known.deadline_us = known.leaving.is_none().then_some(deadline_us);
             return;
         }
@@ -80,7 +81,7 @@ impl<M: Machine> Device<M> {
         }
         let born = self.state.applied();
         let submitted = Record::Submitted { id, wish: wish.clone(), letter: letter.clone(), born };
-        // With a promise in hand it is decided as soon as it could be stored.
+        // With a promise in hand the operation is decided as soon as it could be stored.
         let is_soon_over = letter.is_none() && self.round.is_promised();
         if is_soon_over {
             out.store_later(submitted);
@@ -98,7 +99,7 @@ impl<M: Machine> Device<M> {
         self.revalidate(id, out);
     }
 
-    /// Wants something of its own accord, unless as much is under way as may be.
+    /// Requests a change by itself, unless the limit of pending operations is reached.
     pub(super) fn want_quietly(&mut self, wish: M::Wish, out: &mut Out<'_, M::Wish>) -> Option<OperationId> {
         if self.pending.len() >= self.options.pending {
             return None;
@@ -113,12 +114,12 @@ impl<M: Machine> Device<M> {
         Some(id)
     }
 
-    /// Whether anything is to be proposed.
+    /// Returns whether the device has operations to propose or to withdraw.
     pub(super) fn has_wishes(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// What is wanted here, built for the next slot, in the order of the ids.
+    /// Builds the pending operations for the next slot, in the order of their ids.
     pub(super) fn build_own(&mut self) -> Vec<Operation> {
         let (around, council) = (self.state.around(), self.state.council());
         let mut built = Vec::new();
@@ -140,7 +141,7 @@ impl<M: Machine> Device<M> {
         built
     }
 
-    /// What others may have decided for us; from now on they may.
+    /// Returns the operations to announce. From now on other devices may have them decided.
     pub(super) fn announce(&mut self) -> Vec<Operation> {
         if !self.options.shares {
             return Vec::new();
@@ -172,13 +173,13 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// What is being taken back.
+    /// Returns the operations that are being withdrawn.
     pub(super) fn withdrawn(&self) -> Vec<OperationId> {
         let leaving = self.pending.iter().filter(|(_, pending)| pending.is_leaving());
         leaving.map(|(id, _)| *id).take(self.options.batch).collect()
     }
 
-    /// Ends what the slots so far have ended, and asks the others whether they still make sense.
+    /// Ends the operations that the applied slots have ended, and revalidates the others.
     pub(super) fn resolve(&mut self, out: &mut Out<'_, M::Wish>) {
         let ids: Vec<_> = self.pending.keys().copied().collect();
         for id in ids {
@@ -198,12 +199,13 @@ impl<M: Machine> Device<M> {
         let around = self.state.around();
         let Some(pending) = self.pending.get(&id) else { return };
         if self.state.applied() < pending.born {
-            // An earlier life knew more than was stored. What it wanted is to be seen in the light of that.
+            // An earlier process had applied more slots than it stored. The operation must be checked against that
+            // later state.
             return;
         }
         let is_member = self.state.machine().may_propose(&self.signer.public());
         if !is_member {
-            // Nor can it be carried out for us by others.
+            // Other devices cannot have it applied either.
             let reason = Invalid::because("you are not a member of this council");
             return self.end(id, Outcome::Invalid(reason), out);
         }
@@ -221,8 +223,9 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// What was wanted so long ago cannot happen any more, and has not: every slot since then was carried out here. So
-    /// it may be wanted anew under the same id, and happens at most once all the same.
+    /// Submits an expired operation again under the same id. The operation can no longer be applied under its old
+    /// birth slot, and it was not: this device has applied every slot since then. So it is still applied at most
+    /// once.
     fn bear_again(&mut self, id: OperationId, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
         pending.born = self.state.applied();
@@ -231,8 +234,9 @@ impl<M: Machine> Device<M> {
         out.store(Record::Submitted { id, wish, letter, born });
     }
 
-    /// So many slots were passed over that what became of some operations is forgotten: nobody can say any more.
-    /// Their letters are posted: who was added needs one, and nobody else reads it.
+    /// Ends the operations whose outcome is forgotten as unknown, after the device has skipped too many slots. No
+    /// node can tell their outcome any more. The device still posts their mail: an added member needs its message,
+    /// and no other node reads it.
     pub(super) fn lose_track(&mut self, out: &mut Out<'_, M::Wish>) {
         let is_lost = |id: &OperationId, pending: &Pending<_>| {
             pending.exposed && !self.state.remembers(pending.born) && self.state.fate(id).is_none()
@@ -245,7 +249,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Takes an operation back. What others may know of is only gone when a slot says so.
+    /// Withdraws an operation. If other nodes may know it, the withdrawal is final only when a slot decides it.
     pub(super) fn leave(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
         if !pending.exposed || pending.quiet {
@@ -273,7 +277,8 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// An operation is given up here: if this were forgotten, it would be taken up again.
+    /// Ends an operation by a decision of this device alone. The decision must be on disk before the outcome is
+    /// reported: otherwise the device would resume the operation after a crash.
     pub(super) fn end(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.announced.forget(&id);
@@ -283,7 +288,7 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// What became of an operation is for everybody to see: if this is forgotten, it is seen again.
+    /// Ends an operation by the decision of a slot. If the device forgets this in a crash, it learns it again.
     pub(super) fn end_as_decided(&mut self, id: OperationId, outcome: Outcome, out: &mut Out<'_, M::Wish>) {
         let Some(pending) = self.pending.remove(&id) else { return };
         self.announced.forget(&id);
@@ -297,13 +302,14 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Whether others may hear of all these now. What must be stored before is being stored.
+    /// Returns whether the device may send these operations to other nodes now. The records that must be on disk
+    /// before are already being stored.
     pub(super) fn may_be_told(&self, operations: &[Operation]) -> bool {
         let own = operations.iter().filter_map(|operation| self.pending.get(&operation.id));
         own.into_iter().all(Pending::may_be_told)
     }
 
-    /// One of the known defects: what belongs to a value is gone when its attempt is.
+    /// Injected defect: the mail of a proposed value is lost together with its attempt.
     pub(super) fn clear_letters(&mut self) {
         for pending in self.pending.values_mut() {
             pending.letter = None;
@@ -311,10 +317,10 @@ impl<M: Machine> Device<M> {
     }
 }
 
-/// The largest value that is put together; a single operation may be larger.
+/// The maximum size of a value with several operations. A single operation may be larger.
 pub(super) const BATCH_BYTES: usize = 128 * 1024;
 
-/// Roughly what an operation adds to a value.
+/// Returns the approximate number of bytes that an operation adds to a value.
 pub(super) fn weight(body: &Bytes) -> usize {
     body.len() + 128
 }

@@ -1,4 +1,4 @@
-//! Where this device stands in the slot that is next.
+//! The progress of this device in the next slot.
 
 use std::collections::BTreeMap;
 
@@ -8,45 +8,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
-/// The slot that is next, and this device's attempts at it.
+/// The next slot, and the attempts of this device at it.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) slot: Slot,
-    /// The highest attempt that stood in the way: the next one jumps over it.
+    /// The highest attempt that preempted this device. The next attempt must be higher.
     pub(super) over: u64,
-    /// How often somebody stood in the way, in this slot.
+    /// The number of times that this device was preempted in this slot.
     pub(super) preempted: u32,
     pub(super) phase: Phase,
 }
 
-/// What a device is doing about a slot.
+/// The phase of a device in a slot.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it in a device")]
 pub(super) enum Phase {
-    /// Nothing.
+    /// No activity.
     Resting,
-    /// Somebody stood in the way.
+    /// The device was preempted and waits.
     Waiting { until_us: u64 },
-    /// Asking for promises.
+    /// The device requests promises.
     Preparing(Preparing<Value>, Sent),
-    /// A majority has promised, and there is nothing to propose yet.
+    /// A majority has promised, and the device has no operations to propose yet.
     Ready(Free),
-    /// Asking to have a value accepted, and maybe to be promised the next slot.
+    /// The device requests votes for a value, and possibly the promise of the next slot.
     Accepting(Accepting<Value>, Sent, Ahead),
 }
 
-/// The promise of the next slot, asked for together with the vote in this one.
+/// The promise of the next slot, requested together with the votes for this one.
 #[derive(Debug)]
 pub(super) enum Ahead {
-    /// It was not asked for, or not given.
+    /// Not requested, or refused.
     No,
-    /// Asked for.
+    /// Requested.
     Asked(Preparing<Value>),
-    /// Given.
+    /// Granted.
     Ready(Free),
 }
 
-/// When questions were asked, and when to ask again.
+/// The time of the last request, and the time to repeat it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at_us: u64,
@@ -54,32 +54,32 @@ pub(super) struct Sent {
     pub(super) times: u32,
 }
 
-/// The highest attempts that may have been used, by slot: none of them may be used again.
+/// The highest attempt that may have been used, for each slot. The device must not use any attempt up to it again.
 ///
-/// An attempt counts only when it is on disk. So that attempts need not wait for that, some of many slots are stored ahead;
-/// a later life leaves them out, used or not.
+/// The device may use an attempt only when it is on disk. To avoid a wait for each attempt, the device stores a
+/// reserve of attempts for many slots in advance. A later process skips the whole reserve, used or not.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     highest: BTreeMap<Slot, u64>,
-    /// What an earlier life may have used.
+    /// The attempts that an earlier process may have used.
     spent: Reserve,
-    /// What this one may use.
+    /// The attempts that this process may use.
     reserved: Reserve,
-    /// And may once it is on disk.
+    /// The attempts that this process may use as soon as they are on disk.
     asked: Reserve,
 }
 
-/// The attempts up to a number, at all slots up to one.
+/// A reserve of attempts: all attempts up to a number, at all slots up to a last slot.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Reserve {
-    /// The last of the slots.
+    /// The last slot.
     pub through: Slot,
-    /// The last of the attempts at each of them.
+    /// The last attempt at each slot.
     pub attempt: u64,
 }
 
 impl Reserve {
-    /// So much is reserved at a time.
+    /// The size of a reserve.
     const SLOTS: u64 = 256;
     const ATTEMPTS: u64 = 4;
 
@@ -93,7 +93,7 @@ impl Reserve {
 }
 
 impl Used {
-    /// An earlier life has reserved these.
+    /// Restores the reserve of an earlier process.
     pub(super) fn restore(&mut self, reserve: Reserve) {
         (self.spent, self.reserved, self.asked) = (reserve, reserve, reserve);
     }
@@ -107,12 +107,12 @@ impl Used {
         self.highest.get(&slot).copied().unwrap_or(0).max(self.spent.highest(slot))
     }
 
-    /// Whether this attempt is on disk already, and of this life.
+    /// Returns whether this attempt belongs to a reserve of this process that is on disk.
     pub(super) fn is_reserved(&self, attempt: Attempt) -> bool {
         self.reserved.covers(attempt) && !self.spent.covers(attempt)
     }
 
-    /// What to reserve, if it is time to do so again.
+    /// Returns the next reserve to store, if it is time for one.
     pub(super) fn reserve(&mut self, applied: Slot) -> Option<Reserve> {
         let of_this_life = self.asked.attempt > self.spent.highest(applied.next());
         if of_this_life && self.asked.through.0 >= applied.0 + Reserve::SLOTS / 2 {
@@ -124,12 +124,12 @@ impl Used {
         Some(self.asked)
     }
 
-    /// Everything that was to be stored is.
+    /// Notes that all records so far are on disk.
     pub(super) fn are_stored(&mut self) {
         self.reserved = self.asked;
     }
 
-    /// Forgets slots that are decided.
+    /// Removes the slots that are decided.
     pub(super) fn tidy(&mut self, next: Slot) {
         self.highest = self.highest.split_off(&next);
     }
@@ -140,7 +140,7 @@ impl Round {
         Self { slot, over: 0, preempted: 0, phase: Phase::Resting }
     }
 
-    /// Goes to a later slot, where nothing was tried yet.
+    /// Moves on to this slot, if it is later than the current one. There are no attempts at it yet.
     pub(super) fn at_least(&mut self, slot: Slot) {
         if self.slot < slot {
             *self = Self::new(slot);
@@ -151,12 +151,14 @@ impl Round {
         matches!(self.phase, Phase::Resting)
     }
 
-    /// Whether nothing is asked and nothing waited for: at rest, or with a promise in hand and nothing to propose.
+    /// Returns whether the device neither waits nor has requests in progress: no activity, or a promise without an
+    /// operation to propose.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Resting | Phase::Ready(_))
     }
 
-    /// Whether a majority has promised this slot, and what is wanted next can be proposed at once.
+    /// Returns whether a majority has promised this slot, so that the device can propose the next operation at
+    /// once.
     pub(super) fn is_promised(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
     }

@@ -1,18 +1,18 @@
-//! How long a question and its answer take.
+//! The measured time between a request and its answer.
 
 use std::time::Duration;
 
-/// Smoothed over the last answers, in the manner of TCP.
+/// A round-trip time estimate, smoothed over the last answers as in TCP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     guess_us: u64,
     mean_us: Option<u64>,
     deviation_us: u64,
-    /// How often too few answered in time, since the last answer that could be measured.
+    /// The number of timeouts since the last answer that could be measured.
     missed: u32,
 }
 
-/// The least and the most time after which a question is asked again.
+/// The minimum and the maximum answer timeout.
 const PATIENCE_US: (u64, u64) = (20_000, 2_000_000);
 
 impl RoundTrip {
@@ -21,7 +21,8 @@ impl RoundTrip {
         Self { guess_us, mean_us: None, deviation_us: 0, missed: 0 }
     }
 
-    /// An answer took so long. Only of questions asked once: of others nobody knows which was answered.
+    /// Adds the duration of an answer. Only requests that were sent once count: for a repeated request it is
+    /// unknown which copy was answered.
     pub(super) fn took(&mut self, took_us: u64) {
         let mean_us = self.mean_us.unwrap_or(took_us);
         let off_us = mean_us.abs_diff(took_us);
@@ -30,8 +31,9 @@ impl RoundTrip {
         self.missed = 0;
     }
 
-    /// Too few have answered in time. Whoever has become slower than that is never measured if the next question is
-    /// repeated as soon, and has ever more to answer: so patience stays longer until an answer comes in time.
+    /// Counts a timeout: too few acceptors have answered in time. If the device repeated the next request just as
+    /// early, it could never measure an acceptor that has become slower than the timeout, and would load it ever
+    /// more. So the timeout stays longer until an answer arrives in time.
     pub(super) fn was_too_short(&mut self) {
         self.missed = self.missed.saturating_add(1);
     }
@@ -40,12 +42,12 @@ impl RoundTrip {
         self.mean_us.unwrap_or(self.guess_us)
     }
 
-    /// How often too few answered in time, lately.
+    /// Returns the number of timeouts since the last measured answer.
     pub(super) fn missed(&self) -> u32 {
         self.missed
     }
 
-    /// An answer that is not there by then may not come: nothing is asked again before.
+    /// Returns the answer timeout. The device does not repeat a request before it.
     pub(super) fn patience_us(&self) -> u64 {
         let (least, most) = PATIENCE_US;
         (self.estimate_us() * 2 + self.deviation_us * 4).clamp(least, most)

@@ -1,30 +1,32 @@
-//! What a device gives out: what to do at once, what to store, and what to do then.
+//! The result of a step: the outputs to perform at once, the records to store, and the outputs to perform
+//! afterwards.
 
 use holdoff_paxos::{Held, NodeId};
 
 use super::{Outcome, Output, Record};
 use crate::{Ask, OperationId};
 
-/// What a device draws chance from.
+/// The source of random numbers.
 pub type Roll<'a> = &'a mut dyn FnMut() -> u32;
 
-/// What came out of a step.
+/// The result of a step.
 ///
-/// The disk is slow, and not everything needs it. Held back until it has stored something are: a ballot that was not
-/// [reserved](Record::Reserved), an operation with a letter, and the word that an operation will never happen. Everything
-/// else is true or harmless whatever this device forgets in a crash: what was decided is kept by the acceptors.
+/// The disk is slow, and only three kinds of outputs need it. They wait until their records are stored: a ballot
+/// that was not [reserved](Record::Reserved), an operation with a mail message, and the outcome that an operation
+/// will never be applied. All other outputs stay true or harmless if the device forgets them in a crash, because
+/// the acceptors store the decisions.
 #[derive(Debug)]
 #[must_use = "a step is taken when its outputs are done and its records stored"]
 pub struct Step<W> {
-    /// To be done now, in this order, before anything is stored.
+    /// The outputs to perform at once, in this order, before any record is stored.
     pub at_once: Vec<Output>,
-    /// To be stored after everything that was to be stored before, and to be done then.
+    /// The records to store after all earlier records, and the outputs to perform afterwards.
     pub held: Held<Vec<Record<W>>, Vec<Output>>,
-    /// Whether it must be stored now. Otherwise nothing is lost if it is stored together with what comes next.
+    /// Whether the records must be stored now. Otherwise the caller may store them together with the next ones.
     pub is_urgent: bool,
 }
 
-/// What a step has gathered so far.
+/// Collects the result of a step.
 pub(crate) struct Out<'a, W> {
     pub(super) now_us: u64,
     pub(super) roll: Roll<'a>,
@@ -39,18 +41,18 @@ impl<'a, W> Out<'a, W> {
         Self { now_us, roll, at_once: Vec::new(), records: Vec::new(), held: Vec::new(), is_urgent: false }
     }
 
-    /// To be stored now.
+    /// Adds a record that must be stored now.
     pub(super) fn store(&mut self, record: Record<W>) {
         self.records.push(record);
         self.is_urgent = true;
     }
 
-    /// To be stored sometime: whoever has forgotten it finds it out again.
+    /// Adds a record that may be stored later. If the device loses it in a crash, it learns the content again.
     pub(super) fn store_later(&mut self, record: Record<W>) {
         self.records.push(record);
     }
 
-    /// To be done now.
+    /// Adds an output to perform at once.
     pub(super) fn tell(&mut self, output: Output) {
         self.at_once.push(output);
     }
@@ -59,7 +61,7 @@ impl<'a, W> Out<'a, W> {
         self.tell(Output::Ask { to, ask });
     }
 
-    /// Asks when everything of this step and of those before is stored.
+    /// Adds a request to send when all records of this step and of all earlier steps are stored.
     pub(super) fn ask_when_stored(&mut self, to: NodeId, ask: Ask) {
         self.held.push(Output::Ask { to, ask });
     }
@@ -74,7 +76,8 @@ impl<'a, W> Out<'a, W> {
 
     pub(super) fn into_step(self) -> Step<W> {
         let Self { at_once, records, held, is_urgent, .. } = self;
-        // Who waits for the disk may do so for the sake of an earlier step.
+        // The outputs may wait for records of an earlier step, so the disk must be flushed even without new
+        // records.
         let is_urgent = is_urgent || !held.is_empty();
         let held = if records.is_empty() { Held::free(held) } else { Held::behind(records, held) };
         Step { at_once, held, is_urgent }

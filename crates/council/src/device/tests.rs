@@ -1,4 +1,4 @@
-//! One device, told by hand what acceptors say.
+//! Tests of one device. Each test plays the acceptors by hand.
 
 mod bench;
 mod disk;
@@ -51,7 +51,7 @@ fn retry_times_are_decorrelated() {
     });
     let mut waits: Vec<_> = waits.collect();
     waits.sort_unstable();
-    // Spread over the whole window: no tenth of it holds much more than a tenth of them.
+    // The waits are spread over the whole window: no tenth of it holds much more than a tenth of the waits.
     let (low, high) = (waits[0], waits[999]);
     assert!(high - low > 45 * MS, "{low} to {high}");
     for tenth in 0..10 {
@@ -70,7 +70,7 @@ fn who_has_become_slow_is_waited_for_until_it_can_be_measured() {
         while bench.device.counts().asked_again < 10 {
             bench.wait_out();
         }
-        // The next question is not repeated sooner, or nobody could tell which of them was answered.
+        // The device must not repeat the next request sooner, or it could not tell which copy was answered.
         bench.promise(0);
         bench.promise(1);
         let waits_us = bench.device.round.wakes_at_us().expect("votes are asked for") - bench.now_us;
@@ -81,7 +81,7 @@ fn who_has_become_slow_is_waited_for_until_it_can_be_measured() {
     }
 }
 
-/// Who waits hears: what is learned ends the waiting, and the next slot begins at once.
+/// Returns whether a learned decision ends a wait and the next slot starts at once.
 fn learning_ends_the_waiting() -> bool {
     let mut bench = Bench::new();
     bench.submit(1);
@@ -138,7 +138,7 @@ fn what_nobody_heard_of_is_not_committed_and_what_somebody_did_is_unknown() {
     bench.now_us += 2 * MS;
     let outputs = bench.step(Input::Tick);
     assert!(outputs.contains(&Output::Ended { id: id(1), outcome: Outcome::Unknown }), "{outputs:?}");
-    // It is being taken back; when a slot says so, it is certain.
+    // The device withdraws the operation. The outcome is final when a slot decides the withdrawal.
     bench.promise(0);
     bench.promise(1);
     let outputs = bench.accept_all();
@@ -193,7 +193,7 @@ fn a_lone_writer_needs_one_round_trip_from_its_second_slot_on() {
     bench.promise(0);
     bench.promise(1);
     bench.accept_all();
-    // The third one is proposed under the promise that came with the vote for the second.
+    // The device proposes the third operation under the promise that came with the vote for the second.
     bench.submit(3);
     assert!(bench.accepted_value().is_some(), "proposed at once");
     bench.accept_all();
@@ -220,7 +220,7 @@ fn what_came_true_while_it_was_down_is_taken_back() {
     bench.promise(0);
     bench.promise(1);
     bench.accept_all();
-    // Under another id somebody else's wish of an earlier life is the same: it is so already.
+    // An earlier process requested the same change under another id: the requested state already holds.
     let mut bench =
         bench.restarted_with(Record::Submitted { id: id(2), wish: add(1), letter: None, born: Slot(0) });
     bench.step(Input::Tick);
@@ -240,7 +240,7 @@ fn who_has_a_promise_in_hand_and_nothing_to_propose_learns_all_the_same() {
         bench.promise(1);
         bench.accept_all();
     }
-    // Somebody else was faster in the third slot, and only one of those who voted is left to tell.
+    // Another device won the third slot, and only one of the acceptors that voted can still report it.
     let others = bench.value_of_another(9);
     bench.history(0, 3, &others);
     bench.wait_out();

@@ -1,8 +1,9 @@
-//! What keeps a council going: a compaction before it is full, and its snapshot where that is missing.
+//! Upkeep of a council: compacts it before it is full, and sends the snapshot to acceptors that lack it.
 //!
-//! Whoever proposes something anyway takes a compaction along when one is due; who has nothing to propose leaves it to
-//! others for a while. Acceptors tell how far their snapshots reach; where that is less than what was compacted,
-//! whoever has the snapshot hands it in, first who had it decided, and then, if that does not do it, anybody.
+//! A device that proposes an operation adds a compaction when one is due. A device without an operation leaves the
+//! compaction to others for a while. Each acceptor reports the last slot of its snapshot. If this is before the
+//! last compaction, a device that has the snapshot sends it: first the device that had the compaction decided, and
+//! if that does not help, any other device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,30 +15,32 @@ use super::{Device, Out};
 use crate::machine::{Acceptor, Machine};
 use crate::{Applied, Ask, OperationId, Snapshot, Value};
 
-/// What a device knows of how full the council is, and of who lacks its snapshot.
+/// The knowledge of a device about the size of the council, and about the acceptors that lack its snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
-    /// The bytes of values since the last compaction, as far as they were carried out in this life.
+    /// The bytes of values since the last compaction, as far as this process has applied them.
     bytes: usize,
-    /// Somebody has refused a slot since then, for the council has as much there as it may.
+    /// Whether an acceptor has refused a slot since the last compaction because the council has reached its quota.
     is_full: bool,
-    /// Somebody lacks the snapshot and this device does not have it: another compaction makes a new one.
+    /// Whether an acceptor lacks the snapshot and this device does not have it. Another compaction then creates a
+    /// new one.
     is_missing: bool,
-    /// The compaction that this device wants, and when it is its turn to want one.
+    /// The compaction that this device has requested, and the time for the next request.
     wanted: Option<OperationId>,
     compact: Turn,
-    /// The snapshot of the last compaction, if this device has it, and whether it had that decided.
+    /// The snapshot of the last compaction, if this device has it, and whether this device had the compaction
+    /// decided.
     snapshot: Option<Snapshot>,
     is_mine: bool,
     hand_in: Turn,
-    /// How far the snapshots of acceptors reach, as they have told.
+    /// The last slot of the snapshot of each acceptor, as reported.
     floors: BTreeMap<NodeId, Slot>,
-    /// Who is full, and when to relieve them.
+    /// The acceptors that are full, and the time to send them a snapshot.
     full: BTreeSet<NodeId>,
     relieve: Turn,
 }
 
-/// When it is this device's turn to do something, and how often it was.
+/// The time of this device's next turn, and the number of turns so far.
 #[derive(Debug, Default)]
 struct Turn {
     at_us: Option<u64>,
@@ -55,7 +58,7 @@ impl Upkeep {
         [self.compact.at_us, self.hand_in.at_us, self.relieve.at_us].into_iter().flatten().min()
     }
 
-    /// A slot was carried out.
+    /// Notes that a slot was applied.
     pub(super) fn applied(&mut self, value: &Value, applied: &Applied) {
         self.bytes = self.bytes.saturating_add(value.len());
         self.relieve.times = 0;
@@ -64,12 +67,13 @@ impl Upkeep {
         }
     }
 
-    /// This is the snapshot of the compaction that was just carried out.
+    /// Stores the snapshot of the compaction that was just applied.
     pub(super) fn has_compacted(&mut self, snapshot: Snapshot) {
         self.snapshot = Some(snapshot);
     }
 
-    /// A whole state was taken over; whether its snapshot is one that all agree about, its last compaction tells.
+    /// Notes that a snapshot was installed. The device keeps it only if it is the snapshot of a compaction, because
+    /// all devices agree on such a snapshot.
     pub(super) fn installed(&mut self, snapshot: &Snapshot, compacted: Slot) {
         self.begin_anew();
         self.snapshot = Some(snapshot.clone()).filter(|snapshot| snapshot.slot == compacted);
@@ -80,13 +84,13 @@ impl Upkeep {
         *self = Self { floors, ..Self::default() };
     }
 
-    /// An acceptor has told how far its snapshot reaches.
+    /// Notes an acceptor's report of the last slot of its snapshot.
     pub(super) fn has_floor(&mut self, acceptor: NodeId, floor: Slot) {
         let known = self.floors.entry(acceptor).or_default();
         *known = floor.max(*known);
     }
 
-    /// Forgets who does not decide any more.
+    /// Removes the nodes that are not acceptors any more.
     pub(super) fn tidy(&mut self, acceptors: &BTreeMap<NodeId, Acceptor>) {
         self.floors.retain(|id, _| acceptors.contains_key(id));
         self.full.retain(|id| acceptors.contains_key(id));
@@ -104,7 +108,8 @@ impl<M: Machine> Device<M> {
         self.compact_in_time(out);
     }
 
-    /// Wants a compaction if one is due: at once beside something else, else when others had the time to.
+    /// Requests a compaction if one is due: at once if other operations are pending, otherwise after other devices
+    /// had time to do so.
     fn compact_in_time(&mut self, out: &mut Out<'_, M::Wish>) {
         if !self.is_compaction_due() {
             self.upkeep.compact = Turn::default();
@@ -135,7 +140,7 @@ impl<M: Machine> Device<M> {
         is_due && self.state.machine().may_propose(&self.signer.public())
     }
 
-    /// This device had a compaction decided: it is the first to hand in the snapshot.
+    /// Notes that this device had a compaction decided. It is the first to send the snapshot.
     pub(super) fn hand_in_at_once(&mut self, out: &Out<'_, M::Wish>) {
         for acceptor in self.state.machine().acceptors().keys() {
             self.upkeep.floors.entry(*acceptor).or_default();
@@ -144,7 +149,7 @@ impl<M: Machine> Device<M> {
         self.upkeep.hand_in.at_us = Some(out.now_us);
     }
 
-    /// Whether this device had a compaction decided, and no majority is known to have its snapshot yet.
+    /// Returns whether this device had a compaction decided and no majority is known to have its snapshot yet.
     pub(super) fn has_snapshot_to_hand_in(&self) -> bool {
         if !self.upkeep.is_mine {
             return false;
@@ -156,7 +161,8 @@ impl<M: Machine> Device<M> {
         !is_kept
     }
 
-    /// Hands in the snapshot of the last compaction where it is missing, for as long as it is.
+    /// Sends the snapshot of the last compaction to the acceptors that lack it, and repeats this for as long as
+    /// they do.
     fn hand_in(&mut self, out: &mut Out<'_, M::Wish>) {
         let wanted = self.furthest_floor();
         let acceptors = self.state.machine().acceptors().keys();
@@ -189,14 +195,16 @@ impl<M: Machine> Device<M> {
             return;
         };
         self.counts.handed_in += 1;
-        // Who keeps it forgets the slots; so this device must not forget what they have led to.
+        // An acceptor that stores the snapshot deletes the slots, so this device must first have their result on
+        // disk.
         for to in lack_it {
             out.ask_when_stored(to, Ask::Compact { snapshot: snapshot.clone() });
         }
     }
 
-    /// How far the snapshots of all shall reach: to the last compaction, or as far as one that was relieved. That one cannot
-    /// tell any more what was decided, so the others have to be able to tell what came of it.
+    /// Returns the slot that all snapshots should reach: the last compaction, or the snapshot of a full acceptor if
+    /// that is later. Such an acceptor can no longer report the votes up to its snapshot, so the others must be
+    /// able to report the resulting state.
     fn furthest_floor(&self) -> Slot {
         let (applied, compacted) = (self.state.applied(), self.state.compacted());
         let acceptors = self.state.machine().acceptors().keys();
@@ -204,7 +212,7 @@ impl<M: Machine> Device<M> {
         floors.filter(|floor| *floor <= applied).max().unwrap_or_default().max(compacted)
     }
 
-    /// An acceptor refuses a slot, for it has as much of this council as it may.
+    /// Processes the refusal of a slot by an acceptor at which the council has reached its quota.
     pub(super) fn is_full_at(&mut self, acceptor: NodeId, out: &mut Out<'_, M::Wish>) {
         if !self.state.machine().acceptors().contains_key(&acceptor) {
             return;
@@ -219,9 +227,12 @@ impl<M: Machine> Device<M> {
         }
     }
 
-    /// Who is full cannot take part in deciding a compaction. What is carried out here was decided, so an acceptor may
-    /// forget it for a snapshot, as it may after a compaction; and since a council that is full decides nothing,
-    /// everybody who is up to date hands in the same one. Then there is room for a compaction, which all agree about.
+    /// Sends a snapshot of the applied state to the full acceptors.
+    ///
+    /// A full acceptor cannot take part in the decision about a compaction. All slots that this device has applied
+    /// are decided, so an acceptor may replace them by a snapshot, as after a compaction. A full council decides no
+    /// slots, so all devices that are up to date send the same snapshot. The acceptors then have room for a
+    /// compaction, on which all devices agree.
     fn relieve(&mut self, out: &mut Out<'_, M::Wish>) {
         if !self.upkeep.relieve.has_come(out.now_us) {
             return;

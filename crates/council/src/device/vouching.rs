@@ -1,11 +1,11 @@
-//! Learning from what others go on from.
+//! Learning a decision from a later value that extends it.
 //!
-//! Whoever puts a value together has carried out every slot before it, and signs what the history up to there
-//! hashes to. So one value of a member's for the next slot, accepted or not, shows what was decided in this one. That
-//! helps whoever cannot count a majority of those who decided it, because they were replaced since, or have lost
-//! their disks. No acceptor can make this up: it cannot sign for a member.
+//! The author of a value has applied every slot before it, and signs the hash of the history up to there. So a
+//! single value of a member for the next slot, accepted or not, shows the decision of this slot. This helps a
+//! device that cannot count a majority of the acceptors that decided the slot, because they were replaced since or
+//! have lost their disks. An acceptor cannot forge this proof: it cannot sign for a member.
 //!
-//! It holds only while nobody proposes anything on top of what is not decided yet.
+//! The proof holds only as long as no member proposes a value on top of an undecided one.
 
 use holdoff_paxos::Slot;
 
@@ -14,7 +14,7 @@ use crate::Value;
 use crate::machine::Machine;
 
 impl<M: Machine> Device<M> {
-    /// The value of the slot that is next, if a member has gone on from it.
+    /// Returns the value of the next slot, if a member has extended it.
     pub(super) fn vouched_for(&self, slot: Slot) -> Option<Value> {
         let later: Vec<_> = self.learning.accepted_in(slot.next()).collect();
         if later.is_empty() {
@@ -24,7 +24,8 @@ impl<M: Machine> Device<M> {
         accepted.find(|value| later.iter().any(|later| self.goes_on_from(value, slot.next(), later))).cloned()
     }
 
-    /// Whether one who is a member, as far as is known here, has put together this later value on top of that one.
+    /// Returns whether the author of the later value is a member, as far as this device knows, and has built it on
+    /// top of the earlier one.
     fn goes_on_from(&self, value: &Value, slot: Slot, later: &Value) -> bool {
         self.state.machine().may_propose(&later.author)
             && later.batch().is_some_and(|batch| batch.previous == self.state.chain_after(value))

@@ -1,4 +1,4 @@
-//! The built-in machine: a list of members, and of the acceptors that decide about it.
+//! The built-in machine: the list of a council's members, and of its acceptors.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +9,69 @@ use serde::{Deserialize, Serialize};
 use super::{Acceptor, Around, Effect, Invalid, Machine, Standing};
 use crate::PublicKey;
 
-/// Who belongs to a council, and who decides for it.
+/// The members of a council, and the acceptors that decide its slots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Members {
     members: BTreeMap<PublicKey, Member>,
     acceptors: BTreeMap<NodeId, Acceptor>,
 }
 
-/// A member, as the others know it.
+/// A member, as the other members see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// What its people call it.
+    /// The display name of the member.
     pub name: String,
-    /// The slot it came in.
+    /// The slot in which the member was added.
     pub since: Slot,
 }
 
-/// A change of the list.
+/// A change of the members or acceptors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Change {
-    /// Somebody becomes a member. The message for it stays with who adds it, until it is in.
+    /// Adds a member. The mail message for the new member stays on the device that adds it until the operation is
+    /// committed.
     Add {
-        /// Who.
+        /// The key of the new member.
         key: PublicKey,
-        /// What its people call it.
+        /// The display name of the new member.
         name: String,
     },
-    /// Somebody is no member any more.
+    /// Removes a member.
     Remove {
-        /// Who.
+        /// The key of the member.
         key: PublicKey,
     },
-    /// The author goes by another key.
+    /// Replaces the key of the author.
     Rotate {
-        /// The new one.
+        /// The new key.
         to: PublicKey,
     },
-    /// Somebody decides from the next slot on.
+    /// Adds an acceptor, which takes part in decisions from the next slot on.
     AddAcceptor(Acceptor),
-    /// Somebody does not decide any more, from the next slot on.
+    /// Removes an acceptor, which takes no part in decisions from the next slot on.
     RemoveAcceptor(NodeId),
-    /// A snapshot shall stand for everything so far.
+    /// Replaces all slots so far by a snapshot.
     Compact {
-        /// The last slot that was applied when this was wished for: any later snapshot will do.
+        /// The last slot that was applied when the change was requested. Any later snapshot satisfies the request.
         since: Slot,
     },
 }
 
 impl Change {
-    /// The change that an operation's body holds.
+    /// Decodes the change in the body of an operation.
     pub fn read(body: &[u8]) -> Option<Self> {
         postcard::from_bytes(body).ok()
     }
 }
 
-/// As many members as a council may have.
+/// The maximum number of members of a council.
 const MAX_MEMBERS: usize = 1000;
-/// The longest name of a member, and address of an acceptor, in bytes.
+/// The maximum length of a member's name and of an acceptor's address, in bytes.
 const MAX_TEXT: usize = 200;
 
 impl Members {
-    /// A council of one, with its first acceptors.
+    /// Creates a council with one member and its first acceptors.
     pub fn found(
         founder: PublicKey,
         name: impl Into<String>,
@@ -87,12 +88,12 @@ impl Members {
         Ok(members)
     }
 
-    /// The members.
+    /// Returns the members.
     pub fn members(&self) -> &BTreeMap<PublicKey, Member> {
         &self.members
     }
 
-    /// Lets somebody be there from the beginning.
+    /// Adds a member from the start, before the first slot.
     #[cfg(test)]
     pub(crate) fn admit(&mut self, key: PublicKey, name: &str) {
         self.add(key, name.to_owned(), Slot(0)).unwrap();
@@ -171,7 +172,7 @@ impl Members {
         Ok(())
     }
 
-    /// Whether what a change wants is so already.
+    /// Returns whether the requested state already holds.
     fn is_satisfied(&self, change: &Change, around: &Around) -> bool {
         match change {
             Change::Add { key, .. } | Change::Rotate { to: key } => self.members.contains_key(key),
@@ -195,7 +196,7 @@ impl Machine for Members {
         if self.is_satisfied(wish, around) {
             return Standing::Satisfied;
         }
-        // Whoever rotates is not known here; whether it may is found when the change is carried out.
+        // The author of a rotation is unknown here. `apply` checks whether the author may rotate its key.
         if matches!(wish, Change::Rotate { .. }) {
             return Standing::Wanted;
         }
@@ -218,7 +219,7 @@ impl Machine for Members {
     }
 
     fn apply(&mut self, author: &PublicKey, body: &[u8], around: &Around) -> Result<Effect, Invalid> {
-        // Whoever was removed and added again is another member: what it wanted before never happens.
+        // A member that was removed and added again is another member: its earlier operations are never applied.
         if self.members.get(author).is_none_or(|member| member.since > around.born) {
             return Err(Invalid::because("its author is not a member, or was none when it was wanted"));
         }

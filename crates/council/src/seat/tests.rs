@@ -4,7 +4,7 @@ use crate::{Batch, Signer};
 
 const COUNCIL: CouncilId = CouncilId([7; 16]);
 
-/// A seat, and what it has stored.
+/// A seat, and the records that it has stored.
 struct Desk {
     seat: Seat,
     stored: Vec<Stored>,
@@ -47,7 +47,7 @@ impl Desk {
         answers.into_iter().filter(|answer| answer.to == To::Asker).map(|answer| answer.tell).collect()
     }
 
-    /// Another life goes on from what was stored.
+    /// Restarts the seat from the stored records.
     fn restart(&mut self, quota: Quota) {
         self.seat = Seat::new(COUNCIL, quota);
         self.stored.iter().cloned().for_each(|stored| self.seat.restore(stored));
@@ -65,7 +65,7 @@ impl Desk {
         }
     }
 
-    /// Somebody has so many slots decided, from this one on, until it is refused.
+    /// Decides this many slots from a first slot on, until the seat refuses.
     fn decide(&mut self, from: u64, slots: u64) -> Result<(), Refusal> {
         for slot in (from..from + slots).map(Slot) {
             let prepare = Ask::Prepare { slot, ballot: ballot(slot), announce: Vec::new() };

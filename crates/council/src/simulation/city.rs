@@ -1,4 +1,4 @@
-//! Devices and acceptors, what they are asked for, what befalls them, and how it must end.
+//! A simulated cluster: devices and acceptors, their operations, the faults, and the required end state.
 
 use holdoff_sim::Micros;
 use holdoff_sim::kernel::{Chance, Incident, Latency, Link, NodeId, Skew, World, mix};
@@ -11,35 +11,35 @@ use crate::{Counts, Device, Ended, Input, Letter, OperationId, Options, Quota, R
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
-/// Trouble lasts so long; then everything heals.
+/// The duration of the phase with faults. After it all faults are healed.
 const TROUBLE_US: u64 = 20 * SECOND;
-/// And so long after that, everything must have ended.
+/// The time after the healing by which all operations must have ended.
 const PEACE_US: u64 = 120 * SECOND;
 
-/// Evenly between these.
+/// A latency with a uniform distribution between these limits.
 pub(super) fn between_ms(low: u64, high: u64) -> Latency {
     Latency::Uniform { low: Micros::from_millis(low), high: Micros::from_millis(high) }
 }
 
-/// What a run is made of; follows from the seed.
+/// The parameters of a run, drawn from the seed.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) devices: u32,
     pub(super) options: Options,
-    /// How much acceptors keep: so little, in many runs, that it is full again and again.
+    /// The quota of the acceptors. In many runs it is so small that the acceptors are full again and again.
     pub(super) quota: Quota,
     pub(super) link: Link,
     pub(super) operations: u32,
-    /// Which faults may strike.
+    /// The kinds of faults that may strike.
     pub(super) partitions: bool,
     pub(super) crashes: bool,
     pub(super) skews: bool,
     pub(super) wipes: bool,
     pub(super) reconfigures: bool,
-    /// Acceptors lose their power in the midst of a write.
+    /// Whether acceptors lose power during a write.
     pub(super) tears: bool,
-    /// Somebody is down for a moment, again and again.
+    /// Whether nodes are down for a moment again and again.
     pub(super) restless: bool,
 }
 
@@ -78,19 +78,20 @@ impl Plan {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ran {
     pub(super) faults: Vec<(&'static str, u64)>,
     pub(super) counts: Vec<(&'static str, u64)>,
 }
 
-/// An operation that was submitted.
+/// A submitted operation.
 struct Asked {
     id: OperationId,
     by: NodeId,
     letter: bool,
-    /// Whether its device had it on disk: else it is gone with the device, and nobody was told anything.
+    /// Whether the device had the operation on disk. Otherwise the operation is lost with the device, and no
+    /// outcome was reported.
     stored: bool,
 }
 
@@ -100,7 +101,7 @@ pub(super) struct City {
     chance: Chance,
     truth: Truth,
     asked: Vec<Asked>,
-    /// How many outputs of each device were looked at.
+    /// The number of outputs of each device that were checked.
     seen: Vec<usize>,
     wiped: u64,
     killed_within: u64,
@@ -132,14 +133,14 @@ impl City {
         }
     }
 
-    /// Trouble, then peace. What must be true is looked at after everything that happens.
+    /// Runs the phase with faults, then the phase without. Checks the invariants after every event.
     pub(super) fn live(mut self) -> Result<Ran, Broken> {
         let mut next_wish = 0;
         let mut next_trouble = SECOND;
         let mut next_blink = if self.plan.restless { SECOND } else { u64::MAX };
         while self.world.now_us() < TROUBLE_US {
             if self.world.now_us() >= next_wish {
-                // Often several at once: that is what this is about.
+                // Often several operations at once, because contention is the purpose of this test.
                 for _ in 0..self.chance.between(1, 4) {
                     self.wish();
                 }
@@ -184,7 +185,7 @@ impl City {
         Ok(())
     }
 
-    /// Looks at what every device has said, and buries the dead.
+    /// Checks the new outputs of every device, and schedules the restart of dead nodes.
     fn look(&mut self) -> Result<(), Broken> {
         for node in 0..self.world.nodes() {
             let place = node as usize;
@@ -214,7 +215,7 @@ impl City {
         NodeId::try_from(self.chance.between(u64::from(FIRST_DEVICE), u64::from(last))).unwrap_or(last)
     }
 
-    /// Somebody wants something.
+    /// Submits a random change on a random device.
     fn wish(&mut self) {
         let by = self.some_device();
         let number = self.asked.len() as u64;
@@ -252,7 +253,7 @@ impl City {
         self.asked.push(Asked { id, by, letter: has_letter, stored: stored.unwrap_or(false) });
     }
 
-    /// Something befalls somebody.
+    /// Lets a random fault strike.
     fn trouble(&mut self) {
         let (now_us, last) = (self.world.now_us(), u64::from(self.world.nodes() - 1));
         let node = |number: u64| NodeId::try_from(number).unwrap_or(0);
@@ -288,14 +289,14 @@ impl City {
         }
     }
 
-    /// An acceptor loses its power in the midst of one of its next writes.
+    /// Lets an acceptor lose power during one of its next writes.
     fn tear(&mut self) {
         let victim = NodeId::try_from(self.chance.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
         let steps = self.chance.between(0, 12);
         self.world.act(victim, |_, disk, _| disk.platter.lose_power_after(steps));
     }
 
-    /// Somebody is down for a moment.
+    /// Lets a node be down for a moment.
     fn blink(&mut self) {
         let last = u64::from(self.world.nodes() - 1);
         let victim = NodeId::try_from(self.chance.between(0, last)).unwrap_or(0);
@@ -307,7 +308,8 @@ impl City {
         }
     }
 
-    /// One of the first acceptors loses everything, once in a run: more and a majority may have forgotten.
+    /// Wipes the disk of one of the first acceptors, once in a run. With more wipes a majority could forget its
+    /// votes.
     fn wipe(&mut self) {
         let victim = NodeId::try_from(self.chance.between(0, u64::from(ACCEPTORS) - 1)).unwrap_or(0);
         let Some(()) = self.world.act(victim, |_, disk, _| disk.wipe = true) else { return };
@@ -316,7 +318,7 @@ impl City {
         self.world.plan(self.world.now_us() + SECOND, Incident::Restart(victim));
     }
 
-    /// A spare acceptor comes in.
+    /// Adds a spare acceptor.
     fn reconfigure(&mut self) {
         let spare = ACCEPTORS + u32::try_from(self.reconfigured).unwrap_or(0);
         debug_assert!(spare < ACCEPTORS + SPARE);
@@ -340,7 +342,7 @@ impl City {
         }
     }
 
-    /// Whoever lost its storage is taken off the list and put on it again, as its operator would.
+    /// Removes and adds the acceptors that have lost their disks, as an operator would.
     fn replace_wiped(&mut self) {
         for node in 0..ACCEPTORS {
             let wiped = self.world.disk(node).map_or(0, |disk| disk.wiped);
@@ -351,7 +353,7 @@ impl City {
         }
     }
 
-    /// What has not come to its end yet.
+    /// Returns a violation if an operation, a device or an acceptor has not reached its end state yet.
     fn unfinished(&self) -> Option<Broken> {
         let devices = || {
             (FIRST_DEVICE..self.world.nodes())
@@ -379,7 +381,7 @@ impl City {
         None
     }
 
-    /// Somebody who decides, and does not have what was compacted.
+    /// Returns an acceptor of the configuration that lacks the snapshot of the last compaction.
     fn lacks_snapshot(&self, device: &Device<Members>) -> Option<NodeId> {
         let (compacted, acceptors) = (device.state().compacted(), device.state().machine().acceptors());
         let lacks_it = |node: &NodeId| {
@@ -390,7 +392,7 @@ impl City {
         (0..FIRST_DEVICE).find(lacks_it)
     }
 
-    /// Where everybody stands, for who replays a seed.
+    /// Prints the state of all nodes, for the replay of a seed.
     fn describe(&self) {
         for node in 0..self.world.nodes() {
             let Some(machine) = self.world.node(node) else {
@@ -406,7 +408,8 @@ impl City {
         }
     }
 
-    /// Whoever saw a slot happen may have died before it said so: the states know all of them.
+    /// Reads the applied operations from the states of the devices. A device may have died after it applied a slot
+    /// and before it reported the slot; the states contain all of them.
     fn read_states(&mut self) -> Result<(), Broken> {
         for node in FIRST_DEVICE..self.world.nodes() {
             let Some(device) = self.world.node(node).and_then(Machine::device) else { continue };
@@ -419,7 +422,7 @@ impl City {
         Ok(())
     }
 
-    /// Whoever was added finds its letter, at a majority of those who decide.
+    /// Checks that the mail of every committed operation is stored at one acceptor at least.
     fn check_letters(&self) -> Result<(), Broken> {
         for asked in self.asked.iter().filter(|asked| asked.letter) {
             if self.truth.committed(&asked.id).is_none() {

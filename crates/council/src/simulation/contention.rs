@@ -1,4 +1,4 @@
-//! Everybody at once: who gets through, when, and after how many ballots.
+//! Contention: all devices submit at once. The tests check when each device finishes, and after how many ballots.
 
 use holdoff_paxos::Ballot;
 use holdoff_sim::kernel::{Chance, Incident, Link, NodeId, World, mix};
@@ -10,13 +10,13 @@ use crate::machine::Change;
 use crate::{Input, OperationId, Options, Outcome, Output, Slot};
 
 const SEEDS: u64 = 200;
-/// One way, on average.
+/// The mean one-way latency.
 const WAY_US: u64 = 25_000;
 const DEADLINE_US: u64 = 30_000_000;
 
-/// How a race went.
+/// The result of a race.
 struct Race {
-    /// When each device was through, in microseconds; `None` if it was not.
+    /// The time at which each device finished, in microseconds; `None` if it did not.
     through_us: Vec<Option<u64>>,
     ballots: Vec<u64>,
     slots: u64,
@@ -36,7 +36,7 @@ fn race(start: &Start) -> Race {
     let link = Link { latency: between_ms(10, 40), loss: start.loss, ..Link::default() };
     let mut world: World<Machine> = World::new(start.seed, FIRST_DEVICE + start.devices, link);
     let mut chance = Chance::of(mix(start.seed, 5), 0);
-    // Everybody has connected.
+    // By now all devices have connected.
     world.run_until(1_000_000);
     let begun_us = world.now_us();
     let mut begins: Vec<_> =
@@ -80,7 +80,7 @@ fn is_through(world: &World<Machine>, node: NodeId) -> bool {
     let outputs = world.disk(node).map_or(&[][..], |disk| &disk.outputs);
     let said =
         outputs.iter().any(|output| matches!(output, Output::Ended { outcome: Outcome::Committed(_), .. }));
-    // Whoever was killed is through when it is back, and has nothing under way any more.
+    // A device that was killed has finished when it is back and its operation is not pending any more.
     let device = world.node(node).and_then(Machine::device);
     said || device.is_some_and(|device| {
         device.pending().count() == 0
@@ -148,7 +148,7 @@ fn twenty_at_once_need_few_ballots_and_hardly_more_time_than_one_after_the_other
     assert_nobody_is_favoured(&races);
 }
 
-/// The mean rank of every device is within a fifth of the middle.
+/// Asserts that the mean rank of every device is within a fifth of the middle.
 fn assert_nobody_is_favoured(races: &[Race]) {
     let rank = |race: &Race, device: usize| {
         let own = race.through_us[device];

@@ -1,11 +1,11 @@
-//! What struck, and in how many runs: a fault that never struck shows nothing.
+//! Counts of the faults by run. A fault that never strikes shows nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::city::Ran;
 
-/// In how many runs each fault struck, and how often in all.
+/// The number of runs in which each fault struck, and its total number.
 #[derive(Default)]
 pub(super) struct Struck {
     runs: u64,

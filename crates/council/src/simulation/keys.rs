@@ -1,13 +1,13 @@
-//! Keys that cost nothing: a signature is a hash that everybody could make, and nobody here does.
+//! Cheap keys for simulations: a signature is a hash. Any node could forge it, but no simulated node does.
 
 use crate::{Digest, PublicKey, Signature, Signer, Verifier};
 
-/// The key of the so-many-th participant.
+/// Returns the key of the participant with this number.
 pub(super) fn key(number: u64) -> PublicKey {
     PublicKey::from_bytes(Digest::of(&[b"key", &number.to_le_bytes()]).0)
 }
 
-/// Signs as somebody.
+/// A signer for any key.
 #[derive(Clone, Copy)]
 pub(crate) struct Pen(pub(crate) PublicKey);
 

@@ -1,4 +1,4 @@
-//! The first system's defects, planted one at a time: the runs must find each.
+//! Injected defects of the source document's algorithm, one at a time. The runs must find each of them.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use holdoff_paxos::flaw::{Flaw as Slots, Plant};
 use super::city::{City, Plan};
 use crate::flaw::Flaw;
 
-/// So many seeds may be needed to find one.
+/// The maximum number of seeds for finding one defect.
 const SEEDS: u64 = 2000;
 
 fn assert_is_found(flaw: impl Plant + Debug) {

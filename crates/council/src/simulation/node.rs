@@ -1,4 +1,4 @@
-//! A machine: an acceptor or a device, its disk and its ways to die.
+//! A simulated node: an acceptor or a device, its disk, and the ways in which it dies.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,26 +16,26 @@ use crate::{
 use holdoff_disk::forgetful::Disk as Platter;
 
 pub(super) const COUNCIL: CouncilId = CouncilId(*b"the test council");
-/// The first nodes are acceptors: those who decide first, and some who wait to.
+/// The first nodes are acceptors: those of the first configuration, followed by spare ones.
 pub(super) const ACCEPTORS: u32 = 3;
 pub(super) const SPARE: u32 = 2;
 pub(super) const FIRST_DEVICE: u32 = ACCEPTORS + SPARE;
 
 thread_local! {
-    /// What is the same for all machines of the run that is under way.
+    /// The shared parameters of the current run.
     static CITY: RefCell<Common> = RefCell::new(Common::default());
 }
 
-/// What is the same for all machines of a run.
+/// The parameters that all nodes of a run share.
 #[derive(Clone, Default)]
 pub(super) struct Common {
-    /// Makes their keys others than those of other runs: nobody is lucky in all of them.
+    /// The seed of the keys. Each run has other keys, so that no node has the best tie-breaker in all runs.
     pub(super) seed: u64,
     pub(super) devices: u32,
     pub(super) options: Options,
-    /// How much acceptors keep.
+    /// The quota of the acceptors.
     pub(super) quota: Quota,
-    /// Whether acceptors store on a disk that tears what was not synced.
+    /// Whether acceptors use a disk that can lose parts of unsynced writes.
     pub(super) tears: bool,
 }
 
@@ -45,17 +45,17 @@ impl Common {
     }
 }
 
-/// The key of a machine.
+/// Returns the key of a node.
 pub(super) fn key_of(node: NodeId) -> PublicKey {
     key(mix(CITY.with_borrow(|city| city.seed), u64::from(node)))
 }
 
-/// An acceptor's id: its storage may have been wiped some times.
+/// Returns an acceptor whose disk was wiped this many times.
 pub(super) fn acceptor(node: NodeId, wiped: u64) -> Acceptor {
     Acceptor { key: key_of(node), life: wiped, address: format!("acceptor-{node}:1") }
 }
 
-/// A device's id in ballots.
+/// Returns the id of a device in ballots.
 pub(super) fn device_id(node: NodeId) -> Id {
     node_id(&key_of(node), 0)
 }
@@ -70,28 +70,28 @@ fn founding(devices: u32) -> Decided<Members> {
     Decided::new(COUNCIL, members)
 }
 
-/// What travels.
+/// A message on the network.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    /// To the acceptor of this id: if it has another one by now, it is not meant.
+    /// A request to the acceptor with this id. If the node has another id by now, it ignores the request.
     Ask(Id, Ask),
-    /// From the acceptor of this id.
+    /// An answer of the acceptor with this id.
     Tell(Id, Tell),
 }
 
-/// What survives a crash.
+/// The data that survives a crash.
 #[derive(Default, Debug)]
 pub(super) struct Disk {
-    /// How often it was wiped.
+    /// The number of times that the disk was wiped.
     pub(super) wiped: u64,
-    /// Whether the next crash takes everything.
+    /// Whether the next crash wipes the disk.
     pub(super) wipe: bool,
-    /// What an acceptor has stored, where writes cannot tear.
+    /// The records of an acceptor in runs without torn writes.
     pub(super) stored: Vec<Stored>,
-    /// And where they can.
+    /// The disk of an acceptor in runs with torn writes.
     pub(super) platter: Platter,
     pub(super) records: Vec<Record<Change>>,
-    /// What a device has done, for whoever watches it; it is told to nobody else.
+    /// The outputs of a device, for the checks of the simulation. No node receives them.
     pub(super) outputs: Vec<Output>,
 }
 
@@ -100,26 +100,26 @@ pub(super) enum Machine {
     Device { device: Box<Device<Members>>, dying: Dying, backlog: Backlog },
 }
 
-/// What a device has not stored yet: it is lost in a crash.
+/// The steps whose records a device has not stored yet. A crash loses them.
 #[derive(Default)]
 pub(super) struct Backlog {
     steps: Vec<Held<Vec<Record<Change>>, Vec<Output>>>,
     store_at_us: Option<u64>,
 }
 
-/// So long a step that may wait for the disk waits at most.
+/// The maximum time by which a device delays records that are not urgent.
 const SOON_US: u64 = 10_000;
 
-/// How a device dies in its next step, if it does.
+/// The way in which a device dies in its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Dying {
     #[default]
     No,
-    /// When what may leave at once has left, and before anything of the step is stored.
+    /// The device dies after the immediate outputs have left and before any record of the step is stored.
     BeforeStoring,
-    /// When it is stored, and nobody has heard of it.
+    /// The device dies after the records are stored and before the outputs that wait for them leave.
     AfterStoring,
-    /// It is dead, and the world will notice.
+    /// The device is dead; the simulation will notice.
     Dead,
 }
 
@@ -183,7 +183,8 @@ impl Machine {
         }
         let stores = step.is_urgent || backlog.store_at_us.is_some_and(|at_us| at_us <= now_us);
         backlog.steps.push(step.held);
-        // An instant between two steps is any instant; those within one are tried where something is stored.
+        // Crashes between two steps can strike at any instant. Crashes within a step are simulated only where the
+        // step stores a record.
         let has_record = stores && backlog.steps.iter().any(|held| held.record().is_some());
         if has_record && *dying == Dying::BeforeStoring {
             *dying = Dying::Dead;
@@ -264,7 +265,7 @@ impl Node for Machine {
                     Ok(())
                 });
                 let Ok(answers) = answers else {
-                    // Who cannot store does not answer, now or later.
+                    // An acceptor that cannot store its records does not answer, neither now nor later.
                     *failed = true;
                     return;
                 };

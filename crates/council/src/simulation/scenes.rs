@@ -1,4 +1,4 @@
-//! Scenes that the first system is known to have failed in.
+//! Scenarios in which the source document's algorithm is known to fail.
 
 use holdoff_sim::kernel::{Incident, Link, NodeId, World};
 
@@ -34,12 +34,13 @@ fn add(number: u64) -> Change {
     Change::Add { key: key(1_000 + number), name: number.to_string() }
 }
 
-/// Both sides have waited with operations in hand; when the partition heals all of them get through.
+/// Devices on both sides of a partition have pending operations. After the partition heals, all operations are
+/// committed.
 #[test]
 fn a_partition_heals_with_operations_queued_on_both_sides() {
     for seed in 0..100 {
         let mut world = world(seed, 6);
-        // One acceptor on one side, one on the other, the third unreachable: neither has a majority.
+        // One acceptor is on each side, and the third is unreachable, so neither side has a majority.
         let side = |nodes: &[NodeId]| nodes.to_vec();
         let [one, other, nobody] = [side(&[0, 5, 6, 7]), side(&[1, 8, 9, 10]), side(&[2, 3, 4])];
         world.partition(&one, &other);
@@ -66,7 +67,7 @@ fn a_partition_heals_with_operations_queued_on_both_sides() {
     }
 }
 
-/// Whoever wants to compact at the same moment is content with one snapshot.
+/// Several devices that request a compaction at the same moment get a single snapshot.
 #[test]
 fn simultaneous_compactions_are_one() {
     for seed in 0..100 {
@@ -87,7 +88,8 @@ fn simultaneous_compactions_are_one() {
             let device = device(&world, number);
             assert_eq!((device.pending().count(), device.state().compacted()), (0, compacted), "seed {seed}");
         }
-        // One of them took the snapshot; those of later slots found it so already and took no other.
+        // One of the compactions took the snapshot. Those in later slots found the requested state and took no
+        // other.
         let state = device(&world, 0).state();
         let id = |number: u64| OperationId(u128::from(100 + number).to_be_bytes());
         let carried_out = (0..5).filter_map(|number| match state.fate(&id(number)) {
@@ -100,7 +102,7 @@ fn simultaneous_compactions_are_one() {
     }
 }
 
-/// Whoever was away while the slots were thrown away takes over the snapshot, and goes on.
+/// A device that was down while the acceptors deleted the slots installs the snapshot and continues.
 #[test]
 fn who_comes_back_after_a_compaction_takes_the_snapshot() {
     for seed in 0..50 {

@@ -1,4 +1,4 @@
-//! What must be true, whatever happened.
+//! The invariants of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,19 +7,19 @@ use holdoff_sim::kernel::NodeId;
 
 use crate::{Digest, OperationId, Outcome, Output, Slot};
 
-/// What all devices together have said so far.
+/// The collected reports of all devices.
 #[derive(Default, Debug)]
 pub(super) struct Truth {
-    /// What each slot did, as the first one to carry it out saw it.
+    /// The operations of each slot, as reported by the first device that applied it.
     slots: BTreeMap<Slot, Vec<(OperationId, bool)>>,
     chains: BTreeMap<Slot, Digest>,
-    /// In which slot an operation was carried out.
+    /// The slot in which each operation was applied.
     carried_out: BTreeMap<OperationId, Slot>,
-    /// What was said of operations.
+    /// The reported outcomes of each operation.
     said: BTreeMap<OperationId, Vec<Outcome>>,
 }
 
-/// What must never be.
+/// A violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Broken {
     Diverged { node: NodeId, slot: Slot },
@@ -57,7 +57,7 @@ impl Truth {
         }
     }
 
-    /// An operation was carried out, as somebody saw it happen or found it in a state.
+    /// Records that an operation was applied, as a device reported it or has it in its state.
     pub(super) fn carried_out(&mut self, id: OperationId, slot: Slot) -> Result<(), Broken> {
         let before = *self.carried_out.entry(id).or_insert(slot);
         if before == slot { Ok(()) } else { Err(Broken::Twice(id, before, slot)) }
@@ -76,12 +76,12 @@ impl Truth {
         self.said.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// How many slots were carried out by somebody.
+    /// Returns the number of slots that any device has applied.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whatever was said of an operation must be so in the end.
+    /// Checks that every reported outcome is true at the end.
     pub(super) fn check_words(&self) -> Result<(), Broken> {
         for (id, said) in &self.said {
             let carried_out = self.committed(id);

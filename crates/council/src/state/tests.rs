@@ -11,7 +11,7 @@ fn founded() -> Decided<Members> {
     Decided::new(COUNCIL, Members::found(ME.public(), "me", [acceptor]).unwrap())
 }
 
-/// As many members as may be, with the longest names, and as many acceptors.
+/// A state with the maximum number of members, the longest names, and the maximum number of acceptors.
 fn crowded() -> Decided<Members> {
     let acceptor = |number: u8| Acceptor {
         key: PublicKey::from_bytes([number; 32]),
@@ -31,7 +31,7 @@ fn id(number: u64) -> OperationId {
     OperationId(u128::from(number).to_be_bytes())
 }
 
-/// An operation that changes nothing, and is carried out however often it is decided.
+/// An operation that leaves members and acceptors unchanged, and can be applied any number of times.
 fn idle(state: &Decided<Members>, number: u64) -> Operation {
     let body = postcard::to_allocvec(&Change::Compact { since: Slot(0) }).unwrap().into();
     Operation::sign(COUNCIL, id(number), state.applied(), body, &ME)
@@ -43,7 +43,7 @@ fn decide(state: &mut Decided<Members>, operations: Vec<Operation>, withdrawn: V
     state.apply(&value, &ME)
 }
 
-/// Slots of so many operations each, with numbers from this one on.
+/// Decides this many operations in slots of up to 64, with ids from `first` on.
 fn fill(state: &mut Decided<Members>, first: u64, many: u64) {
     for slot in 0..many.div_ceil(64) {
         let numbers = first + slot * 64..first + many.min((slot + 1) * 64);
@@ -62,7 +62,7 @@ fn a_snapshot_fits_however_much_has_happened() {
     let bytes = state.snapshot().bytes.len();
     assert!(bytes <= Snapshot::MAX_BYTES, "{bytes}");
     assert!(state.machine().snapshot().len() <= Snapshot::MACHINE_BYTES);
-    // In the last of all slots, too.
+    // The snapshot must also fit with the highest slot numbers.
     let ended = vec![(id(1), Ended::Withdrawn(Slot(u64::MAX))); REMEMBERED];
     let largest = Kept {
         council: COUNCIL,
@@ -86,7 +86,7 @@ fn what_is_forgotten_for_its_number_never_happens_again() {
     assert!(!state.remembers(early.born));
     let again = decide(&mut state, vec![early], Vec::new());
     assert!(again.operations[0].1.is_err(), "nothing happens twice");
-    // What is born now happens, as ever.
+    // Operations that are born now are still applied.
     let new = idle(&state, 2);
     assert!(decide(&mut state, vec![new], Vec::new()).operations[0].1.is_ok());
 }

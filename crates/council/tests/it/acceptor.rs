@@ -1,4 +1,4 @@
-//! An acceptor on real sockets and a real disk: who is let in, what it answers, what it keeps.
+//! An acceptor with real sockets and a real disk: tests of access, answers and stored data.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Device {
     }
 
     async fn told(&self, ask: Ask) -> Tell {
-        // Whoever fetches is told how far the snapshot reaches, too.
+        // The answer to a fetch also contains the last slot of the snapshot.
         let expected = if matches!(ask, Ask::Fetch { .. }) { 2 } else { 1 };
         let mut reply = self.ask(ask).await.unwrap();
         assert_eq!(reply.tells.len(), expected);
@@ -168,7 +168,7 @@ async fn off_loopback_it_must_be_said_who_may_ask() {
     AcceptorService::start(directory.path(), &settings).await.unwrap();
 }
 
-/// The councils that are shown first.
+/// The first page of councils.
 const FIRST: Wish = Wish { sort: Sort::Asked, after: None, limit: 10 };
 
 #[tokio::test]
@@ -208,7 +208,8 @@ async fn what_people_see_of_it_is_what_it_does_and_costs_no_disk() {
     let [connected] = lookout.connected().try_into().unwrap();
     assert_eq!((connected.key, connected.from.len()), (device.key.public(), 1));
 
-    // Whoever keeps the lookout does not keep it running, and another life of the process reads no council to show it.
+    // Holding the lookout does not keep the acceptor running. A new process reads no council from the disk to show
+    // it.
     acceptor.stop(GRACE).await;
     assert!(lookout.councils(FIRST).await.is_err());
     let acceptor = AcceptorService::start(directory.path(), &settings()).await.unwrap();

@@ -1,8 +1,8 @@
-//! Bad questions for an acceptor, a million for its seat and three hundred thousand through its writer: no panic, and
-//! what is refused changes nothing.
+//! Malformed requests for an acceptor: a million for its seat, and three hundred thousand through its writer. The
+//! acceptor must not panic, and a refused request must change nothing.
 //!
-//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test it fuzz` replays or
-//! goes further.
+//! Seeded; `HOLDOFF_FUZZ_SEED=… HOLDOFF_FUZZ_CASES=… cargo test -p holdoff-council --test it fuzz` replays or goes
+//! further.
 
 mod seat;
 #[cfg(feature = "flaws")]
@@ -24,7 +24,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Signs by a hash: enough for a mutation to be found out.
+/// Signs with a hash, which is enough to detect a mutation.
 struct Cheap;
 
 impl Signer for Cheap {
@@ -51,7 +51,7 @@ fn asker() -> Asker {
     Asker { key, node: node_id(&key, 1) }
 }
 
-/// A good question.
+/// Generates a well-formed request.
 fn good(rng: &mut Rng, council: CouncilId) -> Ask {
     let slot = Slot(rng.u64(1..40));
     let ballot = |slot, rng: &mut Rng| Ballot::new(slot, rng.u64(1..20), asker().node);
@@ -80,7 +80,7 @@ fn good(rng: &mut Rng, council: CouncilId) -> Ask {
     }
 }
 
-/// Good questions as bytes, with up to two things wrong with them; or bytes that were never a question.
+/// Generates the bytes of a well-formed request with up to two mutations, or bytes that were never a request.
 fn question(rng: &mut Rng, council: CouncilId) -> Vec<u8> {
     if rng.u8(0..8) == 0 {
         return (0..rng.usize(0..64)).map(|_| rng.u8(..)).collect();

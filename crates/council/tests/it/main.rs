@@ -1,4 +1,5 @@
-//! The acceptor's service over real links, and bad questions for it. `metrics.rs` beside has a binary of its own.
+//! The acceptor's service over real links, and malformed requests for it. `metrics.rs` in the parent directory is a
+//! binary of its own.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Tokens that were right a moment ago.
+//! Cache of tokens that were valid recently.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,16 @@ use std::time::Duration;
 use crate::keep::{Keep, Presented, TokenRecord};
 use crate::{Error, clock};
 
-/// How long a token is believed without looking: a revoked one opens nothing on any daemon after this time.
+/// How long a token is accepted without a lookup. After this time every daemon refuses a revoked token.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long it is remembered that a token was right, for the sake of those who share an address with somebody wrong.
+/// How long the cache remembers that a token was valid. Such a token is exempt from the limit on invalid tokens of its
+/// address, which other clients may share.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How far behind the time of the last use may be.
+/// The resolution of a token's last use.
 const USED_EVERY: Duration = Duration::from_secs(60);
 const MOST: usize = 10_000;
 
-/// Tokens that were right a moment ago.
+/// Cache of tokens that were valid recently.
 pub(super) struct Known {
     keep: Keep,
     by_id: Mutex<HashMap<String, Remembered>>,
@@ -28,11 +29,11 @@ struct Remembered {
     fresh_until: Duration,
 }
 
-/// What is remembered of a token.
+/// The cached state of a token.
 pub(super) enum Memory {
-    /// It was right just now.
+    /// The token was valid within [`FRESH`].
     Fresh(Arc<TokenRecord>),
-    /// It was right once: it must be looked up.
+    /// The token was valid within [`REMEMBERED`] and must be looked up again.
     Stale,
     Nothing,
 }
@@ -51,7 +52,7 @@ impl Known {
         }
     }
 
-    /// Asks the store; nothing if there is no such token, or if it has ended.
+    /// Looks up a token in the store. Returns `None` if it does not exist, was revoked or has expired.
     pub(super) async fn look_up(&self, presented: &Presented<'_>) -> Result<Option<Arc<TokenRecord>>, Error> {
         let looked_at = clock::now();
         let found = self.keep.find(presented.id).await?;

@@ -1,18 +1,18 @@
-//! What a request needs. Which route needs what stands in the API's document.
+//! The access requirement of a request. The API's document defines the requirement of each route.
 
 use crate::keep::Scope;
 
-/// What a request needs.
+/// The access requirement of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
-    /// Nothing: it tells nobody anything.
+    /// No token: the response reveals nothing.
     Nothing,
-    /// Nothing; but who shows a token is told more.
+    /// No token. A caller with a token gets more details.
     Offered,
-    /// A token.
+    /// A token of at least this scope.
     Scope {
         scope: Scope,
-        /// Whether a token of one namespace will do, because the handler keeps to it.
+        /// Whether a token of one namespace suffices, because the handler confines itself to that namespace.
         narrowed: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What is said to those who may not.
+//! Responses to requests that fail authentication or authorization.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::Error;
 use crate::keep::Scope;
 use crate::problem::{Kind, Problem};
 
-/// Why somebody may not.
+/// The reason why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// There is no token, or none that opens anything. Which of the two stays untold.
+    /// The token is missing or invalid. The response does not reveal which.
     NoToken(Scope),
-    /// The token is good for less.
+    /// The token's scope is too small.
     TooLittle(Scope),
-    /// This cannot be done within one namespace.
+    /// The token is limited to one namespace, and the request cannot be confined to one.
     OneNamespace(Scope),
-    /// The token asks too often.
+    /// The token has exceeded its rate limit.
     TooFast(Duration),
-    /// The address has presented too many wrong tokens.
+    /// The address has presented too many invalid tokens.
     TooManyWrong(Duration),
-    /// The store did not answer.
+    /// The store did not answer, so the token is unknown.
     Unknown(Error),
 }
 

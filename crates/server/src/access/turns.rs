@@ -1,4 +1,4 @@
-//! One at a time from one address. Addresses share a few locks, so that there is a limit to them.
+//! Serializes token lookups for each address. Addresses are hashed onto a fixed number of locks, which bounds memory.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Somebody who was let in, and how far they reach.
+//! An authenticated caller and the extent of its access.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use holdoff_policy::PolicySet;
 use crate::keep::{Deed, Scope, TokenRecord};
 use crate::problem::{Kind, Problem};
 
-/// Somebody who was let in. Handlers ask it which namespace a request is about.
+/// An authenticated caller. Handlers ask it for the namespace of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// Whoever can reach loopback, where no token is needed.
+    /// A caller on loopback, where no token is needed.
     Loopback,
-    /// Whoever has this token.
+    /// A caller with this token.
     Token(Arc<TokenRecord>),
-    /// Anybody, where nothing is told.
+    /// An anonymous caller on a route that reveals nothing.
     Nobody,
 }
 
 impl Access {
-    /// The namespace a request is about: the one that it names; else the token's own; else the default.
+    /// Returns the namespace of a request: the named one, else the token's own, else the default namespace.
     pub(crate) fn namespace(&self, named: Option<String>) -> Result<String, Problem> {
         Ok(self.only(named)?.unwrap_or_else(|| PolicySet::DEFAULT_NAMESPACE.to_owned()))
     }
 
-    /// The one namespace to look at, for what can look at all of them.
+    /// Returns the namespace that a query is confined to, or `None` if it covers all namespaces.
     pub(crate) fn only(&self, named: Option<String>) -> Result<Option<String>, Problem> {
         match (self.own(), named) {
             (None, named) => Ok(named),
@@ -39,7 +39,7 @@ impl Access {
         }
     }
 
-    /// Whether they may change what operators change.
+    /// Returns whether the caller may perform the actions of operators.
     pub(crate) fn is_admin(&self) -> bool {
         match self {
             Self::Token(token) => token.scope == Scope::Admin,
@@ -48,7 +48,7 @@ impl Access {
         }
     }
 
-    /// The token they came in by.
+    /// Returns the id of the caller's token.
     pub(crate) fn token_id(&self) -> Option<&str> {
         match self {
             Self::Token(token) => Some(&token.id),
@@ -56,7 +56,7 @@ impl Access {
         }
     }
 
-    /// The name of their token, if they need one.
+    /// Returns the name of the caller's token, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Token(token) => Some(&token.name),
@@ -64,17 +64,17 @@ impl Access {
         }
     }
 
-    /// Whether they are let in, rather than nobody in particular.
+    /// Returns whether the caller is authenticated or on loopback.
     pub(crate) const fn is_known(&self) -> bool {
         !matches!(self, Self::Nobody)
     }
 
-    /// Whether they may know of something in this namespace.
+    /// Returns whether the caller may see objects of this namespace.
     pub(crate) fn sees(&self, namespace: &str) -> bool {
         self.own().is_none_or(|own| own == namespace)
     }
 
-    /// The one namespace they are confined to.
+    /// Returns the namespace that the caller is confined to, if its token has one.
     pub(crate) fn own(&self) -> Option<&str> {
         match self {
             Self::Token(token) => token.namespace.as_deref(),
@@ -82,10 +82,10 @@ impl Access {
         }
     }
 
-    /// Puts their name under what they did.
+    /// Sets the caller and the request id of an audit event.
     pub(super) fn sign(&self, mut deed: Deed, request: Option<String>) -> Deed {
         (deed.who, deed.token) = match self {
-            // A session signs as the token it was made from.
+            // An action of a session is recorded under the token that the session derives from.
             Self::Token(token) => {
                 (token.name.clone(), Some(token.session_of.as_ref().unwrap_or(&token.id).clone()))
             }

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::keep::{AuditEntry, AuditPage};
 use crate::problem::Problem;
 
-/// How many entries are shown unless it is said.
+/// The default number of entries on a page.
 const USUAL: u32 = 100;
 
 #[derive(Deserialize, IntoParams)]

@@ -1,4 +1,4 @@
-//! What was sent, as far as it can be read.
+//! Reading and validation of request bodies.
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 
 use crate::problem::{Kind, Problem};
 
-/// The bytes of a body that says that it is JSON.
+/// Returns the bytes of a body whose content type is JSON.
 pub(super) fn read(
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -17,7 +17,8 @@ pub(super) fn read(
     body.map_err(|rejection| unread(&rejection, limit))
 }
 
-/// A browser asks before it sends this type to somebody else's server, and is not answered.
+/// Requires the content type of JSON. A browser sends this type to another origin only after a preflight request, which
+/// the daemon does not answer.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = named.split(';').next().unwrap_or_default().trim();
@@ -37,7 +38,7 @@ fn unread(rejection: &BytesRejection, limit: usize) -> Problem {
     Problem::new(Kind::InvalidTask, "the body did not arrive in one piece; nothing was stored")
 }
 
-/// The caller's trace. One that is not well formed is passed over, as the standard asks.
+/// Returns the caller's `traceparent`. A malformed one is ignored, as the standard requires.
 pub(super) fn trace(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();

@@ -14,19 +14,18 @@ use crate::schema::WaitText;
 use crate::access::Access;
 use crate::problem::{Kind, Problem};
 
-/// The most tasks at once.
+/// The maximum number of tasks in one request.
 const MOST_TASKS: usize = 1000;
 
-/// What was sent: one task, or several.
+/// The submitted tasks: one task, or a list.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) tasks: Vec<Task>,
-    /// Whether the answer is a list too.
+    /// Whether the request was a list, so that the response is a list too.
     pub(super) is_list: bool,
 }
 
-/// Reads a task or a list of tasks, each in a namespace that is open to whoever sends it; else says what is wrong, and
-/// where.
+/// Reads a task or a list of tasks, each in a namespace that the caller may use. The error names the invalid field.
 pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<Sent, Problem> {
     let invalid = |why| Problem::new(Kind::InvalidTask, why);
     let mut sent = read_forms(body).map_err(invalid)?;
@@ -36,7 +35,7 @@ pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<
     tasks(sent, trace).map_err(invalid)
 }
 
-/// The forms, and whether they were in a list.
+/// Returns the forms, and whether they were in a list.
 fn read_forms(body: &[u8]) -> Result<(bool, Vec<TaskForm>), String> {
     let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let forms: Vec<TaskForm> = if is_list { parse(body)? } else { vec![parse(body)?] };
@@ -73,7 +72,7 @@ pub(super) enum SentForm {
 }
 
 /// A task: one step at the top, or `steps`.
-// One flat form, because a body that is kept as it was written cannot be read through `flatten`.
+// One flat struct: serde's `flatten` cannot read a body that is kept as it was written (`RawValue`).
 #[derive(Deserialize, ToSchema)]
 #[schema(as = NewTask)]
 #[serde(deny_unknown_fields)]
@@ -243,7 +242,7 @@ impl StepForm {
     }
 }
 
-/// A time such as `"5s"`.
+/// A duration such as `"5s"`.
 pub(crate) struct Wait(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Wait {

@@ -1,4 +1,4 @@
-//! What handlers are given: read, or refused with a problem.
+//! Extractors of handlers. Invalid input becomes a problem response.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -10,7 +10,7 @@ use super::{body, forms};
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 
-/// A body that is JSON of this form.
+/// A JSON body of this type.
 pub(crate) struct Sent<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Sent<T> {
@@ -23,7 +23,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Sent<T> {
     }
 }
 
-/// A query of this form.
+/// A query string of this type.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Asked<T> {
@@ -68,7 +68,7 @@ impl FromRequestParts<App> for NamedStep {
     }
 }
 
-/// A name or another short text: what stores can keep and logs can show.
+/// Checks a name or another short text: every store must be able to keep it, and a log to show it.
 pub(super) fn check_text(what: &str, text: &str, longest: usize) -> Result<(), String> {
     let length = text.chars().count();
     if length > longest || text.chars().any(char::is_control) {

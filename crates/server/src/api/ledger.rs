@@ -1,4 +1,4 @@
-//! `/v1/ledger`: one leader, one history.
+//! `/v1/ledger`: status, transactions, history and members of a ledger.
 
 mod act;
 mod form;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::ledgers::{Ledgers, Node, no_ledger};
 use crate::problem::Problem;
 
-/// The most bytes of a body: as many commands as there may be with the longest values, and some.
+/// The maximum body size in bytes: the largest permitted number of commands with the longest values, and a reserve.
 const MAX_BODY: usize = 2 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -35,7 +35,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// The ledgers of this daemon; without any there is not this one either.
+/// Returns the ledgers of this daemon. If it has none, the requested ledger does not exist either.
 fn ledgers<'a>(app: &'a App, namespace: &str) -> Result<&'a Ledgers, Problem> {
     app.ledgers.as_deref().ok_or_else(|| no_ledger(namespace))
 }

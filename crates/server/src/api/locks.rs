@@ -1,4 +1,4 @@
-//! `/v1/locks`: locks for clients who keep them themselves.
+//! `/v1/locks`: locks for clients that renew and release them themselves.
 
 mod act;
 mod form;
@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 
-/// The most bytes of a body: the longest key in base64, and some.
+/// The maximum body size in bytes: the longest key in base64, and a reserve.
 const MAX_BODY: usize = 128 * 1024;
 
 pub(super) fn routes() -> OpenApiRouter<App> {

@@ -1,6 +1,6 @@
-//! The API's document: what the handlers say about themselves, and what holds for all of them.
+//! The API's document: the handlers' own descriptions, and the parts common to all operations.
 //!
-//! Which scope a route asks for stands in this document and nowhere else.
+//! This document is the only definition of the scope that a route requires.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -21,14 +21,14 @@ use crate::access::Need;
 use crate::keep::Scope;
 use crate::problem::ProblemBody;
 
-/// The name by which operations speak of API tokens.
+/// The name of the security scheme for API tokens.
 const TOKEN: &str = "token";
 
 const ABOUT: &str = "Durable work, locks and signals for any language, and the policies that decide when to try \
     again. Whatever is not a success is a problem (RFC 9457, `application/problem+json`) whose `type` stays the same. \
     Every answer carries `x-request-id`.";
 
-/// What the operations are about, in the order in which people look for it.
+/// The tags of operations and their descriptions, in the order of the document.
 const TAGS: [(&str, &str); 13] = [
     ("tasks", "Work: graphs of steps."),
     ("steps", "Steps and their attempts; what operators do to them."),
@@ -45,7 +45,7 @@ const TAGS: [(&str, &str); 13] = [
     ("daemon", "For those who watch over it."),
 ];
 
-/// The whole document.
+/// Returns the whole document.
 pub(crate) fn document() -> OpenApi {
     let mut document = super::routes().into_openapi();
     document.info = InfoBuilder::new().title("holdoff").version("1").description(Some(ABOUT)).build();
@@ -64,14 +64,14 @@ pub(crate) fn document() -> OpenApi {
     document
 }
 
-/// The document as it is kept and served.
+/// Returns the document as JSON text, as it is stored in the repository and served.
 pub(crate) fn text() -> String {
     let mut text = document().to_pretty_json().unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// The scope an operation asks for; nothing if anybody may do it.
+/// Returns the scope that an operation requires, or `None` if it needs no token.
 pub(crate) fn scope(operation: &Operation) -> Option<String> {
     words(operation)?.into_iter().next()
 }
@@ -81,14 +81,14 @@ fn words(operation: &Operation) -> Option<Vec<String>> {
     serde_json::from_value(requirements.get(0)?.get(TOKEN)?.clone()).ok()
 }
 
-/// Whether a token may be shown where none is needed: the second of two ways.
+/// Returns whether a token is optional: the operation lists it as its second security alternative.
 fn is_offered(operation: &Operation) -> bool {
     let requirements = operation.security.as_ref().and_then(|ways| serde_json::to_value(ways).ok());
     requirements.is_some_and(|ways| ways.get(1).is_some_and(|way| way.get(TOKEN).is_some()))
 }
 
-/// Every route, and what it needs. A second word, `namespace`, says that a token of one namespace will do, because the
-/// handler keeps to it.
+/// Returns the access requirement of every route. The second word `namespace` means that a token of one namespace
+/// suffices, because the handler confines itself to that namespace.
 fn needs(document: OpenApi) -> HashMap<(String, String), Need> {
     let mut needs = HashMap::new();
     for (path, mut item) in document.paths.paths {
@@ -117,25 +117,27 @@ fn needs(document: OpenApi) -> HashMap<(String, String), Need> {
 
 static OPERATIONS: LazyLock<HashMap<(String, String), Need>> = LazyLock::new(|| needs(document()));
 
-/// Pages are for people: what they need is said in the same words, and stands in a document that nobody is shown.
+/// The requirements of the dashboard's pages. They are declared like those of operations, in a document that is not
+/// served.
 static PAGES: LazyLock<HashMap<(String, String), Need>> =
     LazyLock::new(|| needs(crate::dashboard::routes().into_openapi()));
 
-/// Whether a route is a page's.
+/// Returns whether a route belongs to the dashboard.
 pub(crate) fn is_page(route: &str) -> bool {
     static ROUTES: LazyLock<HashSet<&str>> =
         LazyLock::new(|| PAGES.keys().map(|(_, route)| route.as_str()).collect());
     ROUTES.contains(route)
 }
 
-/// Every page and what is sent from it: method, route, and what it needs.
+/// Returns the method, route and requirement of every page and form.
 pub(crate) fn pages() -> impl Iterator<Item = (&'static str, &'static str, Need)> {
     PAGES.iter().map(|((method, route), need)| (method.as_str(), route.as_str(), *need))
 }
 
-/// What a request needs. A route that is not in the document is for administrators of everything; a path that leads
-/// nowhere, or does not take the method, is for everybody who has a token, so that a typing error is told from a missing
-/// right. The router has the methods that the document has, for one is made from the other.
+/// Returns the access requirement of a request. A route that is not in the document requires scope `admin` for all
+/// namespaces. An unknown path, or a method that the path does not support, requires any token: a caller can then tell
+/// a typing error from a missing permission. The router and the document have the same methods, because one is
+/// generated from the other.
 pub(crate) fn need_of(method: &Method, route: Option<&str>) -> Need {
     let Some(route) = route else { return Need::Scope { scope: Scope::Read, narrowed: true } };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
@@ -156,7 +158,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
 }
 
-/// Says what every operation of its kind may answer when it does not succeed.
+/// Adds the problem responses that are common to all operations of this kind.
 fn add_problems(operation: &mut Operation, path: &str) {
     let has_body = operation.request_body.is_some();
     let is_guarded = words(operation).is_some();
@@ -188,7 +190,7 @@ fn problem(about: &str) -> Response {
     ResponseBuilder::new().description(about).content("application/problem+json", content).build()
 }
 
-/// What is put together of objects is one of them, with the properties of all.
+/// Merges the parts of an `allOf` into one object with all their properties.
 fn join(parts: &AllOf) -> Option<Object> {
     let mut whole = Object::new();
     whole.description.clone_from(&parts.description);
@@ -200,7 +202,7 @@ fn join(parts: &AllOf) -> Option<Object> {
     Some(whole)
 }
 
-/// An object has the properties that are named, and no others; and a page speaks of its items by their name.
+/// Forbids properties that a schema does not name, and lets a page refer to the schema of its items by name.
 fn close(components: &mut Components) {
     for (name, schema) in &mut components.schemas {
         if let RefOr::T(Schema::AllOf(parts)) = schema
@@ -230,7 +232,7 @@ pub(crate) async fn served() -> Answer {
 mod tests {
     use super::*;
 
-    /// Everything that anybody may ask for, whoever they are.
+    /// The operations that need no token.
     const OPEN: [&str; 4] = ["/docs", "/healthz", "/openapi.json", "/readyz"];
 
     #[test]

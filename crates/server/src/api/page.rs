@@ -1,4 +1,4 @@
-//! Lists, a page at a time.
+//! Pagination of lists.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::problem::{Kind, Problem};
 
-/// How many there are on a page unless it is said.
+/// The default number of items on a page.
 const USUAL: u32 = 100;
 /// The most on a page.
 pub(super) const MOST: u32 = 1000;
@@ -30,7 +30,7 @@ impl<T: ToSchema> Page<T> {
     }
 }
 
-/// How many are wanted.
+/// Returns the requested number of items, or the default.
 pub(super) fn limit(wanted: Option<u32>) -> Result<u32, Problem> {
     match wanted.unwrap_or(USUAL) {
         limit @ 1..=MOST => Ok(limit),
@@ -38,7 +38,7 @@ pub(super) fn limit(wanted: Option<u32>) -> Result<u32, Problem> {
     }
 }
 
-/// What the page before ended with, read by `read`.
+/// Returns the cursor at which the previous page ended, parsed by `read`.
 pub(super) fn after<T>(
     cursor: Option<&str>,
     read: impl FnOnce(&str) -> Option<T>,

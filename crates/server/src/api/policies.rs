@@ -1,4 +1,5 @@
-//! `/v1/policies`: the set in force and those before it, one policy explained, decisions, and the lint.
+//! `/v1/policies`: the active policy set and its earlier versions, the explanation of a policy, decisions, and the
+//! linter.
 
 mod decide;
 mod explain;

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
 
-/// The longest name of anything.
+/// The maximum length of a name.
 const LONGEST_NAME: usize = 200;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -207,7 +207,7 @@ async fn set(
     Ok((Extension(deed), Json(Paused { paused })))
 }
 
-/// Pauses or resumes; answers with what stands in the audit log.
+/// Pauses or resumes a queue or an operation and returns the audit event.
 pub(crate) async fn set_paused(
     app: &App,
     namespace: String,

@@ -66,7 +66,7 @@ pub(crate) async fn signal(
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = (status, Json(&taken)).into_response();
     let location = HeaderValue::try_from(format!("/v1/tasks/{}", taken.task)).ok();
-    // What another daemon has is not found here.
+    // The `Location` of a task on another daemon would not be found here.
     if let Some(location) = location.filter(|_| taken.elsewhere.is_none()) {
         response.headers_mut().insert(LOCATION, location);
     }

@@ -95,10 +95,11 @@ pub(crate) async fn submit(
     })
 }
 
-/// The longest key.
+/// The maximum length of an idempotency key.
 const LONGEST_KEY: usize = 150;
 
-/// Takes `Idempotency-Key` as the task's own key, and marks the task with what was sent under it.
+/// Uses `Idempotency-Key` as the task's `dedup` key, and stores a fingerprint of key and body with the task. The
+/// fingerprint detects a reused key with another body.
 fn idempotent(
     headers: &HeaderMap,
     body: &[u8],

@@ -1,4 +1,4 @@
-//! Which steps are meant, as it is written in queries and in JSON.
+//! The filter of steps, as it is written in queries and in JSON.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::forms::Wait;
 use super::input::check_text;
 use crate::schema::{ClassWord, StepIdText, StepStateWord, TaskIdText, WaitText};
 
-/// The longest time that anything can be older or younger than.
+/// The maximum of `older_than` and `newer_than`.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// The longest text that is looked for.
+/// The maximum length of a search text.
 const LONGEST_TEXT: usize = 500;
 
 /// Which steps are meant: those to which everything said here applies.
@@ -63,7 +63,7 @@ pub(crate) struct FilterForm {
 }
 
 impl FilterForm {
-    /// The filter; else what is wrong.
+    /// Returns the filter. The error names the invalid field.
     pub(crate) fn filter(self) -> Result<Filter, String> {
         let age = |what: &str, wait: Option<Wait>| match wait {
             Some(Wait(wait)) if wait > LONGEST => Err(format!("{what}: expected at most 3650d")),
@@ -96,7 +96,7 @@ impl FilterForm {
     }
 }
 
-/// States: a list in JSON, words with commas between them in a query.
+/// States of steps: a list in JSON, words separated by commas in a query.
 pub(crate) struct States(pub(crate) Vec<StepState>);
 
 impl<'de> Deserialize<'de> for States {

@@ -1,4 +1,4 @@
-//! `/v1/workers`: workers that pull steps, run them elsewhere, and report.
+//! `/v1/workers`: workers in other processes that claim steps, run them, and report their outcomes.
 
 mod claim;
 mod report;
@@ -21,10 +21,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(report::snooze))
 }
 
-/// How long a lease may be.
+/// The permitted range of a lease.
 const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// How long a step is to be somebody's: as the settings say, unless it is said.
+/// Returns the requested lease of a step, or the lease of the settings.
 fn lease(app: &App, wanted: Option<&Wait>) -> Result<Duration, Problem> {
     let lease = wanted.map_or(app.work.settings().lease, |Wait(lease)| *lease);
     if LEASE.contains(&lease) { Ok(lease) } else { Err(invalid("lease: expected 1s to 24h")) }

@@ -1,14 +1,15 @@
-//! How long to wait for what somebody else is just doing, before it is looked at again.
+//! Backoff while another daemon makes progress on the same claim.
 
 use std::time::Duration;
 
 use holdoff_policy::{Failure, Growth, Jitter, Policy};
 use holdoff_retry::Requeue;
 
-/// The first wait, in the middle.
+/// The first wait, before jitter.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// Waits that grow, spread so that daemons which wait for the same do not come together. Whoever waits has a deadline of its own.
+/// Growing random waits, so that daemons that wait for the same claim do not retry together. The caller has a deadline
+/// of its own.
 #[derive(Debug)]
 pub(super) struct Pauses {
     policy: Policy,
@@ -16,17 +17,17 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// None is longer than this.
+    /// Creates waits of at most `most`.
     pub(super) fn up_to(most: Duration) -> Self {
         Self { policy: policy(most), failures: Requeue::new() }
     }
 
-    /// It went well: the next wait is the first again.
+    /// Resets the backoff after a success.
     pub(super) fn end(&mut self) {
         self.failures.succeeded();
     }
 
-    /// Waits until it is worth looking again.
+    /// Waits before the next attempt.
     pub(super) async fn wait(&mut self) {
         let pause = self.failures.failed(&self.policy, &Failure::transient());
         tokio::time::sleep(pause.unwrap_or(self.policy.cap())).await;
@@ -37,7 +38,7 @@ fn policy(most: Duration) -> Policy {
     let growth = Growth::exponential(FIRST, 2.0);
     let builder =
         Policy::builder(growth).jitter(Jitter::Equal).cap(most.max(FIRST)).attempts(Policy::UNLIMITED);
-    // These numbers are valid, which a test sees to.
+    // A test checks that these values are valid.
     builder.build().unwrap_or_else(|_| Policy::standard())
 }
 

@@ -1,4 +1,4 @@
-//! What stands in the ledger for a signal: the claim, and how many signals it stands for.
+//! The ledger rows of a signal: the claim, and the number of signals that it stands for.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use super::pauses::Pauses;
 use crate::ledgers::Node;
 use crate::problem::{Kind, Problem};
 
-/// What the names of claims begin with, and those of their counts; then comes the digest.
+/// The name prefixes of claims and of their counts. The digest follows.
 const CLAIMS: &str = "holdoff/signal/";
 const COUNTS: &str = "holdoff/signals/";
-/// How long the ledger is given for one answer. Whoever sends a signal stops waiting sooner.
+/// The timeout of the ledger for one answer. The sender of a signal stops waiting sooner.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How many claims are read at once.
+/// The number of claims in one read.
 const PAGE: u32 = 500;
 
-/// Where a claim stands.
+/// The row of a claim.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Row(String);
 
-/// A daemon says that it has, or is about to make, the task for a signal.
+/// A daemon's claim that it has, or is about to create, the task of a signal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Claim {
-    /// By which key its node goes.
+    /// The key of the daemon's node.
     daemon: String,
-    /// No two claims are alike.
+    /// A random value that makes each claim distinct.
     mark: Uuid,
     pub(super) namespace: String,
     fingerprint: String,
-    /// Nothing, while it is being made.
+    /// `None` while the task is being created.
     task: Option<TaskId>,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Claim {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Elsewhere(pub(crate) String);
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     Done(Values),
-    /// The claim is not as it was expected: nothing has changed.
+    /// The claim was not as expected: nothing has changed.
     Differs,
 }
 
@@ -61,7 +61,7 @@ impl Claim {
         })
     }
 
-    /// The same, when the task is made.
+    /// Returns the same claim, with its task.
     pub(super) fn with(&self, task: TaskId) -> Self {
         Self { task: Some(task), ..self.clone() }
     }
@@ -82,7 +82,7 @@ impl Claim {
         self.task.is_some()
     }
 
-    /// The lock that its daemon holds while it lives.
+    /// Returns the lock that the claim's daemon holds while it is alive.
     pub(super) fn lock(&self) -> String {
         lock_of(&self.daemon)
     }
@@ -119,7 +119,7 @@ impl Row {
         Key::new(format!("{COUNTS}{}", self.0)).map_err(broken)
     }
 
-    /// The claim, as this node has it: perhaps others have changed it since.
+    /// Reads the claim from this node's copy, which may be stale.
     pub(super) async fn at_hand(&self, node: &Node) -> Result<Option<(Value, Claim)>, Problem> {
         let (_, answer) =
             node.read(Either::Second(vec![Command::Get(self.claim()?)]), How::Local, PATIENCE).await?;
@@ -130,7 +130,7 @@ impl Row {
         Ok(read(values.into_iter().next().flatten()))
     }
 
-    /// The claim, by a transaction, which has its place behind all that was done before.
+    /// Reads the claim by a transaction, which is ordered after all earlier changes.
     pub(super) async fn newest(&self, node: &Node) -> Result<Option<(Value, Claim)>, Problem> {
         match submit(node, vec![Command::Get(self.claim()?)]).await? {
             Said::Done(values) => Ok(read(values.into_iter().next().flatten())),
@@ -138,7 +138,7 @@ impl Row {
         }
     }
 
-    /// Takes the claim, if it is as it was read, and counts from one.
+    /// Takes the claim if it is unchanged since it was read, and sets its count to one.
     pub(super) async fn take(
         &self,
         node: &Node,
@@ -149,7 +149,7 @@ impl Row {
         submit(node, vec![take, Command::Put(self.count_key()?, Value::Integer(1))]).await
     }
 
-    /// Puts another claim in the place of this one; nothing lets go of it.
+    /// Replaces this claim by another. `None` releases the claim and deletes its count.
     pub(super) async fn change(
         &self,
         node: &Node,
@@ -166,7 +166,7 @@ impl Row {
         submit(node, commands).await
     }
 
-    /// Counts one more for this claim; answers how many there are then, or nothing if it is another by now.
+    /// Increments the count of this claim. Returns the new count, or `None` if the claim has changed.
     pub(super) async fn count(&self, node: &Node, claim: Value) -> Result<Option<u64>, Problem> {
         let expected = Some(claim);
         let is_still =
@@ -181,12 +181,12 @@ impl Row {
     }
 }
 
-/// The lock that a daemon holds while it lives.
+/// Returns the lock that a daemon holds while it is alive.
 pub(super) fn lock_of(daemon: &str) -> String {
     format!("daemon:{daemon}")
 }
 
-/// All claims of this node's daemon, as far as it knows.
+/// Returns all claims of this node's daemon, as far as the node knows.
 pub(super) async fn own(node: &Node) -> Result<Vec<(Row, Claim)>, Problem> {
     let prefix = Key::new(CLAIMS).map_err(broken)?;
     let (mut found, mut after) = (Vec::new(), None);
@@ -212,7 +212,7 @@ fn read(value: Option<Value>) -> Option<(Value, Claim)> {
     Some((value, claim))
 }
 
-/// Has it done, and finds out whether it was.
+/// Submits a transaction and repeats it until its outcome is known.
 async fn submit(node: &Node, commands: Commands) -> Result<Said, Problem> {
     let (tx_id, mut pauses) = (Node::new_tx_id()?, Pauses::up_to(PATIENCE));
     loop {
@@ -223,7 +223,7 @@ async fn submit(node: &Node, commands: Commands) -> Result<Said, Problem> {
             Outcome::NoQuorum | Outcome::TooMany => {
                 return Err(Problem::unavailable("the ledger that signals are counted in has no leader now"));
             }
-            // The same name again is the same transaction.
+            // A repetition under the same id is the same transaction.
             _ => pauses.wait().await,
         }
     }

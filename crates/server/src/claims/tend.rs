@@ -1,4 +1,5 @@
-//! What is done as long as the daemon runs: it says that it lives, and lets go of claims whose task is over.
+//! Background loops of the daemon: one renews the lock that shows that the daemon is alive, and one releases claims
+//! whose task has ended.
 
 use std::time::Duration;
 
@@ -13,24 +14,25 @@ use crate::clock;
 use crate::ledgers::Node;
 use crate::problem::Problem;
 
-/// How often is looked whether a task is over.
+/// The interval between checks for ended tasks.
 const LOOK: Duration = Duration::from_millis(250);
-/// Looking may take one part in so many of the store's time, as long as the next look is not later than a pause.
+/// After a check the loop sleeps this many times as long as the check took, so that checks use little of the store's
+/// time. The sleep is at most [`PAUSE`].
 const SHARE: u32 = 10;
-/// How many looks there are between two at the whole ledger, for claims of a life before.
+/// The loop reads all claims of the ledger once in this many checks, to find those of an earlier run of this daemon.
 const LOOKS: u32 = 20;
-/// How long after something failed it is tried again.
+/// The maximum interval between checks, and the interval after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Claims {
-    /// Does so until the daemon stops.
+    /// Starts both loops. They run until the daemon stops.
     pub(crate) fn start(&self, stopping: &CancellationToken) -> [JoinHandle<()>; 2] {
         let (live, tend) = (self.clone().live(stopping.clone()), self.clone().tend(stopping.clone()));
         [tokio::spawn(live), tokio::spawn(tend)]
     }
 
-    /// Says that this daemon lives, until it stops. The lock is left to end by itself: who starts again soon has its claims as
-    /// they were.
+    /// Holds the daemon's lock until the daemon stops. The lock is not released but expires: a daemon that restarts
+    /// within the lease keeps its claims.
     async fn live(self, stopping: CancellationToken) {
         let living = async {
             let mut pauses = Pauses::up_to(super::PAUSE);
@@ -44,7 +46,7 @@ impl Claims {
         stopping.run_until_cancelled(living).await;
     }
 
-    /// Lets go of claims whose task is over, until the daemon stops.
+    /// Releases claims whose task has ended, until the daemon stops.
     async fn tend(self, stopping: CancellationToken) {
         let tending = async {
             let mut pause = LOOK;
@@ -64,9 +66,10 @@ impl Claims {
 }
 
 impl Inner {
-    /// The lock that says so. Of all processes only this one can hold it, so one that it held in a life before is its own.
+    /// Returns the lease of the daemon's lock. No other process uses this lock, so a lease of an earlier run is this
+    /// daemon's own.
     async fn begin_to_live(&self) -> Result<Lease, Error> {
-        // As long as it is not known which ledger it is, nobody is asked.
+        // Before the node has joined the ledger, there is no store to ask.
         let Ok(node) = self.node() else {
             return Err(Error::Settings("this node has not joined yet".to_owned()));
         };
@@ -77,7 +80,7 @@ impl Inner {
         Ok(self.locks.acquire(lock).name("signals").wait(PAUSE).hand_over().await?.accept())
     }
 
-    /// Renews it until it is lost.
+    /// Renews the lease until it is lost.
     async fn go_on(&self, lease: &Lease) {
         let lasts = self.locks.settings().lease();
         let mut pauses = Pauses::up_to(lasts / 20);
@@ -119,7 +122,7 @@ impl Inner {
             self.forget(row);
             return Ok(());
         };
-        // Whoever makes a task just now brings the claim to its end, or leaves it to the next look.
+        // A request is creating the task: it updates the claim, or leaves that to the next check.
         if self.is_being_made(row) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Doing something to every step that matches: first how many that are, then what came of it.
+//! Actions on every step that matches a filter: a confirmation with the number of steps, then the result.
 
 use askama::Template;
 use axum::Extension;
@@ -25,7 +25,7 @@ struct Confirm {
     back: String,
 }
 
-/// What can be done from a page.
+/// Returns the action that `word` names, its title, and its consequence in words.
 fn action(word: &str) -> Result<(Action, &'static str, &'static str), Problem> {
     Ok(match word {
         "retry" => (
@@ -48,7 +48,7 @@ fn action(word: &str) -> Result<(Action, &'static str, &'static str), Problem> {
     })
 }
 
-/// Which steps are meant. To mean all there are, one has to say so.
+/// Returns the filter of the steps to act on. An empty filter, which matches all steps, is refused.
 fn meant(visitor: &Visitor, query: &Query) -> Result<Filter, Problem> {
     let mut filter = query.filters().filter(&visitor.access)?;
     let step = query.get("step");
@@ -111,7 +111,7 @@ pub(super) async fn act(State(app): State<App>, visitor: Visitor, form: String) 
         .into_response())
 }
 
-/// The page from which somebody came: one step's, or the list with its filters.
+/// Returns the page to go back to: the page of one step, or the list with its filters.
 fn back(query: &Query) -> String {
     match query.get("step") {
         "" => format!("/steps{}", query.filters().link()),

@@ -1,4 +1,4 @@
-//! What pages are made of besides their own text: styles, scripts, an icon. All of it is in the binary.
+//! Static files of the pages: styles, scripts and an icon. All of them are part of the binary.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use crate::problem::{Kind, Problem};
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, kind and content.
+/// Name, content type and content.
 const ASSETS: [(&str, &str, &[u8]); 7] = [
     ("style.css", STYLE, include_bytes!("../../assets/style.css")),
     ("uplot.min.css", STYLE, include_bytes!("../../assets/uplot.min.css")),
@@ -27,7 +27,7 @@ const ASSETS: [(&str, &str, &[u8]); 7] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),
 ];
 
-/// What all of them are, in a few letters. It stands in their addresses, so that a browser may keep them for good.
+/// A short digest of all static files. It is part of their URLs, so that a browser may cache them forever.
 static EDITION: LazyLock<String> = LazyLock::new(|| {
     let mut hash = Sha256::new();
     for (name, _, bytes) in ASSETS {
@@ -52,7 +52,7 @@ pub(super) async fn asset(
     let found = ASSETS.iter().find(|(known, ..)| *known == name);
     let (_, kind, bytes) =
         found.ok_or_else(|| Problem::new(Kind::NoSuchPage, "there is no such part of a page"))?;
-    // Another release may have asked, while one takes the place of the other.
+    // During an upgrade, a page of another release may request its own files from this one.
     let is_ours = visitor.query.get("v") == edition();
     let keep = if is_ours { "public, max-age=31536000, immutable" } else { "no-cache" };
     let etag = format!("\"{}\"", edition());
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// A page and everything it brings along, before any compression.
+    /// Adds up a page and all files that it loads, before compression.
     #[test]
     fn all_of_it_is_light() {
         let weight: usize = ASSETS.iter().map(|(_, _, bytes)| bytes.len()).sum();

@@ -1,20 +1,20 @@
-//! Short lists with a bar each: who has the most of something.
+//! Short lists with a bar each, the largest first.
 
 use super::words;
 
-/// A name, how many, and how much that is of the largest.
+/// A name, its count, and the count as a share of the largest.
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) count: u64,
-    /// In per cent.
+    /// The width, in per cent.
     pub(super) width: String,
-    /// Where more is told; nothing if nowhere.
+    /// The link to the details; empty if there is none.
     pub(super) link: String,
-    /// A word more.
+    /// An additional note.
     pub(super) note: String,
 }
 
-/// Bars for these, in their order.
+/// Builds the bars of these items, in their order.
 pub(super) fn bars(items: Vec<(String, u64, String, String)>) -> Vec<Bar> {
     let most = items.iter().map(|(_, count, ..)| *count).max().unwrap_or(0);
     let bar = |(name, count, link, note)| Bar { name, count, width: words::percent(count, most), link, note };

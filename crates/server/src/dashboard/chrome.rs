@@ -1,4 +1,4 @@
-//! What stands around every page: who looks, where they are, and what just happened.
+//! The frame of every page: the visitor, the navigation, and the result of the last action.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,12 +18,11 @@ use crate::app::App;
 use crate::clock;
 use crate::problem::{Kind, Problem};
 
-/// Styles, scripts, pictures and forms of our own, and nobody else's anything; nothing inline.
+/// Permits styles, scripts, images and forms of this origin only, and nothing inline.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
                               connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The pages, in the order in which they stand at the side: address, name, and whether they need a token for all
-/// namespaces.
+/// The pages in the order of the navigation: path, name, and whether they need a token for all namespaces.
 const PLACES: [(&str, &str, bool); 14] = [
     ("/", "Overview", false),
     ("/tasks", "Tasks", false),
@@ -41,7 +40,7 @@ const PLACES: [(&str, &str, bool); 14] = [
     ("/settings", "Settings", true),
 ];
 
-/// Somebody who looks at a page.
+/// The visitor of a page.
 pub(super) struct Visitor {
     pub(super) access: Access,
     pub(super) query: Query,
@@ -59,11 +58,11 @@ impl FromRequestParts<App> for Visitor {
 }
 
 impl Visitor {
-    /// What stands around the page at this place.
+    /// Returns the frame of the page at this path.
     pub(super) fn page(&self, place: &'static str, title: impl Into<String>) -> Chrome {
         let is_admin = self.access.is_admin();
         let sees = |(at, _, all): &(&str, &str, bool)| {
-            // The audit log is for those who can be in it.
+            // Only administrators see the pages *Audit* and *Settings*.
             (!all || self.access.own().is_none()) && (is_admin || !matches!(*at, "/audit" | "/settings"))
         };
         Chrome {
@@ -80,27 +79,27 @@ impl Visitor {
         }
     }
 
-    /// Sends them to another page.
+    /// Redirects the visitor to another page.
     pub(super) fn send(&self, to: &str) -> Redirect {
         Redirect::to(&format!("{}{to}", self.base))
     }
 }
 
-/// What stands around a page.
+/// The frame of a page.
 pub(super) struct Chrome {
     pub(super) base: Arc<str>,
     pub(super) place: &'static str,
     pub(super) title: String,
     pub(super) places: Vec<(&'static str, &'static str)>,
-    /// The name of the visitor's token; nothing where none is needed.
+    /// The name of the visitor's token; `None` if no token is needed.
     pub(super) who: Option<String>,
-    /// The one namespace they see.
+    /// The namespace that the visitor is confined to.
     pub(super) only: Option<String>,
-    /// Whether they may change anything.
+    /// Whether the visitor may perform the actions of operators.
     pub(super) is_admin: bool,
-    /// Whether the page changes by itself.
+    /// Whether the page updates itself.
     pub(super) is_live: bool,
-    /// What was just done.
+    /// The result of the last action.
     pub(super) said: Option<String>,
     pub(super) now: Moment,
 }
@@ -111,7 +110,7 @@ pub(super) struct Chrome {
     reason = "templates call these on what they have, by reference"
 )]
 impl Chrome {
-    /// The same, for a page on which somebody writes.
+    /// Turns off updates, for a page with a form that the visitor edits.
     pub(super) fn still(self) -> Self {
         Self { is_live: false, ..self }
     }
@@ -137,7 +136,7 @@ impl Chrome {
     }
 }
 
-/// What was just done, from where its form sends the browser.
+/// Returns the result of the last action from the query of a redirect.
 fn said(query: &Query) -> Option<String> {
     let count: u64 = query.get("count").parse().unwrap_or(0);
     let what: String = query.get("what").chars().take(200).collect();
@@ -158,7 +157,7 @@ fn said(query: &Query) -> Option<String> {
     })
 }
 
-/// A page, as it is sent.
+/// Renders a page as a response.
 pub(super) fn render(page: &impl Template) -> Result<Response, Problem> {
     let text = page.render().map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(sent(text))
@@ -168,7 +167,7 @@ pub(crate) fn sent(text: String) -> Response {
     let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-        // So that forms say where they stood.
+        // With this policy, browsers send the origin of a form.
         (REFERRER_POLICY, "same-origin"),
     ];
     (headers, text).into_response()

@@ -1,4 +1,4 @@
-//! Deciding a conflict: look at what was sent, change it if need be, and try again.
+//! Resolution of a conflict: the page shows the payload, the operator may edit it, and the step is retried.
 
 use askama::Template;
 use axum::Extension;
@@ -20,7 +20,7 @@ use crate::problem::{Kind, Problem};
 struct Conflict {
     chrome: Chrome,
     step: StepRecord,
-    /// What is sent, to be changed; nothing if it is no text.
+    /// The payload to edit; `None` if it is not text.
     payload: Option<String>,
     seen: String,
     wrong: Option<String>,
@@ -63,7 +63,7 @@ pub(super) async fn resolve(
             let to = format!("/steps/{}/{}?done=resolve", step.id.task, step.id.number);
             Ok((Extension(deed), visitor.send(&to)).into_response())
         }
-        // What was written is not lost: it stands there again, with what is wrong about it.
+        // The page shows the submitted text again, with the error.
         Err(wrong) => {
             let page = page(&visitor, step, Some(written), Some(wrong.detail().to_owned()));
             Ok((StatusCode::UNPROCESSABLE_ENTITY, render(&page)?).into_response())
@@ -82,11 +82,11 @@ fn page(visitor: &Visitor, step: StepRecord, payload: Option<String>, wrong: Opt
     }
 }
 
-/// The payload that was written, if it is another than before.
+/// Returns the submitted payload if it differs from the current one.
 fn changed(step: &StepRecord, written: &str) -> Result<Option<Payload>, Problem> {
     let Some(before) = &step.payload else { return Ok(None) };
     let Some(shown) = editable(before) else { return Ok(None) };
-    // Browsers end lines with a carriage return, whatever was there before.
+    // Browsers send CRLF line ends, whatever the original had.
     let written = written.replace("\r\n", "\n");
     if written == shown.replace("\r\n", "\n") {
         return Ok(None);
@@ -94,13 +94,13 @@ fn changed(step: &StepRecord, written: &str) -> Result<Option<Payload>, Problem>
     if before.format() != Format::Json {
         return Ok(Some(Payload::bytes(written.into_bytes())));
     }
-    // As it is written: numbers keep their digits, and keys their order.
+    // Kept as written: numbers keep their digits, and keys their order.
     let json: Box<RawValue> = serde_json::from_str(&json::join(&written))
         .map_err(|why| Problem::new(Kind::InvalidBody, format!("this is not JSON: {why}")))?;
     Payload::json(&json).map(Some).map_err(|why| Problem::new(Kind::InvalidBody, why.to_string()))
 }
 
-/// A payload as text that can be changed by hand without losing any of it; nothing if it is none.
+/// Returns a payload as text that can be edited without loss, or `None` if it is not text.
 fn editable(payload: &Payload) -> Option<String> {
     const MOST: usize = 32 * 1024;
     let text = std::str::from_utf8(payload.as_bytes()).ok().filter(|text| text.len() <= MOST)?;

@@ -1,4 +1,4 @@
-//! Councils: the acceptor in this daemon, what it does, and how much it keeps of which council.
+//! Councils: the acceptor in this daemon, its activity, and the space that each council uses.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::acceptor::{Acceptor, moment, sort};
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 
-/// How many councils stand on a page.
+/// The number of councils on a page.
 const ON_A_PAGE: usize = 50;
-/// The most keys in the list of those that are connected.
+/// The maximum number of connected keys in the list.
 const MOST_PEERS: usize = 20;
-/// The most addresses of each.
+/// The maximum number of addresses for each key.
 const MOST_ADDRESSES: usize = 4;
-/// So many of a hundred of what it may have, and a council is shown to be nearly full.
+/// A council that uses this percentage of its limit is shown as nearly full.
 const NEARLY: u64 = 80;
 
-/// The columns by which councils can be sorted: what heads them, and whether they are numbers.
+/// The sortable columns of councils: order, heading, and whether they are numeric.
 const COLUMNS: [(Sort, &str, bool); 7] = [
     (Sort::Mark, "Council", false),
     (Sort::Latest, "Latest slot", true),
@@ -40,20 +40,20 @@ const COLUMNS: [(Sort, &str, bool); 7] = [
 #[template(path = "councils.html")]
 struct CouncilsPage {
     chrome: Chrome,
-    /// Nothing if this daemon runs none.
+    /// `None` if this daemon runs no acceptor.
     acceptor: Option<Shown>,
 }
 
 /// The acceptor.
 struct Shown {
     name: String,
-    /// Whether it listens wherever it can be reached, so that its name says nothing of where that is.
+    /// Whether it listens on an unspecified address, so that its contact does not contain a reachable address.
     is_everywhere: bool,
     node: String,
     life: String,
     since: Moment,
     stopped: Option<String>,
-    /// What happened within the last minute, and since the start: a word, and a figure.
+    /// Events of the last minute and since the start: a label, and a figure.
     lately: Vec<(&'static str, String)>,
     asked: Vec<(&'static str, String)>,
     refused: Vec<Bar>,
@@ -64,19 +64,19 @@ struct Shown {
     kept: Result<Table, String>,
 }
 
-/// Whoever is connected with one key.
+/// The connections of one key.
 struct Peer {
     key: String,
     count: usize,
     from: String,
 }
 
-/// What heads a column.
+/// The heading of a column.
 struct Column {
     name: &'static str,
     is_number: bool,
     link: String,
-    /// The order, in the words of ARIA, if this is the column that is sorted by.
+    /// The value of `aria-sort`, if the table is sorted by this column.
     order: Option<&'static str>,
 }
 
@@ -96,7 +96,7 @@ struct Row {
     asked: Option<Moment>,
 }
 
-/// How much is kept of a council.
+/// The space that a council uses.
 struct Figures {
     latest: String,
     compacted: String,
@@ -180,7 +180,7 @@ fn head((sort, name, is_number): (Sort, &'static str, bool), by: Sort) -> Column
     Column { name, is_number, link: at(sort).link(), order: (sort == by).then_some(order) }
 }
 
-/// The page that is sorted so.
+/// Returns the query of the page with this sort order.
 fn at(sort: Sort) -> Query {
     Query::default().with("sort", sort.name())
 }

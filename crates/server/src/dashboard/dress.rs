@@ -1,4 +1,4 @@
-//! Makes pages of what is said to people: problems are shown as pages, and whoever must log in is sent there.
+//! Middleware that renders problems of pages as HTML, and redirects to the login if a token is missing.
 
 use askama::Template;
 use axum::extract::{MatchedPath, Request, State};
@@ -23,7 +23,7 @@ struct ProblemPage {
     detail: String,
 }
 
-/// Shows problems of pages as pages.
+/// Renders the problems of pages as HTML.
 pub(crate) async fn dress(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let is_page = route.as_ref().is_some_and(|route| api::is_page(route.as_str()));
@@ -46,7 +46,7 @@ pub(crate) async fn dress(State(app): State<App>, request: Request, next: Next) 
         return to_login(&app, &asked).into_response();
     }
     if response.status() == StatusCode::UNAUTHORIZED && !has_token {
-        // A form of somebody whose session is over: nothing was done.
+        // The session of a submitted form has ended: nothing was done.
         let detail = "your session is over, and nothing was done; log in, and send it again".to_owned();
         let mut page = shown(&app, &response, Said { title: "Log in again", detail });
         if let Ok(gone) = session::gone(&app).parse() {

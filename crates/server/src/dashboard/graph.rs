@@ -1,4 +1,4 @@
-//! A task's graph as a picture: every step stands one column after the last of those it waits for. Pure.
+//! The graph of a task as a picture. Each step stands one column after the last of its dependencies. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use holdoff_work::{StepRecord, TaskRecord};
 const BOX: (i32, i32) = (180, 44);
 const GAP: (i32, i32) = (56, 16);
 const MARGIN: i32 = 4;
-/// More are not drawn; they stand in the table.
+/// The maximum number of steps in the picture. The table shows tasks with more.
 const MOST: usize = 150;
 
 /// A graph, in points.
@@ -18,7 +18,7 @@ pub(super) struct Graph {
     pub(super) edges: Vec<String>,
 }
 
-/// A step in it.
+/// A step in the graph.
 pub(super) struct Node {
     pub(super) x: i32,
     pub(super) y: i32,
@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) state: &'static str,
 }
 
-/// Draws the graph of a task that has more than one step.
+/// Draws the graph of a task that has more than one step and at most [`MOST`].
 pub(super) fn draw(task: &TaskRecord) -> Option<Graph> {
     if task.steps.len() < 2 || task.steps.len() > MOST {
         return None;
@@ -57,10 +57,10 @@ pub(super) fn draw(task: &TaskRecord) -> Option<Graph> {
     Some(Graph { width, height, nodes, edges })
 }
 
-/// How many steps come before each, at most, one after the other.
+/// Returns the column of each step: the length of the longest chain of dependencies before it.
 fn columns(task: &TaskRecord) -> BTreeMap<i32, i32> {
     let mut columns: BTreeMap<i32, i32> = task.steps.iter().map(|step| (step.id.number, 0)).collect();
-    // A graph without circles is settled after as many rounds as it has steps; usually after a few.
+    // In an acyclic graph the columns settle after at most as many rounds as there are steps; usually after a few.
     for _ in 0..task.steps.len() {
         let mut is_settled = true;
         for (from, to) in &task.edges {
@@ -77,7 +77,7 @@ fn columns(task: &TaskRecord) -> BTreeMap<i32, i32> {
     columns
 }
 
-/// A name that fits into a box.
+/// Returns the name of a step, cut to the width of a box.
 fn name(step: &StepRecord) -> String {
     const LONGEST: usize = 22;
     let name = step.name.as_deref().unwrap_or(&step.operation);

@@ -1,9 +1,9 @@
-//! JSON for people: written over several lines, and back. Pure. Nothing else of it changes: numbers stay as they were
-//! written, however long they are, and names in their order.
+//! Formatting of JSON over several lines, and back. Pure. Only whitespace changes: numbers keep their digits and keys
+//! their order.
 
 use std::iter;
 
-/// Over several lines. Of what is no JSON, or too deep to be read, nothing is changed.
+/// Formats JSON over several lines. Returns a text unchanged if it is not JSON or is nested too deeply.
 pub(super) fn spread(text: &str) -> String {
     if serde_json::from_str::<serde_json::Value>(text).is_err() {
         return text.to_owned();
@@ -23,7 +23,7 @@ pub(super) fn spread(text: &str) -> String {
             line(&mut out, depth);
         }
         out.push(sign);
-        // A sign within quotes means nothing; neither does a quote that ends them.
+        // A character within quotes is not punctuation, and neither is the closing quote.
         last = if is_quoted { '"' } else { sign };
         match last {
             '{' | '[' => depth += 1,
@@ -34,12 +34,12 @@ pub(super) fn spread(text: &str) -> String {
     out
 }
 
-/// On one line.
+/// Formats JSON on one line.
 pub(super) fn join(text: &str) -> String {
     signs(text).map(|(sign, _)| sign).collect()
 }
 
-/// Every sign but the white ones between others, and whether it is within quotes.
+/// Iterates over all characters except whitespace outside of quotes, and tells whether each is within quotes.
 fn signs(text: &str) -> impl Iterator<Item = (char, bool)> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let told = move |sign: char| {

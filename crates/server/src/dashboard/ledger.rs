@@ -1,4 +1,4 @@
-//! Ledger: who leads, how far everybody is, and what happened, the latest first.
+//! Ledger: the leader, the progress of the members, and the history, the latest entries first.
 
 mod entries;
 
@@ -20,10 +20,10 @@ use crate::ledgers::{Ledgers, Node, status};
 use crate::problem::{Kind, Problem};
 use crate::show::{highest, role};
 
-/// A key of a member is told from others by so many digits.
+/// The number of digits of a member's key that a page shows.
 const SHORT_KEY: usize = 12;
 
-/// A page is drawn anew again and again: for so long a history that was gone over is not gone over again.
+/// How long the result of a verification is reused. An open page reloads often.
 const VERIFIED_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Template)]
@@ -31,34 +31,34 @@ const VERIFIED_FOR: Duration = Duration::from_secs(30);
 struct LedgerPage {
     chrome: Chrome,
     tabs: Vec<Tab>,
-    /// Nothing if this daemon has none.
+    /// `None` if this daemon has no ledger.
     ledger: Option<Shown>,
 }
 
-/// A ledger that can be looked at.
+/// A ledger that the visitor may select.
 struct Tab {
     name: String,
     link: String,
     is_this: bool,
 }
 
-/// One of them.
+/// The selected ledger.
 struct Shown {
     name: String,
     contact: String,
     state: Known,
 }
 
-/// How much is known of a ledger.
+/// The state of the selected ledger.
 enum Known {
-    /// Nobody has let this node in.
+    /// No member has admitted this node.
     Joining,
-    /// It does not say.
+    /// The node did not report its status, for this reason.
     Silent(String),
     Well(Box<Well>),
 }
 
-/// One that this node has joined, and that says how it is doing.
+/// A ledger that this node has joined, and whose node reports its status.
 struct Well {
     role: &'static str,
     role_state: &'static str,
@@ -73,7 +73,7 @@ struct Well {
     history: Result<History, String>,
 }
 
-/// Whether the history holds together.
+/// The result of the verification of the history.
 struct Checked {
     span: String,
     certified: String,
@@ -87,7 +87,7 @@ struct Row {
     short: String,
     address: String,
     part: &'static str,
-    /// What else is to be said of it: a word, and how it is dressed.
+    /// Tags of the member: a word, and its CSS class.
     tags: Vec<(&'static str, &'static str)>,
     index: String,
     lag: String,

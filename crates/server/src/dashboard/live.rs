@@ -1,4 +1,4 @@
-//! That something changed, for pages that are open.
+//! Server-sent events that tell open pages to reload.
 
 use axum::extract::State;
 use axum::http::HeaderMap;

@@ -1,4 +1,4 @@
-//! Locks: who holds which, until when, and who waits.
+//! Locks: their holders, their expiry, and their waiters.
 
 use askama::Template;
 use axum::Extension;
@@ -25,7 +25,7 @@ struct LocksPage {
 
 struct Lock {
     record: LockRecord,
-    /// Whether its key can be written down, so that a form can name it.
+    /// Whether the key is text, so that a form can name it.
     is_readable: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The processes that work on this store: their version, their load, and whether they go by the same policies.
+//! The processes that work on this store: version, load, and policy drift.
 
 use askama::Template;
 use axum::extract::State;

@@ -1,12 +1,12 @@
-//! Whether a form comes from a page of our own.
+//! Check that a form comes from a page of this daemon.
 //!
-//! A browser sends cookies along with a form from anywhere, and reaches loopback for anybody's page. But it says where the
-//! form stood: in `Sec-Fetch-Site` where the connection can be trusted, in `Origin` always.
+//! A browser sends cookies with forms of any site, and lets any page reach loopback. But it reports the origin of the
+//! form: in `Sec-Fetch-Site` if the connection is trustworthy, and always in `Origin`.
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 
-/// Whether whoever sends this stands on a page of this very daemon.
+/// Returns whether the request comes from a page of this daemon.
 pub(super) fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text("sec-fetch-site") {

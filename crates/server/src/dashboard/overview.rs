@@ -1,4 +1,4 @@
-//! The first page: what is failing, since when, why, and how much waits.
+//! The overview: failures, since when and why, and the backlog.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::words;
 use crate::app::App;
 use crate::problem::Problem;
 
-/// The most rows of a short list.
+/// The maximum number of rows in a short list.
 const TOP: usize = 8;
 /// Work that has been due for longer than this is late.
 const LATE: Duration = Duration::from_secs(60);
 
-/// How far back can be looked: the word in the address, what people read, and the time.
+/// The selectable windows of time: the word in the query, the label, and the duration.
 const WINDOWS: [(&str, &str, Duration); 3] = [
     ("15m", "15 minutes", Duration::from_secs(15 * 60)),
     ("3h", "3 hours", Duration::from_secs(3 * 60 * 60)),
@@ -47,7 +47,7 @@ struct Overview {
     is_empty: bool,
 }
 
-/// How many steps are in a state, and where they are listed.
+/// The number of steps in a state, and the link to their list.
 struct Total {
     name: &'static str,
     about: &'static str,
@@ -56,14 +56,14 @@ struct Total {
     is_bad: bool,
 }
 
-/// Something that wants to be looked at.
+/// A condition that needs the operator's attention.
 struct Alarm {
     text: String,
     link: String,
     is_bad: bool,
 }
 
-/// What happened in the window, in all.
+/// The totals of the window.
 struct Rates {
     submitted: String,
     succeeded: String,
@@ -71,7 +71,7 @@ struct Rates {
     failed: String,
     conflicted: String,
     per_second: String,
-    /// How long the step has been due that is longest due, unless it is paused.
+    /// How long the oldest due step has been due. Paused steps do not count.
     oldest: String,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
     let mut lanes = app.work.stats().await?;
     lanes.retain(|lane| visitor.access.sees(&lane.namespace));
     let pulse = app.work.pulse(own.as_deref(), span).await?;
-    // Which destinations are left alone is known to this node, whose own requests told it.
+    // Circuit breakers are local to a node: only this node's breakers are known here.
     let broken = if own.is_none() { app.broken.names() } else { Vec::new() };
     let windows = WINDOWS.into_iter().map(|(known, name, _)| (known, name, known == word)).collect();
     let is_empty = lanes.is_empty();
@@ -131,7 +131,7 @@ fn totals(lanes: &[QueueStats]) -> Vec<Total> {
     all.into_iter().map(total).collect()
 }
 
-/// What somebody should look at first, the worst first.
+/// Returns the conditions that need the operator's attention, the worst first.
 fn alarms(app: &App, lanes: &[QueueStats], pulse: &Pulse, broken: &[String], sees_all: bool) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     let late = lanes.iter().filter(|lane| !lane.paused && lane.oldest_due > LATE);
@@ -192,7 +192,7 @@ fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{} times", words::number(count)) }
 }
 
-/// The series as the plot's script reads them: times in seconds, and counts.
+/// Returns the series as JSON for the plot's script: times in seconds, and counts.
 fn plot(pulse: &Pulse) -> String {
     let beats = worth_drawing(&pulse.buckets);
     let column = |count: fn(&Beat) -> u64| beats.iter().map(count).collect::<Vec<_>>();
@@ -210,7 +210,8 @@ fn plot(pulse: &Pulse) -> String {
     .to_string()
 }
 
-/// Without the last bucket, which is not full yet, and without what came long before anything happened.
+/// Returns the buckets without the last one, which is incomplete, and without the empty ones long before the first
+/// event.
 fn worth_drawing(beats: &[Beat]) -> &[Beat] {
     const LEAST: usize = 24;
     let full = beats.split_last().map_or(beats, |(_, full)| full);
@@ -223,7 +224,7 @@ fn worth_drawing(beats: &[Beat]) -> &[Beat] {
 fn rates(pulse: &Pulse, span: Duration, oldest: Duration) -> Rates {
     let sum = |count: fn(&Beat) -> u64| pulse.buckets.iter().map(count).sum::<u64>();
     let ended = sum(|beat| beat.succeeded + beat.failed + beat.conflicted);
-    // Over the time in which anything happened: a daemon that was started just now has no other.
+    // The rate is taken over the time since the first event, because a daemon that has just started has no older data.
     let first = worth_drawing(&pulse.buckets).first().map_or(pulse.now, |beat| beat.at);
     let tenths = ended * 10 / pulse.now.since(first).min(span).as_secs().max(1);
     Rates {
@@ -256,7 +257,7 @@ fn attempts(pulse: &Pulse) -> Vec<Bar> {
     bars(items.map(|(attempt, count)| (name(*attempt), *count, link(*attempt), String::new())).collect())
 }
 
-/// Those with the most failures.
+/// Returns the items with the most failures.
 fn failing(items: &[Failing], filter: &str) -> Vec<Bar> {
     let item = |item: &Failing| {
         let query = Query::default().with(filter, &item.name).with("min_failures", "1");

@@ -1,4 +1,4 @@
-//! Policies: what is in force, what looks wrong about it, and what was in force before.
+//! Policies: the active set, the linter's findings, and earlier versions.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct Row {
     is_own: bool,
     windows: Windows,
     attempts: String,
-    /// Which operations go by it.
+    /// The operations that use it.
     used: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn policies(State(app): State<App>, visitor: Visitor) -> Result
         used: used.get(name).cloned().unwrap_or_default(),
     };
     let mut policies: Vec<Row> = set.policies().iter().map(row).collect();
-    // Those of the file first, then presets that somebody uses.
+    // The policies of the file come first, then the presets in use.
     policies.sort_by_key(|row| (!row.is_own, row.used.is_empty(), row.name.clone()));
     render(&PoliciesPage {
         chrome: visitor.page("/policies", "Policies"),
@@ -115,7 +115,7 @@ async fn find(app: &App, id: &str) -> Result<(VersionRecord, PolicySet), Problem
     Ok((record, set))
 }
 
-/// Who publishes from a page, for whoever asks later.
+/// Returns the author to record for a deployment from a page.
 pub(super) fn publisher(visitor: &Visitor) -> String {
     visitor
         .access
@@ -131,7 +131,7 @@ pub(super) fn attempts(attempts: u32) -> String {
     }
 }
 
-/// Which operations go by which policy, in words.
+/// Returns, for each policy, the operations that use it.
 pub(super) fn used(set: &PolicySet) -> BTreeMap<String, Vec<String>> {
     let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let default = set.root().default.clone().unwrap_or_else(|| PolicySet::DEFAULT_POLICY.to_owned());

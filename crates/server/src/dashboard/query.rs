@@ -1,4 +1,4 @@
-//! What stands after the question mark: a page's filters, so that every view has an address.
+//! The query of a page: its filters, so that every view has a URL.
 
 use holdoff_work::{Filter, StepId, StepState, TaskId};
 
@@ -6,9 +6,9 @@ use crate::access::Access;
 use crate::api::{FilterForm, States, Wait};
 use crate::problem::{Kind, Problem};
 
-/// The most that is read of a query.
+/// The maximum number of pairs read from a query.
 const MOST_PAIRS: usize = 64;
-/// What is asked of steps; a page's other words are not part of a filter.
+/// The names of the filters of steps. Other parameters of a page are not part of a filter.
 pub(super) const FILTERS: [&str; 12] = [
     "state",
     "operation",
@@ -24,7 +24,7 @@ pub(super) const FILTERS: [&str; 12] = [
     "task",
 ];
 
-/// What stands after the question mark, as it was written, without what is empty.
+/// The pairs of a query as they were written, without empty values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Query {
     pairs: Vec<(String, String)>,
@@ -37,19 +37,19 @@ impl Query {
         Self { pairs: said.map(|(key, value)| (key.into_owned(), value.trim().to_owned())).collect() }
     }
 
-    /// A form, as it was sent: what somebody wrote, or what they mean, may begin or end with a space.
+    /// Reads a form. Unlike in a query, spaces at the ends of values are kept, because they may be part of the input.
     pub(super) fn form(text: &str) -> Self {
         let pairs = form_urlencoded::parse(text.as_bytes()).take(MOST_PAIRS);
         let said = pairs.filter(|(_, value)| !value.is_empty());
         Self { pairs: said.map(|(key, value)| (key.into_owned(), value.into_owned())).collect() }
     }
 
-    /// The first value under this name; nothing is empty.
+    /// Returns the first value of this name, or an empty text.
     pub(super) fn get(&self, key: &str) -> &str {
         self.all(key).next().unwrap_or_default()
     }
 
-    /// The same, if there is one.
+    /// Returns the first value of this name, or `None` if it is empty.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         Some(self.get(key)).filter(|text| !text.is_empty()).map(str::to_owned)
     }
@@ -66,25 +66,25 @@ impl Query {
         &self.pairs
     }
 
-    /// The same without this.
+    /// Returns the query without this name.
     pub(super) fn without(&self, key: &str) -> Self {
         Self { pairs: self.pairs.iter().filter(|(known, _)| known != key).cloned().collect() }
     }
 
-    /// The same with this value and no other under the name.
+    /// Returns the query with this value as the only one of its name.
     pub(super) fn with(&self, key: &str, value: &str) -> Self {
         let mut query = self.without(key);
         query.pairs.push((key.to_owned(), value.to_owned()));
         query
     }
 
-    /// Only what says which steps are meant.
+    /// Returns only the filters of steps.
     pub(super) fn filters(&self) -> Self {
         let is_filter = |(key, _): &&(String, String)| FILTERS.contains(&key.as_str());
         Self { pairs: self.pairs.iter().filter(is_filter).cloned().collect() }
     }
 
-    /// As it stands in an address, with its question mark; nothing if there is nothing to say.
+    /// Returns the query as part of a URL, with its question mark; empty if there are no pairs.
     pub(super) fn link(&self) -> String {
         if self.pairs.is_empty() {
             return String::new();
@@ -96,7 +96,7 @@ impl Query {
         text.finish()
     }
 
-    /// Which steps are meant, as far as this visitor sees them.
+    /// Returns the filter of steps, confined to the namespaces that the caller may see.
     pub(super) fn filter(&self, access: &Access) -> Result<Filter, Problem> {
         self.said(access)
             .map_err(|why| Problem::new(Kind::InvalidQuery, why))?
@@ -133,14 +133,14 @@ impl Query {
         })
     }
 
-    /// After which step the page begins.
+    /// Returns the cursor of a page of steps: the last step of the previous page.
     pub(super) fn after(&self) -> Result<Option<StepId>, Problem> {
         let wrong =
             |_| Problem::new(Kind::InvalidQuery, "after: expected a step, as the page before links to");
         Some(self.get("after")).filter(|text| !text.is_empty()).map(str::parse).transpose().map_err(wrong)
     }
 
-    /// Before which task the page begins.
+    /// Returns the cursor of a page of tasks: the last task of the previous page.
     pub(super) fn before(&self) -> Result<Option<TaskId>, Problem> {
         let wrong =
             |_| Problem::new(Kind::InvalidQuery, "before: expected a task, as the page before links to");

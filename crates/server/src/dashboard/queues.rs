@@ -1,4 +1,4 @@
-//! Queues and operations: how much waits where, and pausing it.
+//! Queues and operations: their backlog, and pausing them.
 
 use askama::Template;
 use axum::Extension;
@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::keep::Deed;
 use crate::problem::{Kind, Problem};
 
-/// The most lanes on the page.
+/// The maximum number of rows on the page.
 const MOST: usize = 500;
 
 #[derive(Template)]
@@ -70,7 +70,7 @@ pub(super) async fn pause(
     let (deed, name) = match (queue, operation) {
         ("", operation) => (set(Pausable::Operation, operation).await?, operation.to_owned()),
         (queue, "") => (set(Pausable::Queue, queue).await?, queue.to_owned()),
-        // A row is paused by its operation or by its queue; whoever resumes it means that it goes on.
+        // A row may be paused by its operation or by its queue. To resume the row, both are resumed.
         (queue, operation) if !paused => {
             let deed = set(Pausable::Operation, operation).await?;
             set(Pausable::Queue, queue).await?;

@@ -1,7 +1,7 @@
-//! Logging in with an API token, and out again.
+//! Login with an API token, and logout.
 //!
-//! A session is a token of its own, made from the one that somebody logged in with: it may do the same, lasts for half a
-//! day at most, and ends when the other one does. The browser keeps it where no script can read it.
+//! A session is a token of its own, derived from the API token of the login. It has the same rights, lasts for 12 hours
+//! at most, and ends with that API token. The browser keeps it in a cookie that no script can read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::keep::NewToken;
 use crate::problem::{Problem, Said};
 
 const COOKIE_NAME: &str = "holdoff_session";
-/// How long somebody stays logged in.
+/// The lifetime of a session.
 const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 
 #[derive(Template)]
@@ -33,7 +33,7 @@ struct Login {
     wrong: Option<String>,
 }
 
-/// The session that a browser sends along.
+/// Returns the session token of a request's cookies.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = all.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -69,7 +69,7 @@ pub(super) async fn begin(
         Ok(token) => token,
         Err(refusal) => return Ok(again(&visitor, next, refusal.into_response())),
     };
-    // It ends with its token anyway, whatever this clock says.
+    // The store ends the session with its token, even if this clock is wrong.
     let left = token.expires_at.map_or(LASTS, |end| end.since(clock::wall()).min(LASTS));
     let session = app.keep.issue(&NewToken::session(&token, left.max(Duration::from_secs(1)))).await?;
     tracing::info!(who = token.name, "logged in");
@@ -77,7 +77,7 @@ pub(super) async fn begin(
     Ok(([(SET_COOKIE, cookie)], Redirect::to(&format!("{}{}", app.base, safe(&next)))).into_response())
 }
 
-/// The same page, and what was wrong. What was typed is not shown again.
+/// Renders the login page again, with the error. The page does not repeat the submitted token.
 fn again(visitor: &Visitor, next: String, refusal: Response) -> Response {
     let detail = refusal.extensions().get::<Said>().map(|said| said.detail.clone()).unwrap_or_default();
     let status = refusal.status();
@@ -111,7 +111,7 @@ pub(super) async fn end(
     Ok(([(SET_COOKIE, cookie)], visitor.send("/login")).into_response())
 }
 
-/// What takes the session from a browser.
+/// Returns the `Set-Cookie` value that deletes the session's cookie.
 pub(super) fn gone(app: &App) -> String {
     set_cookie(app, &HeaderMap::new(), "", Duration::ZERO)
 }
@@ -125,7 +125,8 @@ fn set_cookie(app: &App, headers: &HeaderMap, value: &str, lasts: Duration) -> S
     format!("{COOKIE_NAME}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}")
 }
 
-/// A place of ours to go on to: nobody is sent elsewhere by a link to the login.
+/// Returns the path to go to after the login. Only paths of this daemon are accepted, so that a link to the login
+/// cannot redirect to another site.
 fn safe(next: &str) -> &str {
     let is_ours = next.starts_with('/')
         && !next.starts_with("//")
@@ -145,7 +146,7 @@ mod tests {
             ("//evil.example", "/"),
             ("https://evil.example", "/"),
             ("/\\evil.example", "/"),
-            // A browser leaves a tab out of an address.
+            // A browser removes a tab from a URL.
             ("/\t/evil.example", "/"),
         ] {
             assert_eq!(safe(next), to);

@@ -1,4 +1,4 @@
-//! How this daemon runs, and who may come in.
+//! Settings of this daemon, and its API tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct SettingsPage {
     facts: Vec<(&'static str, String)>,
     tokens: Vec<Token>,
     is_open: bool,
-    /// A token that was made just now, and its name.
+    /// The name of a token that was just created, and the token itself.
     made: Option<(String, String)>,
     wrong: Option<String>,
     form: Query,
@@ -125,7 +125,7 @@ fn wanted(form: &Query) -> Result<NewToken, String> {
     Ok(new)
 }
 
-/// What is set, as far as it may be shown.
+/// Returns the settings that may be shown.
 fn facts(app: &App) -> Vec<(&'static str, String)> {
     let settings = app.work.settings();
     let time = |span: Duration| format_duration(span);

@@ -1,4 +1,4 @@
-//! Signals: what was told how often, and the one task that deals with it.
+//! Signals: how often each was received, and its task.
 
 use askama::Template;
 use axum::extract::State;

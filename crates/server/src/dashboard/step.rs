@@ -1,4 +1,4 @@
-//! One step: what it is, its tries on a line of time, and what happens next.
+//! A step: its data, its attempts on a timeline, and its next transition.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::api::{self, NamedStep};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// The most of a payload that is shown, in bytes.
+/// The maximum number of bytes shown of a payload.
 const MOST_SHOWN: usize = 64 * 1024;
 
 #[derive(Template)]
@@ -28,9 +28,9 @@ struct StepPage {
     number: String,
     attempts: Vec<AttemptRecord>,
     timeline: Option<Timeline>,
-    /// The try that succeeded: when it began, and how long it took.
+    /// The successful attempt: its start, and its duration.
     success: Option<(Moment, Duration)>,
-    /// What happens next, in words.
+    /// The next transition, in words.
     next: String,
     has_policy: bool,
     shows_payload: bool,
@@ -82,13 +82,13 @@ pub(super) async fn step(
     })
 }
 
-/// The try that succeeded is not among those that were written down.
+/// Returns the successful attempt, which the store does not record among the attempts.
 fn success(step: &StepRecord) -> Option<(Moment, Duration)> {
     let began = step.last_attempted_at.filter(|_| step.state == StepState::Succeeded)?;
     Some((began, step.ended_at?.since(began)))
 }
 
-/// What happens next, and when.
+/// Returns the next transition of a step and its time, in words.
 fn next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String {
     let tries = words::many(u64::from(step.failures), "failure", "failures");
     let due = step.due_at.filter(|due| *due > chrome.now);
@@ -124,7 +124,7 @@ fn next(step: &StepRecord, chrome: &Chrome, is_paused: bool) -> String {
     }
 }
 
-/// A payload as people read it.
+/// Returns a payload as text for display.
 fn text(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     let shown = match payload.format() {

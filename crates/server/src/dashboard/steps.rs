@@ -1,4 +1,4 @@
-//! Steps, as many filters as one likes, and what can be done to all of them.
+//! The list of steps with its filters, and actions on all steps that match.
 
 use askama::Template;
 use axum::extract::State;
@@ -12,18 +12,18 @@ use super::words;
 use crate::app::App;
 use crate::problem::{Kind, Problem};
 
-/// How many stand on a page.
+/// The number of steps on a page.
 const ON_A_PAGE: u32 = 50;
-/// They are counted no further.
+/// The maximum up to which matching steps are counted.
 const COUNTED: u64 = 10_000;
-/// Filters that are out of the way unless they are set.
+/// Rarely used filters, which the page hides unless one is set.
 const SELDOM: [&str; 6] = ["queue", "namespace", "destination", "min_failures", "older_than", "newer_than"];
 
 #[derive(Template)]
 #[template(path = "steps.html")]
 struct StepsPage {
     chrome: Chrome,
-    /// What is here if there is nothing.
+    /// The text of an empty list.
     nothing: &'static str,
     at: &'static str,
     query: Query,
@@ -32,9 +32,9 @@ struct StepsPage {
     namespaces: Vec<String>,
     queues: Vec<String>,
     operations: Vec<String>,
-    /// Whether a filter is set that seldom is.
+    /// Whether one of the hidden filters is set.
     has_more: bool,
-    /// Every filter that is set: name, value, and the address without it.
+    /// Every active filter: name, value, and the URL without it.
     set: Vec<(String, String, String)>,
     wrong: Option<String>,
     count: String,
@@ -42,7 +42,7 @@ struct StepsPage {
     is_first: bool,
     first: String,
     next: Option<String>,
-    /// What can be done to those that match: the word, and what it says.
+    /// The actions on matching steps: the word, and its label.
     actions: Vec<(&'static str, &'static str)>,
     acting: String,
 }
@@ -148,7 +148,7 @@ async fn list(
     render(&page)
 }
 
-/// Every filter that is set, with the address of the page without it.
+/// Returns every active filter, with the URL of the page without it.
 fn set(filters: &Query, at: &str, has_state: bool) -> Vec<(String, String, String)> {
     let is_shown = |(key, _): &&(String, String)| !(has_state && key == "state");
     let one = |(key, value): &(String, String)| {
@@ -157,7 +157,7 @@ fn set(filters: &Query, at: &str, has_state: bool) -> Vec<(String, String, Strin
     filters.pairs().iter().filter(is_shown).map(one).collect()
 }
 
-/// What can be done to those that match, in the same order everywhere.
+/// The actions on matching steps, in their order on every page.
 const ACTIONS: [(&str, &str); 3] = [("retry", "Retry"), ("discard", "Discard"), ("cancel", "Cancel tasks")];
 
 fn nothing(only: Option<StepState>, is_bare: bool) -> &'static str {

@@ -1,4 +1,4 @@
-//! Tasks, and one task with its graph.
+//! The list of tasks, and one task with its graph.
 
 use askama::Template;
 use axum::Extension;
@@ -75,7 +75,7 @@ pub(super) async fn task(
     visitor: Visitor,
     NamedTask(id): NamedTask,
 ) -> Result<Response, Problem> {
-    // What is another namespace's is not there at all.
+    // A task of another namespace is not found.
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| visitor.access.sees(&step.namespace));
     let task = app.work.task_outline(id).await?.filter(is_seen);
     let unknown = || {

@@ -1,4 +1,4 @@
-//! A step's tries on one line of time, over the windows that its policy allowed. Pure: places in per cent.
+//! The attempts of a step on a timeline, over the windows that its policy allowed. Pure: positions are in per cent.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use holdoff_work::{AttemptRecord, Moment, Outcome, StepRecord, StepState};
 
 use super::words;
 
-/// A step's tries on one line.
+/// The attempts of a step on a timeline.
 pub(super) struct Timeline {
     pub(super) tries: Vec<Try>,
     pub(super) windows: Vec<Span>,
@@ -17,26 +17,26 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// One try alone makes no picture.
+    /// Returns whether there is more to show than a single attempt.
     pub(super) fn is_worth_it(&self) -> bool {
         self.tries.len() > 1 || self.next.is_some()
     }
 }
 
-/// Where something begins and how long it is, in per cent of the line.
+/// The start and the width of a span, in per cent of the timeline.
 pub(super) struct Span {
     pub(super) x: String,
     pub(super) width: String,
     pub(super) about: String,
 }
 
-/// A try.
+/// An attempt.
 pub(super) struct Try {
     pub(super) span: Span,
     pub(super) outcome: &'static str,
 }
 
-/// The moment of the next try, or of the end of a lease.
+/// The time of the next attempt, or of the end of a lease.
 pub(super) struct Next {
     pub(super) x: String,
     pub(super) about: String,
@@ -45,14 +45,14 @@ pub(super) struct Next {
 pub(super) struct Tick {
     pub(super) x: String,
     pub(super) label: String,
-    /// `start`, `middle` or `end`: so that no label leaves the picture.
+    /// The text anchor `start`, `middle` or `end`, which keeps the label within the picture.
     pub(super) anchor: &'static str,
 }
 
-/// The least that is drawn of a try, in per cent, so that it is seen.
+/// The minimum width of an attempt in per cent, so that it is visible.
 const LEAST: f64 = 0.6;
 
-/// Draws the tries of a step whose policy is this one now, if it still has that name.
+/// Draws the attempts of a step. `policy` is the active policy of the step's policy name, if it still exists.
 pub(super) fn draw(
     step: &StepRecord,
     attempts: &[&AttemptRecord],
@@ -108,7 +108,7 @@ impl Line {
         Try { span: self.span(attempt.started_at, end, about), outcome: attempt.outcome.name() }
     }
 
-    /// The try that is under way, or that succeeded: it is not among those that were written down.
+    /// Returns the attempt that is running or that succeeded, which the store does not record among the attempts.
     fn current(&self, step: &StepRecord, attempts: &[&AttemptRecord], now: Moment) -> Option<Try> {
         let began = step.last_attempted_at?;
         let is_known = attempts.iter().any(|attempt| attempt.started_at >= began);
@@ -120,7 +120,7 @@ impl Line {
         Some(Try { span: self.span(began, end, outcome.to_owned()), outcome })
     }
 
-    /// Where the next try could begin after each that was retried.
+    /// Returns the windows in which the next attempt could begin, one after each retried attempt.
     fn windows(&self, attempts: &[&AttemptRecord], explained: &Explanation) -> Vec<Span> {
         let window = |attempt: &&&AttemptRecord| {
             let place = usize::try_from(attempt.attempt).ok()?.checked_sub(1)?;

@@ -1,6 +1,6 @@
-//! One policy: change its numbers, see the storm, then publish.
+//! One policy: edit its numbers, simulate the effect, then deploy.
 //!
-//! The changed numbers stand in the page's address, so that they can be shown to somebody else before they are in force.
+//! The edited numbers are part of the page's URL, so that they can be shared before they are active.
 
 use std::fmt::Write;
 
@@ -21,9 +21,9 @@ use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::{api, lab};
 
-/// What stands before a number's name in the address.
+/// The prefix of a number's name in the query.
 const MARK: &str = "set.";
-/// Simulations of a page are small: it should answer in a moment.
+/// The number of runs of a simulation. It is small, so that the page answers quickly.
 const RUNS: u32 = 10;
 const MOST_CLIENTS: u32 = 500;
 const SEED: u64 = 1;
@@ -37,7 +37,7 @@ struct PolicyPage {
     used: Vec<String>,
     attempts: String,
     in_force: Windows,
-    /// Its numbers: name, value, and what it means.
+    /// The fields of the policy: name, value, and meaning.
     fields: Vec<Field>,
     scenarios: Vec<(&'static str, &'static str, bool)>,
     clients: u32,
@@ -52,7 +52,7 @@ struct Field {
     about: &'static str,
 }
 
-/// What the changed numbers come to.
+/// The effect of the edited numbers.
 struct Changed {
     windows: Windows,
     changes: Vec<Change>,
@@ -61,12 +61,12 @@ struct Changed {
     plot: String,
     about: &'static str,
     time: &'static str,
-    /// Everything that is sent to publish it.
+    /// The form fields that a deployment sends.
     sent: Vec<(String, String)>,
     is_new: bool,
 }
 
-/// What one policy did in the storm.
+/// The result of one policy in the simulation.
 struct Outcome {
     policy: String,
     time: String,
@@ -124,7 +124,7 @@ pub(super) async fn publish(
     form: String,
 ) -> Result<Response, Problem> {
     let form = Query::read(&form);
-    // What others have published in the last moment counts too.
+    // Reads versions that other nodes have deployed since the last poll.
     app.work.look_at_policies().await?;
     let set = app.work.policies();
     if form.get("version") != set.id().to_string() {
@@ -149,7 +149,7 @@ fn unknown() -> Problem {
     Problem::new(Kind::NoSuchPolicy, "there is no policy of this name in force")
 }
 
-/// The policy's lines as names and values, with those in their place that somebody wrote.
+/// Returns the policy's lines as names and values, with the edited values in their place.
 fn written(policy: &Policy, query: &Query) -> Vec<(String, String)> {
     let text = policy.to_toml();
     let pair = |line: &str| {
@@ -163,13 +163,13 @@ fn written(policy: &Policy, query: &Query) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// A word or a time without its quotes: people need not know how a file is written.
+/// Returns a TOML word or duration without its quotes, so that users need not know the file's syntax.
 fn bare(value: &str) -> String {
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.unwrap_or(value).to_owned()
 }
 
-/// The policy that these lines make; else what is wrong with them.
+/// Parses the policy that these lines make. The error names the problem.
 fn parse(name: &str, lines: &[(String, String)]) -> Result<Policy, String> {
     let mut text = "[policies.changed]\n".to_owned();
     for (key, value) in lines {
@@ -191,7 +191,7 @@ fn parse(name: &str, lines: &[(String, String)]) -> Result<Policy, String> {
     set.policy("changed").map(|policy| (**policy).clone()).ok_or_else(|| format!("{name} has no numbers"))
 }
 
-/// Simulates both, and says what is different.
+/// Simulates both policies and describes the difference.
 async fn try_out(
     app: &App,
     set: &PolicySet,
@@ -227,7 +227,7 @@ async fn try_out(
     })
 }
 
-/// What the scenario's time is.
+/// Returns the meaning of the scenario's time.
 fn time_of(scenario: &Scenario) -> &'static str {
     match scenario {
         Scenario::Outage(_) => "recovered after",
@@ -248,10 +248,10 @@ fn outcome(row: &Row) -> Outcome {
     }
 }
 
-/// Few enough to be read, and the same for both.
+/// The number of points of both series.
 const POINTS: u64 = 120;
 
-/// Calls over time, of both, as the plot's script reads them.
+/// Returns the calls over time of both policies, as JSON for the plot's script.
 fn plot(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.calls_over_time.bucket_us()).max().unwrap_or(1_000).max(1_000);
     let longest =

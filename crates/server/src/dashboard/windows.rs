@@ -1,10 +1,10 @@
-//! A policy's waits as bars: from the earliest to the latest next try. Pure: places in per cent.
+//! The waits of a policy as bars, from the earliest to the latest next attempt. Pure: positions are in per cent.
 
 use holdoff_policy::Policy;
 
 use super::words;
 
-/// The most waits that are drawn.
+/// The maximum number of waits in the picture.
 const MOST: usize = 12;
 
 /// A wait.
@@ -16,14 +16,14 @@ pub(super) struct Bar {
     pub(super) label: String,
 }
 
-/// A policy's waits.
+/// The waits of a policy.
 pub(super) struct Windows {
     pub(super) bars: Vec<Bar>,
     pub(super) total: String,
     pub(super) left_out: bool,
 }
 
-/// Draws a policy's waits on one scale.
+/// Draws the waits of a policy on one scale.
 pub(super) fn draw(policy: &Policy) -> Windows {
     let explained = policy.explain();
     let most = explained.waits.iter().take(MOST).map(|wait| wait.window.high_us()).max().unwrap_or(1).max(1);

@@ -1,10 +1,10 @@
-//! Times and numbers as people read them.
+//! Formatting of durations and numbers for display.
 
 use std::time::Duration;
 
 use holdoff_work::Moment;
 
-/// A time in its two largest units, such as `2m 5s`; short ones to the millisecond.
+/// Formats a duration in its two largest units, such as `2m 5s`; short ones to the millisecond.
 pub(super) fn time(time: Duration) -> String {
     let two = |large: u64, small: u64, [larger, smaller]: [&str; 2]| match small {
         0 => format!("{large}{larger}"),
@@ -23,12 +23,12 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
-/// A time in whole seconds, for what changes while it is looked at.
+/// Formats a duration in whole seconds, for values that change while they are displayed.
 pub(super) fn coarse(span: Duration) -> String {
     time(Duration::from_secs(span.as_secs()))
 }
 
-/// A time that may be short, to two digits or so.
+/// Formats a duration that may be short, to about two digits.
 pub(super) fn fine(span: Duration) -> String {
     match span.as_micros() {
         us @ 0..1000 => format!("{us}\u{202f}µs"),
@@ -37,7 +37,7 @@ pub(super) fn fine(span: Duration) -> String {
     }
 }
 
-/// As many bytes in the largest unit that fits, to a tenth where that is much.
+/// Formats a number of bytes in the largest unit that fits, to a tenth below 100 units.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let fits = |(power, unit): (u32, &&'static str)| Some((1_u64.checked_shl(10 * (power + 1))?, *unit));
@@ -50,7 +50,7 @@ pub(super) fn bytes(count: u64) -> String {
     }
 }
 
-/// How long ago, or how soon.
+/// Formats the time since or until a moment.
 pub(super) fn relative(now: Moment, then: Moment) -> String {
     let (past, future) = (now.since(then), then.since(now));
     if past < Duration::from_secs(1) && future < Duration::from_secs(1) {
@@ -59,7 +59,7 @@ pub(super) fn relative(now: Moment, then: Moment) -> String {
     if future > past { format!("in {}", coarse(future)) } else { format!("{} ago", coarse(past)) }
 }
 
-/// A number with a thin space between thousands.
+/// Formats a number with a thin space between thousands.
 pub(super) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
@@ -72,12 +72,12 @@ pub(super) fn number(count: u64) -> String {
     text
 }
 
-/// A number and what it counts.
+/// Formats a number and its noun, in the singular or plural.
 pub(super) fn many(count: u64, one: &str, more: &str) -> String {
     format!("{} {}", number(count), if count == 1 { one } else { more })
 }
 
-/// A share of the largest, in per cent, for bars: what is there is seen.
+/// Returns a share of the largest in per cent, for bars. A part above zero is always visible.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0".to_owned();

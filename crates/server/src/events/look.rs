@@ -1,4 +1,4 @@
-//! What is, and how it differs from what was.
+//! The observed state, and its difference from an earlier one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::app::App;
 use crate::ledgers::{Ledgers, Node};
 use crate::problem::Problem;
 
-/// How many of the newest steps are looked at, and how many of the newest in trouble.
+/// The number of the newest steps that a poll reads, and of the newest failed or conflicted ones.
 const STEPS: u32 = 200;
-/// How many held locks are looked at.
+/// The number of held locks that a poll reads.
 const LOCKS: u32 = 1000;
 
-/// How long locks may take to be seen.
+/// The timeout for reading locks.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Locks, by their namespaces and digests.
+/// Locks, by namespace and digest.
 type ByDigest = BTreeMap<(String, String), ChangedLock>;
 
-/// What was seen at one time.
+/// The state that one poll observed.
 pub(super) struct Seen {
     steps: BTreeMap<StepId, ShownChange>,
     queues: BTreeMap<(String, String, String), ShownQueue>,
@@ -44,7 +44,7 @@ struct ShownChange {
     failures: u32,
 }
 
-/// An acceptor that was asked, or has stopped.
+/// An acceptor that answered requests, or that stopped.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 struct ChangedAcceptor {
     questions: u64,
@@ -52,7 +52,7 @@ struct ChangedAcceptor {
     stopped: bool,
 }
 
-/// A ledger that has come further, or has another leader.
+/// A ledger that has new entries or another leader.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 struct ChangedLedger {
     namespace: String,
@@ -60,7 +60,7 @@ struct ChangedLedger {
     leader: Option<String>,
 }
 
-/// A lock that changed hands.
+/// A lock that was granted or released.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 struct ChangedLock {
     namespace: String,
@@ -71,8 +71,8 @@ struct ChangedLock {
 }
 
 impl Seen {
-    /// Looks at the newest of everything. Locks may be kept elsewhere than the rest: if they cannot be seen, they are taken to
-    /// be as they were.
+    /// Reads the newest state of everything. Locks may be in another store than the rest: if they cannot be read, they
+    /// count as unchanged.
     pub(super) async fn look(app: &App, before: Option<&Self>) -> Result<Self, Problem> {
         let newest = app.work.list(&Filter::default(), &Page::first(STEPS)).await?;
         let trouble = Filter::states([StepState::Failed, StepState::Conflicted]);
@@ -81,7 +81,7 @@ impl Seen {
         let as_before = || before.map(|before| before.locks.clone()).unwrap_or_default();
         let locks = locks(app).await.unwrap_or_else(as_before);
         let lane = |mut lane: ShownQueue| {
-            // It grows by itself.
+            // This value grows with time alone, so it is no change.
             lane.oldest_due_us = 0;
             ((lane.namespace.clone(), lane.queue.clone(), lane.operation.clone()), lane)
         };
@@ -94,7 +94,7 @@ impl Seen {
         })
     }
 
-    /// Tells of everything that is not as it was.
+    /// Sends events for all differences from `before`.
     pub(super) fn tell_since(&self, before: &Self, events: &Events) {
         events.tell("steps", &changed(&self.steps, &before.steps));
         events.tell("queues", &changed(&self.queues, &before.queues));
@@ -108,7 +108,7 @@ impl Seen {
     }
 }
 
-/// The locks that somebody holds, if they can be seen.
+/// Returns the held locks, if they can be read.
 async fn locks(app: &App) -> Option<ByDigest> {
     let held = holdoff_lock::Filter::default().held().limit(LOCKS);
     let list = app.locking.here().await.ok()?.list(&held);
@@ -121,7 +121,7 @@ async fn locks(app: &App) -> Option<ByDigest> {
     Some(found.into_iter().map(lock).collect())
 }
 
-/// What is new, or not as it was.
+/// Returns the values that are new or that have changed.
 fn changed<K: Ord, T: Clone + PartialEq>(now: &BTreeMap<K, T>, before: &BTreeMap<K, T>) -> Vec<T> {
     now.iter().filter(|(key, value)| before.get(key) != Some(value)).map(|(_, value)| value.clone()).collect()
 }

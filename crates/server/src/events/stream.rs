@@ -1,4 +1,4 @@
-//! Events on their way to one who listens.
+//! The event stream of one listener.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use crate::app::App;
 use crate::clock;
 use crate::keep::Keep;
 
-/// How often something is sent when there is nothing to tell, so that both sides know of each other.
+/// The interval between heartbeats of an idle stream, by which both sides detect a broken connection.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How often is asked whether whoever listens still may.
+/// The interval between checks that the listener's token is still valid.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// How many texts wait for the connection.
+/// The number of messages buffered for the connection.
 const IN_FLIGHT: usize = 16;
 
 pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 
-/// Begins to tell.
+/// Starts the stream.
 pub(super) fn answer(
     listening: Listening,
     seat: OwnedSemaphorePermit,
@@ -39,7 +39,8 @@ pub(super) fn answer(
     told(seat, stopping, move |sender| forward(listening, sender, first))
 }
 
-/// An answer that goes on, as long as somebody sends and somebody takes what is sent; whoever sends has this seat.
+/// Returns a streaming response. `sending` holds the permit `seat` and runs until it ends, the daemon stops, or the
+/// listener disconnects.
 pub(crate) fn told<F: Future<Output = ()> + Send + 'static>(
     seat: OwnedSemaphorePermit,
     stopping: CancellationToken,
@@ -48,7 +49,7 @@ pub(crate) fn told<F: Future<Output = ()> + Send + 'static>(
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let sending = sending(sender);
     tokio::spawn(async move {
-        // Ends when the daemon stops, or when nobody takes what is sent.
+        // Ends when the daemon stops, or when `sending` finds that the listener has disconnected.
         stopping.run_until_cancelled(sending).await;
         drop(seat);
     });
@@ -56,7 +57,7 @@ pub(crate) fn told<F: Future<Output = ()> + Send + 'static>(
     (headers, Body::new(Told(receiver))).into_response()
 }
 
-/// By which somebody came in who listens for long: it ends with that.
+/// The token of a long-lived stream. The stream ends with it.
 #[derive(Default)]
 pub(crate) struct Welcome {
     token: Option<(Keep, String)>,
@@ -69,7 +70,7 @@ impl Welcome {
         Self { token, asked_at: clock::now() }
     }
 
-    /// Whether they may still listen, as far as was asked lately.
+    /// Returns whether the token is still valid, as of the last check.
     pub(crate) async fn lasts(&mut self) -> bool {
         let Some((keep, id)) = &self.token else { return true };
         if clock::now().saturating_sub(self.asked_at) < ASK_AGAIN {
@@ -82,7 +83,7 @@ impl Welcome {
 
 async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'static str) {
     let Listening { mut events, mut knows, telling, mut welcome } = listening;
-    // Before that, a change would be found by nobody.
+    // Before the first poll there is no state to compare with, so changes would be missed.
     while !*knows.borrow_and_update() {
         let is_over = match tokio::time::timeout(HEARTBEAT, knows.changed()).await {
             Ok(changed) => changed.is_err(),
@@ -105,14 +106,14 @@ async fn forward(listening: Listening, sender: mpsc::Sender<Bytes>, first: &'sta
             Ok(Err(RecvError::Closed)) => return,
             Err(_) => STILL_HERE,
         };
-        // Whose token ends is told no more.
+        // The stream ends when the listener's token ends.
         if !welcome.lasts().await {
             return;
         }
     }
 }
 
-/// A body that goes on.
+/// A streaming body.
 struct Told(mpsc::Receiver<Bytes>);
 
 impl HttpBody for Told {

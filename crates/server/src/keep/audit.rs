@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log.
 
 use holdoff_work::Moment;
 use serde::Serialize;
@@ -6,52 +6,52 @@ use utoipa::ToSchema;
 
 use crate::schema::MomentText;
 
-/// Something an operator did.
+/// An action of an operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Deed {
-    /// Who: a token's name, `loopback`, or `command line`.
+    /// The actor: a token's name, `loopback`, or `command line`.
     pub who: String,
-    /// The token's id, if it was by a token.
+    /// The token's id, if the actor used a token.
     pub token: Option<String>,
-    /// What, such as `lock.force-release`.
+    /// The action, such as `lock.force-release`.
     pub action: String,
-    /// In which namespace, if it was in one.
+    /// The namespace, if the action was confined to one.
     pub namespace: Option<String>,
-    /// On what: a key, an id, a filter. Never a payload.
+    /// The object of the action: a key, an id or a filter. Never a payload.
     pub object: String,
-    /// How many it struck.
+    /// The number of affected objects.
     pub count: u64,
-    /// The request it was done by.
+    /// The id of the request.
     pub request: Option<String>,
 }
 
-/// The longest name of a thing that is written down, in characters.
+/// The maximum length of an object's name in the audit log, in characters.
 const LONGEST_OBJECT: usize = 500;
 
 impl Deed {
-    /// This was done, to one thing.
+    /// Creates an event for an action on one object.
     pub fn new(action: impl Into<String>, object: impl Into<String>) -> Self {
         let object: String = object.into();
         let object = object.chars().filter(|sign| !sign.is_control()).take(LONGEST_OBJECT).collect();
         Self { action: action.into(), object, count: 1, ..Self::default() }
     }
 
-    /// By whom.
+    /// Sets the actor.
     #[must_use]
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.who = who.into();
         self
     }
 
-    /// In this namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn within(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// To so many things.
+    /// Sets the number of affected objects.
     #[must_use]
     pub const fn times(mut self, count: u64) -> Self {
         self.count = count;
@@ -84,23 +84,23 @@ pub struct AuditEntry {
     pub request: Option<String>,
 }
 
-/// Which part of the audit log.
+/// A page of the audit log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AuditPage {
-    /// Only what was done in this namespace.
+    /// Only actions in this namespace.
     pub namespace: Option<String>,
-    /// Only what is older than the entry with this number.
+    /// Only entries older than the one with this number.
     pub before: Option<i64>,
-    /// At most so many.
+    /// The maximum number of entries.
     pub limit: u32,
 }
 
 impl AuditPage {
-    /// The most entries at once.
+    /// The maximum of `limit`.
     pub const MOST: u32 = 1000;
 
-    /// The newest entries.
+    /// Selects the newest entries.
     pub fn newest(limit: u32) -> Self {
         Self { namespace: None, before: None, limit: limit.clamp(1, Self::MOST) }
     }

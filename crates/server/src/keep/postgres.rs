@@ -19,14 +19,14 @@ const COMPONENT: Component = Component {
     ],
 };
 
-/// What every connection is told. These tables are small, and whoever asks for them wants an answer soon.
+/// The settings of every connection. The tables are small and callers wait for them, so the timeouts are short.
 const SESSION: &str = "set time zone 'UTC';
     set lock_timeout = '5s';
     set statement_timeout = '20s';
     set idle_in_transaction_session_timeout = '60s';
     set jit = off";
 
-/// Few: a token is looked up once a second by each daemon that it is used on.
+/// The pool is small: each daemon looks up a token that it serves once a second.
 const CONNECTIONS: Connections = Connections { session: SESSION, min: 0, max: 4 };
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Engine for Postgres {
     }
 
     async fn find(&self, id: &str) -> Result<Option<Stored>> {
-        // A session is no better than the token it was made from.
+        // A session is valid only while the token that it derives from is valid.
         let query =
             "select t.id, t.name, t.scope, t.namespace, t.created_at, least(t.expires_at, p.expires_at),
                 coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, holdoff.server_now()

@@ -1,21 +1,21 @@
-//! Rows as both databases give them.
+//! Conversion of rows, which both databases share.
 
 use holdoff_work::Moment;
 
 use super::{AuditEntry, Result, Scope, Stored, TokenRecord};
 use crate::Error;
 
-/// A token's columns, in this order, wherever they are read.
+/// The columns of a token, in the order of every query.
 pub(super) const TOKEN: &str =
     "id, name, scope, namespace, created_at, expires_at, revoked_at, used_at, session_of";
 
-/// An entry's columns, in this order.
+/// The columns of an entry, in the order of every query.
 pub(super) const ENTRY: &str = "id, at, who, token, action, namespace, object, count, request";
 
 pub(super) type TokenRow =
     (String, String, String, Option<String>, i64, Option<i64>, Option<i64>, Option<i64>, Option<String>);
 
-/// A token's columns, its hash, and the time.
+/// The columns of a token, its hash, and the current time.
 pub(super) type StoredRow = (
     String,
     String,
@@ -65,24 +65,24 @@ pub(super) fn entry(row: EntryRow) -> AuditEntry {
     AuditEntry { id, at, who, token, action, namespace, object, count, request }
 }
 
-/// Whole microseconds.
+/// Returns whole microseconds.
 pub(super) fn micros(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A count as databases have it.
+/// Returns a count as a database integer.
 pub(super) fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// What a database said, as the rest of the program sees it.
+/// Converts a database error.
 pub(super) fn refused(error: impl Into<holdoff_sql::Error>) -> Error {
     let error = error.into();
     let transient = matches!(&error, holdoff_sql::Error::Sql(sql) if holdoff_sql::is_transient(sql));
     Error::Keep { transient, source: Box::new(error) }
 }
 
-/// The address is no store's.
+/// Returns the error for an address that is no store's.
 pub(super) fn unknown(url: &str) -> Error {
     let why =
         "its scheme is not known; expected sqlite:FILE, sqlite::memory: or postgres://USER@HOST/DATABASE";

@@ -1,27 +1,29 @@
-//! What a token is good for.
+//! Scopes of API tokens.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// What a token is good for. Each includes those before it: whoever may submit may also see what became of it.
+/// The scope of an API token. Each scope includes those before it: a caller that may submit work may also read its
+/// state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// To look at things, payloads included.
+    /// Queries, payloads included.
     Read,
-    /// To submit work, send signals, do work, and hold locks.
+    /// Submissions, signals, worker calls and locks.
     Work,
-    /// To act on what is others': take locks, cancel, discard, change what is in force, see who did what.
+    /// Actions on the work and locks of other callers (forced release, cancel, discard), deployment of policies, and
+    /// access to the audit log.
     Admin,
 }
 
 impl Scope {
-    /// All of them, from the least to the most.
+    /// All scopes, the smallest first.
     pub const ALL: [Self; 3] = [Self::Read, Self::Work, Self::Admin];
 
-    /// Its name, as it is written.
+    /// Returns the scope's name as it is written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -37,7 +39,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// This is no scope.
+/// The text is not the name of a scope.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there is no scope `{0}`; there are read, work and admin")]
 pub struct UnknownScope(String);

@@ -52,7 +52,7 @@ impl Engine for Sqlite {
             .execute(&mut *write.tx)
             .await
             .map_err(refused)?;
-        // Whoever comes in sweeps away the sessions that are over, and the oldest of too many.
+        // Each login deletes the expired sessions, and the oldest ones beyond the maximum.
         let over = "delete from holdoff_server_tokens where session_of is not null and (expires_at < ?1
             or session_of = ?2 and id in (select id from holdoff_server_tokens where session_of = ?2
                 order by created_at desc, id limit -1 offset ?3))";
@@ -68,7 +68,7 @@ impl Engine for Sqlite {
     }
 
     async fn find(&self, id: &str) -> Result<Option<Stored>> {
-        // A session is no better than the token it was made from.
+        // A session is valid only while the token that it derives from is valid.
         let query = "select t.id, t.name, t.scope, t.namespace, t.created_at,
                 coalesce(min(t.expires_at, p.expires_at), t.expires_at, p.expires_at),
                 coalesce(t.revoked_at, p.revoked_at), t.used_at, t.session_of, t.hash, ?2

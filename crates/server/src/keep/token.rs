@@ -12,67 +12,67 @@ use subtle::ConstantTimeEq;
 use super::Scope;
 use crate::Error;
 
-/// What every token begins with, so that whoever searches a repository for secrets finds it.
+/// The prefix of every token, by which secret scanners find it.
 const PREFIX: &str = "holdoff_";
 
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 const LONGEST_NAME: usize = 100;
-/// Ten years.
+/// The maximum lifetime: ten years.
 const LONGEST_LIFE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
-/// A token to be made.
+/// A token to be created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct NewToken {
-    /// Whose it is, for people.
+    /// The name of its owner, for display.
     pub name: String,
-    /// What it is good for.
+    /// Its scope.
     pub scope: Scope,
-    /// The one namespace it is good in; in all of them if absent.
+    /// The namespace that it is limited to; all namespaces if absent.
     pub namespace: Option<String>,
-    /// How long it is good; until it is revoked if absent.
+    /// Its lifetime; until it is revoked if absent.
     pub expires: Option<Duration>,
-    /// The token that somebody logged in with, of a session.
+    /// If this is a session: the id of the token of the login.
     pub(crate) session_of: Option<String>,
 }
 
-/// Why a token cannot be made so. Nothing was stored.
+/// Why a token is invalid. Nothing was stored.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// The name is empty, too long, or not for people.
+    /// The name is empty, too long, or contains a control character.
     #[error("a token's name has 1 to {LONGEST_NAME} characters, none of them a control character")]
     Name,
-    /// The namespace is none.
+    /// The namespace is invalid.
     #[error("{0}")]
     Namespace(String),
-    /// It would end at once, or never.
+    /// The lifetime is below one second or above ten years.
     #[error("a token is good for at least a second, and for ten years at most")]
     Expires,
 }
 
 impl NewToken {
-    /// A token for all namespaces that is good until it is revoked.
+    /// Creates a token for all namespaces that is valid until it is revoked.
     pub fn new(name: impl Into<String>, scope: Scope) -> Self {
         Self { name: name.into(), scope, namespace: None, expires: None, session_of: None }
     }
 
-    /// Good in this namespace alone.
+    /// Limits the token to this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Good for so long.
+    /// Sets the token's lifetime.
     #[must_use]
     pub const fn expires(mut self, after: Duration) -> Self {
         self.expires = Some(after);
         self
     }
 
-    /// A session for whoever has this token: it may do what the token may, and ends with it.
+    /// Creates a session of this token: it has the same rights, and ends with the token.
     pub(crate) fn session(of: &TokenRecord, lasts: Duration) -> Self {
         let (name, scope, namespace) = (of.name.clone(), of.scope, of.namespace.clone());
         Self { name, scope, namespace, expires: Some(lasts), session_of: Some(of.id.clone()) }
@@ -91,43 +91,43 @@ impl NewToken {
     }
 }
 
-/// What is known about a token; nothing of it is secret.
+/// The record of a token. It contains no secret.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TokenRecord {
-    /// By which it is revoked.
+    /// Its id, by which it is revoked.
     pub id: String,
-    /// Whose it is.
+    /// The name of its owner.
     pub name: String,
-    /// What it is good for.
+    /// Its scope.
     pub scope: Scope,
-    /// The one namespace it is good in; in all of them if absent.
+    /// The namespace that it is limited to; all namespaces if absent.
     pub namespace: Option<String>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Moment,
-    /// When it ends.
+    /// The time of its expiry.
     pub expires_at: Option<Moment>,
-    /// When it was revoked.
+    /// The time of its revocation.
     pub revoked_at: Option<Moment>,
-    /// When it was last used, to a minute or so.
+    /// The time of its last use, to about a minute.
     pub used_at: Option<Moment>,
-    /// The token that somebody logged in with, of a session.
+    /// If this is a session: the id of the token of the login.
     #[serde(skip)]
     pub(crate) session_of: Option<String>,
 }
 
 impl TokenRecord {
-    /// Whether it opens anything at this moment.
+    /// Returns whether the token is valid at this time.
     pub fn is_good(&self, now: Moment) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
 
-/// A token that was made just now. This is the only time that it can be shown.
+/// A token that was just created. The token itself cannot be shown again.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Issued {
-    /// What is known about it from now on.
+    /// Its record.
     pub record: TokenRecord,
     /// The token itself.
     pub token: String,
@@ -139,7 +139,7 @@ impl fmt::Debug for Issued {
     }
 }
 
-/// A token that was drawn and is not stored yet.
+/// A generated token that is not stored yet.
 pub(super) struct Fresh {
     pub(super) id: String,
     pub(super) hash: [u8; 32],
@@ -147,7 +147,7 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// Draws a token from the system's generator.
+    /// Generates a token from the system's random number generator.
     pub(super) fn draw() -> Result<Self, Error> {
         let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         let filled = getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut secret));
@@ -173,15 +173,15 @@ impl Fresh {
     }
 }
 
-/// A token as somebody presents it. Neither `Debug` nor `Display`, on purpose.
+/// A token as a caller presents it. It implements neither `Debug` nor `Display`, on purpose.
 pub(crate) struct Presented<'t> {
-    /// By which it is looked up: the time that takes tells nothing about the secret.
+    /// The id for the lookup. The time that the lookup takes reveals nothing about the secret.
     pub(crate) id: &'t str,
     hash: [u8; 32],
 }
 
 impl<'t> Presented<'t> {
-    /// Reads a token, whether or not there is one like it.
+    /// Parses a token, whether or not the store has it.
     pub(crate) fn read(text: &'t str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         let is_hex = |text: &str, bytes: usize| {
@@ -190,13 +190,13 @@ impl<'t> Presented<'t> {
         (is_hex(id, ID_BYTES) && is_hex(secret, SECRET_BYTES)).then(|| Self { id, hash: hash(secret) })
     }
 
-    /// Whether it is the one whose hash this is; in the same time either way.
+    /// Returns whether the secret has this hash. The comparison takes constant time.
     pub(crate) fn is(&self, hash: &[u8]) -> bool {
         self.hash.as_slice().ct_eq(hash).into()
     }
 }
 
-/// One round of SHA-256 and no salt: a slow hash defends passwords that can be guessed, and nobody guesses 256 bits.
+/// One round of SHA-256 without a salt. A slow hash protects secrets that can be guessed; 256 random bits cannot be.
 fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }

@@ -1,4 +1,4 @@
-//! Remembers spans of ours.
+//! The `tracing` layer that collects spans.
 
 use tokio::sync::mpsc::Sender;
 use tracing::Subscriber;
@@ -9,7 +9,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::span::Span;
 
-/// Remembers spans of ours. A layer for `tracing`; what the log's filter drops is not traced either.
+/// A `tracing` layer that collects the spans of this project. Spans that the log's filter drops are not traced either.
 #[derive(Clone, Debug)]
 pub struct Traces {
     sender: Sender<Span>,
@@ -47,7 +47,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Traces {
         let Some(span) = cx.span(&id) else { return };
         let over = span.extensions_mut().remove::<Span>();
         if let Some(over) = over {
-            // A trace is worth no wait.
+            // A full buffer drops the span: tracing never blocks.
             let _ = self.sender.try_send(over.ended());
         }
     }

@@ -1,4 +1,4 @@
-//! Sends spans on.
+//! Sends spans to the collector.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokio_util::sync::CancellationToken;
 use super::span::Span;
 use crate::Error;
 
-/// The most spans in one request.
+/// The maximum number of spans in one request.
 const BATCH: usize = 512;
-/// How long spans gather before they are sent.
+/// How long spans are collected before they are sent.
 const PAUSE: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends spans on, in batches.
+/// Sends spans to the collector in batches.
 #[derive(Debug)]
 pub struct Sending {
     http: reqwest::Client,
     url: String,
     inbox: Receiver<Span>,
-    /// Whether the last batch was not taken: said once, not every second.
+    /// Whether the last batch failed, so that a failure is logged once and not every second.
     is_failing: bool,
 }
 
@@ -34,7 +34,7 @@ impl Sending {
         Ok(Self { http, url, inbox, is_failing: false })
     }
 
-    /// Sends until it is told to stop; then what is left.
+    /// Sends spans until `stopping` is cancelled, then sends the rest.
     pub async fn run(mut self, stopping: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -68,7 +68,7 @@ impl Sending {
     }
 }
 
-/// The innermost cause: an address may have a password in it.
+/// Returns the innermost cause only: an outer error may contain the address with a password.
 fn why(error: &reqwest::Error) -> String {
     if let Some(status) = error.status() {
         return format!("the answer is {status}");

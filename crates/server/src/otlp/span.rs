@@ -1,4 +1,4 @@
-//! A span, from its beginning to its end.
+//! A span, from its start to its end.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 
-/// The most that is kept of one span.
+/// The maximum number of fields of one span.
 const MOST_FIELDS: usize = 32;
 const LONGEST_VALUE: usize = 256;
 
-/// A span, from its beginning to its end.
+/// A span, from its start to its end.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub(super) trace: u128,
@@ -42,7 +42,7 @@ impl Span {
         self
     }
 
-    /// Goes on with a trace that somebody else began: `00-TRACE-SPAN-FLAGS`.
+    /// Continues the trace of a caller: `00-TRACE-SPAN-FLAGS`.
     fn go_on(&mut self, traceparent: &str) {
         let mut parts = traceparent.split('-').skip(1);
         let trace = parts.next().and_then(|trace| u128::from_str_radix(trace, 16).ok());
@@ -52,9 +52,9 @@ impl Span {
         }
     }
 
-    /// As OTLP has it in JSON.
+    /// Returns the span in OTLP's JSON encoding.
     pub(super) fn shown(&self) -> Value {
-        // A request that came in; the rest is inside.
+        // A received request is a server span; all others are internal.
         let kind = if self.name == "request" { 2 } else { 1 };
         let attribute =
             |(name, value): &(&str, String)| json!({ "key": name, "value": { "stringValue": value } });

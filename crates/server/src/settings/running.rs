@@ -1,4 +1,4 @@
-//! How a daemon runs: the keys of `[server]` that `holdoff serve` also takes as flags.
+//! How a daemon runs: the keys of `[server]` that `holdoff serve` also accepts as flags.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,48 +18,48 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Running {
-    /// Where it listens.
+    /// The listen address.
     pub listen: SocketAddr,
-    /// Where work and locks are kept. It may hold a password.
+    /// The store of work and locks. It may contain a password.
     pub store: Option<String>,
-    /// The directory of the SQLite file, unless there is a store.
+    /// The directory of the SQLite file, unless `store` is set.
     pub data: Option<PathBuf>,
-    /// How many HTTP steps run at once.
+    /// The number of HTTP steps that run at once.
     pub concurrency: u32,
-    /// What is logged.
+    /// The filter of the log.
     pub log: Option<String>,
-    /// How it is logged.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// How long it still takes requests in when it was told to end.
+    /// How long the daemon still accepts requests after `SIGTERM`.
     pub grace: Duration,
-    /// How long it then waits for steps that run.
+    /// The drain timeout for running steps.
     pub patience: Duration,
 }
 
-/// Without the store, which may hold a password.
+/// Omits the store, which may contain a password.
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").field("listen", &self.listen).finish_non_exhaustive()
     }
 }
 
-/// How to log.
+/// The format of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
-    /// For people on a terminal, for programs otherwise.
+    /// `Pretty` on a terminal, `Json` otherwise.
     #[default]
     Auto,
-    /// For people.
+    /// Text for people.
     Pretty,
-    /// For programs: a JSON object on every line.
+    /// A JSON object on every line.
     Json,
 }
 
 impl LogFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Pretty, Self::Json];
 
-    /// Its name, as it is written.
+    /// Returns the format's name as it is written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -88,7 +88,7 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Runnin
     let mut running = Running::default();
     section.address(reader, "listen", "127.0.0.1:7070", &mut running.listen);
     if let Some((value, _)) = section.get("store") {
-        // It may hold a password.
+        // The value may contain a password.
         reader.conceal(value.span());
     }
     running.store = section.text(reader, "store", "postgres://holdoff@db/holdoff");

@@ -1,4 +1,4 @@
-//! An acceptor and its councils as they are shown in JSON.
+//! The JSON representation of an acceptor and its councils.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::acceptor::{Acceptor, moment};
 use crate::schema;
 
-/// The most keys that are shown of those that are connected.
+/// The maximum number of connected keys that are shown.
 const MOST_PEERS: usize = 100;
 
 /// The acceptor of councils in this daemon.
@@ -111,7 +111,7 @@ pub(crate) struct ShownCouncil {
     asked_at: Option<Moment>,
 }
 
-/// Shows an acceptor.
+/// Returns the representation of an acceptor.
 pub(crate) fn show_acceptor(acceptor: &Acceptor) -> ShownAcceptor {
     let lookout = &acceptor.lookout;
     let (figures, peers) = (lookout.figures(), lookout.connected());
@@ -132,7 +132,7 @@ pub(crate) fn show_acceptor(acceptor: &Acceptor) -> ShownAcceptor {
     }
 }
 
-/// Shows a council.
+/// Returns the representation of a council.
 pub(crate) fn show_council(line: &Line) -> ShownCouncil {
     ShownCouncil {
         mark: line.mark.to_string(),

@@ -1,4 +1,4 @@
-//! Ledgers as they are shown in JSON.
+//! The JSON representation of ledgers.
 
 mod entry;
 mod value;
@@ -122,7 +122,7 @@ struct ShownCounts {
 }
 
 impl ShownLedger {
-    /// One that this node has joined.
+    /// Returns the representation of a ledger that this node has joined.
     pub(crate) fn joined(ledgers: &Ledgers, status: &Status) -> Self {
         let name = |key| status.members.iter().find(|member| member.key == key);
         let (start, attempt) = status.term;
@@ -148,7 +148,7 @@ impl ShownLedger {
         }
     }
 
-    /// One that nobody has let this node into yet.
+    /// Returns the representation of a ledger to which no member has admitted this node yet.
     pub(crate) fn joining(ledgers: &Ledgers, namespace: &str) -> Self {
         let contact = ledgers.contact();
         Self {
@@ -172,13 +172,13 @@ impl ShownLedger {
     }
 }
 
-/// The highest index that was heard of.
+/// Returns the highest index that the node knows of.
 pub(crate) fn highest(status: &Status) -> u64 {
     let heads = status.members.iter().filter_map(|member| member.head);
     heads.map(|head| head.index.0).max().unwrap_or(0).max(status.head.index.0)
 }
 
-/// A word for what a node does.
+/// Returns the word for a node's role.
 pub(crate) const fn role(role: Role) -> &'static str {
     match role {
         Role::Leads => "leads",

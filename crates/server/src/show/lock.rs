@@ -1,4 +1,4 @@
-//! A lock as it is shown in JSON.
+//! The JSON representation of a lock.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct ShownHolder {
     expires_in: f64,
 }
 
-/// Shows a lock. By whose nonce it is held stays untold: whoever knows it could let it go.
+/// Returns the representation of a lock. It omits the holder's nonce, with which any caller could release the lock.
 pub fn show_lock(record: &LockRecord) -> ShownLock<'_> {
     ShownLock {
         namespace: &record.namespace,
@@ -60,7 +60,7 @@ pub(crate) fn show_holder(holder: &Holder) -> ShownHolder {
     }
 }
 
-/// To the millisecond, rounded down.
+/// Returns seconds, rounded down to the millisecond.
 pub(crate) fn seconds(time: Duration) -> f64 {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! A step and its attempts as they are shown in JSON.
+//! The JSON representation of a step and its attempts.
 
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A payload as JSON, or in base64 if it is none.
+/// Returns a payload as JSON, or in base64 if it is not JSON.
 pub(crate) fn encode(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
     let Some(payload) = payload.filter(|payload| payload.format() != Format::Empty) else {
         return (None, None);

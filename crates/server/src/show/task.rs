@@ -1,4 +1,4 @@
-//! A task as it is shown in JSON.
+//! The JSON representation of a task.
 
 use holdoff_work::{Moment, TaskId, TaskRecord, TaskState};
 use serde::Serialize;
@@ -24,7 +24,8 @@ pub struct ShownTask<'a> {
     attempts: Vec<ShownAttempt<'a>>,
 }
 
-/// Shows a task. JSON stays as it was written; bytes are in base64, under a name that says so.
+/// Returns the representation of a task. A JSON payload stays as it was written. Other bytes are in base64, under
+/// another name.
 pub fn show(record: &TaskRecord, payloads: bool) -> ShownTask<'_> {
     ShownTask {
         id: record.id,

@@ -1,4 +1,4 @@
-//! The acceptor in a daemon, as programs see it: who it is, what it keeps, what it counts.
+//! The acceptor in a daemon, over the API: its contact, its councils and its metrics.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ async fn get(daemon: &Daemon, path: &str) -> Value {
     answer(daemon.get(path).await, 200).await
 }
 
-/// Posts so many letters in each of these councils, one council after the other.
+/// Sends so many messages to each of these councils, one council after the other.
 async fn post(acceptor: &str, councils: &[(u8, u8)]) -> Link {
     let key = Key::from_secret(&[7; 32]);
     let (peer, address) = acceptor.split_once('@').unwrap();
@@ -99,7 +99,7 @@ async fn what_it_is_and_what_it_keeps_is_told_by_marks() {
     daemon.server.shutdown().await;
 }
 
-/// Pages look again when they hear of it.
+/// An event tells open pages to reload.
 #[tokio::test]
 async fn whoever_listens_is_told_that_it_was_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ async fn whoever_listens_is_told_that_it_was_asked() {
     until("event: acceptor\ndata: [{\"questions\":2,\"connections\":1,\"stopped\":false}]\n").await;
 }
 
-/// Every metric that there is has a help text, and promtool has no complaint of those of links and acceptors.
+/// Every metric has a help text, and promtool accepts those of links and acceptors.
 #[tokio::test]
 async fn what_it_counts_is_explained() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The API against a real daemon that calls a real server.
+//! The API of a real daemon that calls a real server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn postgres() -> Place {
     Place::store(postgres.create_database("server"))
 }
 
-/// What a new user does first, on whatever store.
+/// The first use of a new user, on each store.
 async fn a_call_is_made_until_it_succeeds(place: Place) {
     let target = Target::start(&[503, 503]).await;
     let daemon = Daemon::start(place).await;
@@ -52,7 +52,7 @@ async fn a_call_is_made_until_it_succeeds(place: Place) {
     daemon.server.shutdown().await;
 }
 
-/// The daemon is stopped while a step waits for its answer; the next one makes the call as if nothing had been.
+/// The daemon stops while a step waits for its response. The next daemon makes the call, and no attempt is used up.
 async fn a_stop_burns_no_attempt(place: Place) {
     let target = Target::start(&[]).await;
     let mut impatient = options(place.clone());

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::bed::{Daemon, Target};
 
-/// A policy that does not keep tests waiting.
+/// A client with a policy of short waits.
 fn client(url: &str) -> Client {
     let quick = Policy::builder(Growth::constant(Duration::from_millis(5))).jitter(Jitter::None).attempts(10);
     Client::builder(url).policy(quick.build().unwrap()).build().unwrap()
@@ -58,7 +58,7 @@ async fn a_task_is_sent_and_waited_for() {
     );
 }
 
-/// Somebody in front of the daemon who says 503 to the first request, and swallows the answer to the second.
+/// A proxy that answers 503 to the first request and drops the response to the second.
 async fn trouble_before(daemon: SocketAddr) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -182,7 +182,7 @@ async fn steps_are_pulled_carried_out_and_reported() {
         async move {
             match step.operation.as_str() {
                 "mail.ask" if is_first => {
-                    // Longer than the lease: it is kept alive.
+                    // Longer than the lease: the client renews it.
                     tokio::time::sleep(lease * 5 / 2).await;
                     Err(StepFault::transient("busy").retry_after(Duration::from_millis(1)))
                 }

@@ -1,4 +1,4 @@
-//! The pages as programs see them: who gets which, what is sent along, and what is refused.
+//! The pages over HTTP: who may open which, their headers, and refusals.
 
 use holdoff_server::{NewToken, Options, Scope};
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::bed::{Daemon, Stores, Target, call, on_both_stores, options};
 
-/// A browser that goes nowhere by itself.
+/// A client that does not follow redirects.
 fn client() -> Client {
     Client::builder().redirect(Policy::none()).build().unwrap()
 }
@@ -28,7 +28,7 @@ fn encoded(form: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish()
 }
 
-/// A form, sent from a page of this daemon.
+/// Sends a form from a page of this daemon.
 async fn send(daemon: &Daemon, path: &str, cookie: &str, form: &[(&str, &str)]) -> Response {
     let sent = client().post(format!("{}{path}", daemon.url)).body(encoded(form));
     sent.header("sec-fetch-site", "same-origin").header(COOKIE, cookie).send().await.unwrap()
@@ -38,7 +38,7 @@ async fn look(daemon: &Daemon, path: &str, cookie: &str) -> Response {
     client().get(format!("{}{path}", daemon.url)).header(COOKIE, cookie).send().await.unwrap()
 }
 
-/// Logs in; answers with the cookie.
+/// Logs in and returns the cookie.
 async fn log_in(daemon: &Daemon, token: &str) -> String {
     let answer = send(daemon, "/login", "", &[("token", token)]).await;
     assert_eq!(location(&answer), "/");
@@ -188,12 +188,12 @@ async fn a_session_is_a_token_that_ends_with_another(stores: Stores) {
     assert!(late.text().await.unwrap().contains("nothing was done"));
 }
 
-/// Whoever logs in just when their token is revoked has a session that is no better than the token.
+/// If the token is revoked during the login, the session is not valid either.
 async fn a_session_is_no_better_than_its_token(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
     let keep = daemon.server.keep();
     let issued = keep.issue(&NewToken::new("ops", Scope::Admin)).await.unwrap();
-    // The daemon believes it for a moment longer.
+    // The daemon caches the token for a moment longer.
     assert_eq!(look(&daemon, "/login", "").await.status(), 200);
     let first = log_in(&daemon, &issued.token).await;
     assert!(keep.revoke(&issued.record.id).await.unwrap());
@@ -204,7 +204,7 @@ async fn a_session_is_no_better_than_its_token(stores: Stores) {
     until_refused(&daemon, &first).await;
 }
 
-/// A proxy's own way of asking who somebody is does not open the door to forms from elsewhere.
+/// Another authentication scheme, such as a proxy's own, does not permit forms of other origins.
 async fn another_scheme_is_no_token(stores: Stores) {
     let daemon = Daemon::start_with(closed(&stores)).await;
     let token = daemon.server.keep().issue(&NewToken::new("ops", Scope::Admin)).await.unwrap().token;
@@ -262,7 +262,7 @@ async fn whoever_may_only_look_changes_nothing(stores: Stores) {
     assert!(!paused.text().await.unwrap().contains("\"paused\":true"));
 }
 
-/// Neither a cookie nor being on this machine is enough: the form must have stood on a page of ours.
+/// Neither a cookie nor a connection from loopback suffices: the form must come from a page of this daemon.
 async fn forms_of_others_are_refused(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let send = async |headers: &[(&str, &str)]| {

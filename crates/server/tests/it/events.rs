@@ -1,4 +1,4 @@
-//! What changes, as it changes.
+//! Changes as server-sent events.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
-/// Somebody who listens.
+/// A listener.
 struct Listener {
     response: Response,
     text: String,
@@ -26,7 +26,7 @@ impl Listener {
         listener
     }
 
-    /// The next event and what it tells of; nothing at the end.
+    /// Returns the next event and its data; `None` at the end.
     async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -46,7 +46,7 @@ impl Listener {
         }
     }
 
-    /// Listens until it is told of something of this kind that is so.
+    /// Reads events of this kind until one contains an item that meets the condition.
     async fn until(&mut self, kind: &str, is_so: impl Fn(&Value) -> bool) {
         loop {
             let (name, changed) = self.next().await.unwrap();
@@ -75,12 +75,12 @@ async fn those_who_listen_are_told(stores: Stores) {
     answer(daemon.send("/v1/locks/release", &held).await, 200).await;
     listener.until("locks", |changed| changed["key"] == "deploy" && changed["held"] == false).await;
 
-    // A daemon that stops does not wait for those who listen.
+    // A stopping daemon does not wait for its listeners.
     let ends = async { while listener.next().await.is_some() {} };
     tokio::join!(daemon.server.shutdown(), ends);
 }
 
-/// Who is told `ready` misses nothing from then on: it is not said before it is known what is.
+/// After `ready` a listener misses nothing: the daemon does not send it before the first poll.
 #[tokio::test]
 async fn nobody_is_told_ready_before_the_first_look() {
     let url = holdoff_testbed::Postgres::shared().create_database("server");

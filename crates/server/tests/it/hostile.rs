@@ -1,4 +1,4 @@
-//! Those who mean no good: each gets a clear answer or a closed connection, and others are served meanwhile.
+//! Hostile clients: each gets a clear response or a closed connection, and other clients are served meanwhile.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::bed::Daemon;
 
-/// As many open files as the system lets one process have, a hundred thousand at most.
+/// Returns the system's limit on open files of a process, at most a hundred thousand.
 fn most_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(100_000).min(100_000);
@@ -25,10 +25,10 @@ async fn daemon() -> (tempfile::TempDir, Daemon) {
     (folder, daemon)
 }
 
-/// Sends these bytes on a connection of their own; answers with everything that comes back until it is closed.
+/// Sends these bytes on a new connection. Returns everything that the daemon sends until it closes the connection.
 async fn raw(daemon: &Daemon, sent: &[u8]) -> String {
     let mut stream = connect(daemon).await;
-    // It may be closed before all is sent.
+    // The daemon may close the connection before everything is sent.
     let _ = stream.write_all(sent).await;
     let mut answer = Vec::new();
     let read = tokio::time::timeout(CONDITION_TIMEOUT, stream.read_to_end(&mut answer)).await;
@@ -40,7 +40,7 @@ async fn connect(daemon: &Daemon) -> TcpStream {
     TcpStream::connect(daemon.server.address()).await.unwrap()
 }
 
-/// A new client is answered, and its task is taken in.
+/// Checks that a new client is served and its task accepted.
 async fn serves_others(daemon: &Daemon) {
     let client = reqwest::Client::new();
     let sent =
@@ -62,7 +62,7 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
-/// The status of an answer; 0 if the connection was closed without one.
+/// Returns the status of a response; 0 if the connection was closed without one.
 fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
@@ -103,7 +103,7 @@ async fn huge_bodies_are_not_read() {
              content-length: 99999999999\r\n\r\n"
         );
         let answer = raw(&daemon, &[head.as_bytes(), &vec![b' '; 20_000_000]].concat()).await;
-        // What is still on its way when the connection is closed may take the answer with it.
+        // If bytes are still in flight when the connection is closed, the reset may discard the response.
         assert!([413, 0].contains(&status(&answer)), "{path}: {answer}");
     }
     let chunked = "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -179,7 +179,7 @@ async fn what_is_no_http_is_turned_away() {
         let answer = raw(&daemon, bytes).await;
         assert!(matches!(status(&answer), 0 | 400..=499 | 505), "{answer}");
     }
-    // A name that is not ours, and none of the browser's tricks.
+    // A host name that is not accepted, without any header of a browser.
     let answer = raw(&daemon, b"GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").await;
     assert_eq!(status(&answer), 421);
     serves_others(&daemon).await;
@@ -203,7 +203,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
     for _ in 0..20 {
         serves_others(&daemon).await;
     }
-    // Byte by byte, the first of them is told off or closed at last, and nothing of it is taken in.
+    // The first of the slow clients gets an error or a closed connection at last, and its request is not accepted.
     let mut dawdler = dawdlers.swap_remove(0);
     let mut answer = Vec::new();
     let ends = async {
@@ -222,7 +222,7 @@ async fn those_who_dawdle_keep_nobody_waiting() {
     assert!([408, 400, 0].contains(&status(&String::from_utf8_lossy(&answer))));
 }
 
-/// As many idle connections as the system lets one process have, ten thousand at most.
+/// Opens as many idle connections as the limit on open files permits, ten thousand at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_keep_nobody_out() {
     let count = usize::try_from(most_files().saturating_sub(6000).min(10_000)).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdoff_server::{AuditPage, Deed, Error, Keep, NewToken, Scope};
 use holdoff_testbed::Postgres;
 
-/// Every engine, each with a place of its own.
+/// Every engine, each with a store of its own.
 async fn keeps() -> Vec<(&'static str, Keep, Option<tempfile::TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("a.db").display());

@@ -1,4 +1,4 @@
-//! Ledgers in a daemon, as programs see them.
+//! Ledgers in a daemon, over the API.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::bed::{Daemon, answer, options};
 
-/// A daemon's options, with its ledgers in a folder beside the work.
+/// The options of a daemon, with its ledgers in a directory beside the work.
 fn with_ledgers(folder: &TempDir) -> Options {
     let mut options = options(Place::directory(folder.path()));
     let mut settings = Settings::new(folder.path().join("ledger"));
@@ -19,14 +19,14 @@ fn with_ledgers(folder: &TempDir) -> Options {
     options
 }
 
-/// A daemon that leads ledgers of these names alone.
+/// Starts a daemon that is the only voter of ledgers with these names.
 async fn start(folder: &TempDir, names: &[&str]) -> Daemon {
     for name in names {
         found(&folder.path().join("ledger"), name).unwrap();
     }
     let daemon = Daemon::start_with(with_ledgers(folder)).await;
     for name in names {
-        // The last that it does by itself is to write down where it is.
+        // The last step of the start records the node's own address.
         let is_settled = |status: &Value| status["role"] == "leads" && status["members"] != json!([]);
         until(&daemon, name, is_settled).await;
     }
@@ -41,7 +41,7 @@ async fn submit(daemon: &Daemon, body: Value) -> Value {
     answer(daemon.send("/v1/ledger/transactions", &body).await, 200).await
 }
 
-/// Waits until a ledger is so.
+/// Polls until the status of a ledger meets the condition.
 async fn until(daemon: &Daemon, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let looking = async {
         loop {
@@ -192,7 +192,7 @@ async fn older_entries_than_are_kept_are_said_to_be_gone() {
     for _ in 0..60 {
         submit(&daemon, json!({ "commands": [{ "increment": "n" }] })).await;
     }
-    // Old entries go a moment after the state that stands for them is on the disk.
+    // Old entries are removed a moment after the snapshot is on disk.
     let gone = async {
         loop {
             let response = daemon.get("/v1/ledger/history").await;
@@ -216,7 +216,7 @@ async fn older_entries_than_are_kept_are_said_to_be_gone() {
     assert_eq!(page["entries"][0]["index"], 59, "what is kept is there");
 }
 
-/// What a stream has told so far.
+/// The events that a stream has received so far.
 struct Heard {
     response: reqwest::Response,
     text: String,
@@ -321,7 +321,7 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
     let response = first.send("/v1/ledger/transactions", &body).await;
     let status = response.status().as_u16();
     let said: Value = response.json().await.unwrap();
-    // Whether it was given to itself or to nobody depends on whether it knew yet that it leads no longer.
+    // The outcome depends on whether the node knew already that it no longer leads when it received the transaction.
     let expected = if status == 503 { "/problems/no-quorum" } else { "/problems/outcome-unknown" };
     assert!(matches!(status, 503 | 504) && said["type"] == expected, "{status} {said}");
     assert_eq!(said["tx_id"], "2".repeat(32));
@@ -335,7 +335,8 @@ async fn a_second_daemon_joins_and_without_a_majority_nothing_happens() {
     first.server.shutdown().await;
 }
 
-/// Has the one that does not lead do so. A leader may refuse while the other catches up: then it is asked again.
+/// Transfers the leadership to the other node. A leader may refuse while the other node catches up; then it is asked
+/// again.
 async fn step_down(daemon: &Daemon) {
     let handing = async {
         loop {

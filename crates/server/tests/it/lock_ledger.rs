@@ -1,4 +1,4 @@
-//! A daemon whose locks are in its ledger.
+//! A daemon that keeps its locks in its ledger.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::bed::{Daemon, answer, options};
 
-/// A daemon's options, with its ledgers in a folder beside the work, and its locks in the one of this name.
+/// The options of a daemon, with its ledgers in a directory beside the work, and its locks in the ledger of this name.
 fn with_locks_in(folder: &TempDir, name: &str) -> Options {
     let mut options = options(Place::directory(folder.path()));
     let mut settings = Settings::new(folder.path().join("ledger"));
@@ -26,7 +26,7 @@ async fn start(folder: &TempDir) -> Daemon {
     daemon
 }
 
-/// Waits until the daemon says that it is ready, and has locks.
+/// Waits until the daemon is ready and has locks.
 async fn until_ready(daemon: &Daemon) {
     let mut seen = String::new();
     let looking = async {
@@ -103,7 +103,8 @@ async fn locks_in_a_ledger_outlast_the_daemon_and_their_tokens_go_on() {
     daemon.server.shutdown().await;
 }
 
-/// Whoever knows a lock's number can let it go. It stands in the ledger's rows, so these are not shown.
+/// A caller that knows a lock's nonce can release the lock. The ledger's rows contain the nonce, so the API does not
+/// show them.
 #[tokio::test]
 async fn what_proves_whose_a_lock_is_stays_untold_and_its_rows_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();

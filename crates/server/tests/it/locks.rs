@@ -1,4 +1,4 @@
-//! Locks over HTTP: the client keeps them, the daemon lends them.
+//! Locks over HTTP: the daemon grants them, and the client renews and releases them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn daemon() -> (tempfile::TempDir, Place, Daemon) {
     (folder, place, daemon)
 }
 
-/// Posts; answers with the status and what was said.
+/// Posts a body. Returns the status and the body of the response.
 async fn post(daemon: &Daemon, what: &str, body: &Value) -> (u16, Value) {
     let url = format!("{}/v1/locks/{what}", daemon.url);
     let response = daemon.client.post(url).json(body).send().await.unwrap();
@@ -144,7 +144,7 @@ async fn what_is_wrong_is_explained() {
     assert_eq!(plain.send().await.unwrap().status(), 415, "a page elsewhere cannot take a lock");
 }
 
-/// A client that goes away while it waits is not waited for, and is not granted the lock.
+/// A client that disconnects while it waits leaves the queue and is not granted the lock.
 #[tokio::test]
 async fn a_client_that_goes_away_leaves_nothing() {
     let (_folder, place, daemon) = daemon().await;

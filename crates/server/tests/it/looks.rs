@@ -1,4 +1,4 @@
-//! Queues, namespaces, policies, simulations, and the document itself.
+//! Queues, namespaces, policies, simulations, and the API's document.
 
 use serde_json::{Value, json};
 

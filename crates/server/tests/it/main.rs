@@ -1,4 +1,4 @@
-//! The daemon in this process, over real HTTP, on both stores. `secrets.rs` beside has a binary of its own.
+//! The daemon in this process, over real HTTP, on both stores. `secrets.rs` is a separate binary.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Traces reach a collector: a tiny one.
+//! Traces reach a collector.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 
@@ -17,7 +17,7 @@ use crate::bed::{Daemon, Target, call};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// A collector; what it is sent comes out here.
+/// Starts a collector. Returns its address and the spans that it receives.
 async fn collector() -> (String, Spans) {
     let (sender, inbox) = mpsc::unbounded_channel();
     let take = |State(sender): State<mpsc::UnboundedSender<Value>>, body: String| async move {
@@ -34,14 +34,14 @@ async fn collector() -> (String, Spans) {
     (url, Spans { inbox, seen: Vec::new() })
 }
 
-/// What the collector was sent, in whatever order.
+/// The spans that the collector received, in any order.
 struct Spans {
     inbox: mpsc::UnboundedReceiver<Value>,
     seen: Vec<Value>,
 }
 
 impl Spans {
-    /// A span like this, seen before or to come.
+    /// Returns a span that meets the condition, received before or later.
     async fn find(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             if let Some(span) = self.seen.iter().find(|span| is_it(span)) {
@@ -86,7 +86,7 @@ async fn a_request_and_its_step_go_on_with_the_callers_trace() {
     assert_eq!((step["traceId"].as_str(), attribute(&step, "operation")), (Some(TRACE), "order.confirm"));
     assert!(!step.to_string().contains("1.5"), "no payload is told");
 
-    // What is left is sent before it ends.
+    // The remaining spans are sent before the end.
     daemon.get("/healthz").await;
     stopping.cancel();
     sent.await.unwrap();

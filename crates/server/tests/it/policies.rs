@@ -1,4 +1,4 @@
-//! Policies as versions, over HTTP; and how a daemon that is on its way out says so.
+//! Policy versions over HTTP, and the responses of a daemon in its grace period.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn policies_are_published_by_the_api() {
     assert_eq!(ready.status(), 200, "it serves all the same");
     assert!(ready.text().await.unwrap().contains("policy drift: this node's policy file is version"));
     let metrics = other.get("/metrics").await.text().await.unwrap();
-    // Every daemon of this process sets it: the cluster of real processes in `holdoff-cli` looks at its value.
+    // All daemons of this process set the same metric. The cluster of real processes in `holdoff-cli` checks its value.
     assert!(metrics.contains("\nholdoff_work_policy_drift "), "{metrics}");
 
     let wrong = [

@@ -1,4 +1,4 @@
-//! What the daemon says when something cannot be done, and what it shows to those who watch.
+//! Problem responses of the daemon, and its endpoints for monitoring.
 
 use holdoff_server::Place;
 use reqwest::Response;
@@ -12,7 +12,7 @@ async fn daemon() -> (tempfile::TempDir, Daemon) {
     (folder, daemon)
 }
 
-/// Checks that the answer is a problem of this kind; answers with its detail.
+/// Checks that the response is a problem of this kind. Returns its detail.
 async fn problem(response: Response, status: u16, kind: &str) -> String {
     assert_eq!(response.status(), status);
     assert_eq!(response.headers()["content-type"], "application/problem+json");
@@ -140,7 +140,8 @@ async fn a_name_of_somebody_elses_is_not_answered_to() {
     problem(rebound, 421, "wrong-host").await;
 }
 
-/// A page from elsewhere can have a browser ask loopback, under loopback's own name; it says where the page is from.
+/// A page of another origin can make a browser call loopback under loopback's own name, but the browser reports the
+/// page's origin.
 #[tokio::test]
 async fn a_page_from_elsewhere_is_not_answered_where_no_token_is_needed() {
     let (_folder, daemon) = daemon().await;

@@ -1,4 +1,4 @@
-//! What is not logged.
+//! Messages that the daemon does not log.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -23,10 +23,10 @@ impl io::Write for Log {
     }
 }
 
-/// A database tells whoever starts on it that its tables are there already, and nobody wants to know.
+/// Postgres sends a notice for each table that already exists. The daemon does not log these notices.
 #[tokio::test]
 async fn a_start_on_a_store_that_is_there_says_nothing_of_its_tables() {
-    // With one subscriber alone, what another thread logs first would stay off here.
+    // Without a second subscriber, a call site that another thread reaches first would stay disabled here.
     show_logs();
     let log = Log::default();
     let writer = log.clone();

@@ -1,4 +1,4 @@
-//! Every route of the router against `docs/security.md`, and every row of that against a running daemon.
+//! Compares every route of the router with `docs/security.md`, and every row of that table with a running daemon.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn table() -> Vec<Row> {
     rows.map(row).collect()
 }
 
-/// What the router serves, as its document says, which is made from the router.
+/// Returns the routes of the API's document, which is generated from the router.
 fn served() -> Vec<Row> {
     let text = std::fs::read_to_string("../../docs/openapi.json").unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
@@ -51,7 +51,7 @@ fn served() -> Vec<Row> {
     rows
 }
 
-/// Whether the route is a page's: people are sent to the login, and shown why they may not.
+/// Returns whether the route is a page's. Pages redirect to the login, and show the reason of a refusal.
 fn is_page(row: &Row) -> bool {
     holdoff_server::pages().iter().any(|page| page.route == row.route)
 }
@@ -103,7 +103,7 @@ async fn every_row_is_true() {
         let request = token.into_iter().fold(request, RequestBuilder::bearer_auth);
         request.send().await.unwrap()
     };
-    // What a path does not take is told from what a token may not do.
+    // A method that the path does not support differs from a missing permission.
     let (_, _, least) = &tokens[1];
     for row in table() {
         let wrong = Row { method: "PATCH".to_owned(), ..row };
@@ -117,7 +117,7 @@ async fn every_row_is_true() {
     for row in table() {
         let bare = ask(&row, None).await;
         match row.scope {
-            // Whoever logs in has no token yet, and there is no part of a page by that name.
+            // The login needs no token, and the named static file does not exist.
             None if is_page(&row) => {
                 assert!(matches!(bare.status().as_u16(), 200 | 401 | 404), "{row:?}");
                 continue;

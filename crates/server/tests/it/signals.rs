@@ -104,7 +104,7 @@ async fn a_crowd_beyond_the_limit_is_told_to_come_back() {
         let seconds: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=10).contains(&seconds));
     }
-    // The other two did not have the lock in time, and made the task without it: one of them.
+    // The other two did not acquire the lock in time and created the task without it: one of them succeeded.
     assert_eq!(answers.iter().filter(|answer| answer.status() == 201).count(), 1);
     assert_eq!(answers.iter().filter(|answer| answer.status() == 200).count(), 1);
     held.release().await.unwrap();
@@ -124,7 +124,7 @@ async fn futures(daemon: &Daemon, body: &Value, count: usize) -> Vec<Response> {
     answers
 }
 
-/// Whoever hangs up waits no more, and makes nothing.
+/// A client that disconnects stops waiting and creates nothing.
 #[tokio::test]
 async fn a_client_that_goes_away_stops_waiting() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Steps over the API: found, looked at, and what operators do to them.
+//! Steps over the API: queries, and actions of operators.
 
 use serde_json::{Value, json};
 
 use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
-/// Has a step of this operation claimed and reported as failed in this way; answers with its id.
+/// Claims a step of this operation and reports this failure. Returns the step's id.
 async fn failed(daemon: &Daemon, operation: &str, class: &str) -> String {
     daemon.submit(&json!({ "operation": operation, "payload": { "n": 1 } })).await;
     let claim = json!({ "worker": "tester", "operations": [operation] });

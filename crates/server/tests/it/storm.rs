@@ -1,4 +1,4 @@
-//! A hundred signals of the same thing over three daemons: one task, a true count, and a store that is left in peace.
+//! A hundred equal signals over three daemons: one task, an exact count, and a bounded load on the store.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::bed::statements::{Statements, logging_postgres};
 use crate::bed::{Daemon, options};
 
 const SIGNALS: usize = 100;
-/// How long somebody else keeps everybody waiting.
+/// How long another client holds the lock while all senders wait.
 const HELD: Duration = Duration::from_secs(1);
 
 fn fingerprint() -> Fingerprint {
@@ -31,10 +31,10 @@ async fn three(place: &Place, locks: impl Fn() -> Option<Locks>) -> Vec<Daemon> 
     daemons
 }
 
-/// The tests take turns: each has the machine, and its figures, to itself.
+/// The tests run one at a time, so that each has the machine to itself for its measurements.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Sends all signals at once while somebody else holds their lock; answers how long the slowest took.
+/// Sends all signals at once while another client holds their lock. Returns the time of the slowest.
 async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     let held = elsewhere.acquire(format!("signal:{}", fingerprint())).await.unwrap();
     let body = json!({ "fingerprint": "disk full", "task": { "operation": "page.somebody" } });
@@ -69,8 +69,8 @@ async fn storm(daemons: &[Daemon], elsewhere: &Locks) -> Duration {
     slowest
 }
 
-/// The same crowd without a lock: everybody looks every 100 ms, one statement each time, and after the same time one
-/// makes the task.
+/// The same contention without a lock: each sender polls every 100 ms, with one statement each time, and after the same
+/// time one of them creates the task.
 async fn polling(url: &str) {
     let mut nodes = Vec::new();
     for _ in 0..3 {
@@ -106,7 +106,7 @@ async fn a_hundred_signals_over_three_daemons_on_postgres() {
     drop(daemons);
 
     let url = postgres.create_database("polling");
-    // The tables are made before anything is counted.
+    // The tables are created before the measurement.
     drop(Work::open_with(&url, PolicySet::default(), Settings::default()).await.unwrap());
     let before = postgres.log().len();
     polling(&url).await;
@@ -153,7 +153,7 @@ async fn a_hundred_signals_over_three_daemons_with_leases_of_kubernetes() {
     assert!(requests < SIGNALS, "polling every 100 ms would be ten times as many: {requests}");
 }
 
-/// However many wait, each is a small future of its own, and none calls another: a small stack is enough.
+/// Each waiter is a small future of its own, and none calls another: a small stack suffices for any number.
 #[test]
 fn a_thousand_waiters_need_no_stack() {
     let crowd = || {

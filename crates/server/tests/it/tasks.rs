@@ -1,11 +1,11 @@
-//! Tasks over the API: listed, cancelled, and sent again under the same key.
+//! Tasks over the API: listing, cancellation, and repeated submission under the same key.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::bed::{Daemon, Stores, answer, on_both_stores};
 
-/// The ids of every task that matches, by pages of this size.
+/// Returns the ids of all tasks that match, in pages of this size.
 async fn all(daemon: &Daemon, query: &str, limit: usize) -> Vec<String> {
     let (mut ids, mut cursor) = (Vec::new(), String::new());
     loop {

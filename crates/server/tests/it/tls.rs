@@ -1,4 +1,4 @@
-//! TLS: served, renewed, and kept when what is new is broken.
+//! TLS: serving, renewal of the certificate, and a broken new certificate.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Pair {
         files
     }
 
-    /// Somebody who trusts this certificate and no other, and keeps no connection.
+    /// Returns a client that trusts only this certificate and keeps no connection open.
     fn client(&self) -> Client {
         let trusted = Certificate::from_pem(self.cert.as_bytes()).unwrap();
         Client::builder().tls_certs_only([trusted]).pool_max_idle_per_host(0).build().unwrap()
@@ -76,7 +76,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     let plain = Client::new().get(format!("http://{}/healthz", server.address())).send().await;
     assert!(plain.is_err(), "nothing is said in the clear");
 
-    // Somebody who is connected stays so while the certificate changes.
+    // An open connection continues while the certificate changes.
     let kept = Client::builder().tls_certs_only([Certificate::from_pem(old.cert.as_bytes()).unwrap()]);
     let kept = kept.pool_idle_timeout(None).build().unwrap();
     assert!(is_served(&kept, &url).await);
@@ -85,7 +85,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     assert!(!is_served(&old.client(), &url).await);
     assert!(is_served(&kept, &url).await, "the connection went on");
 
-    // A key that belongs to another certificate, and then no certificate at all.
+    // First a key of another certificate, then no certificate at all.
     let metrics = async || {
         let answer = new.client().get(format!("{url}/metrics")).send().await.unwrap();
         answer.text().await.unwrap()
@@ -128,7 +128,7 @@ async fn a_pair_that_cannot_be_used_is_found_at_the_start() {
     assert!(refused(&files).await.contains("key.pem"));
 }
 
-/// Whoever connects and says nothing keeps nobody else from being served, also not from stopping.
+/// A client that connects and sends nothing delays neither other clients nor a shutdown.
 #[tokio::test]
 async fn a_handshake_that_never_comes_hurts_nobody() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tokens at the door of real daemons, on both stores.
+//! Authentication by API tokens on real daemons, on both stores.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn closed(place: &Place) -> Options {
     options
 }
 
-/// Somebody with a token.
+/// A caller with a token.
 struct Caller<'d> {
     daemon: &'d Daemon,
     token: String,
@@ -50,7 +50,7 @@ impl<'d> Caller<'d> {
 
 const NOBODYS: &str = "/v1/tasks/00000000-0000-0000-0000-000000000000";
 
-/// Two daemons share the store; the token is revoked by a third party.
+/// Two daemons share the store. A third party revokes the token.
 #[tokio::test]
 async fn a_revoked_token_opens_nothing_on_any_daemon() {
     let (_folder, places) = places();
@@ -92,7 +92,7 @@ async fn an_expired_token_opens_nothing() {
     }
 }
 
-/// What one namespace has, the other neither sees nor touches, and is not told of.
+/// A token of one namespace neither sees nor changes objects of another, and responses do not reveal them.
 #[tokio::test]
 async fn a_token_of_one_namespace_stays_in_it() {
     let (_folder, places) = places();
@@ -104,7 +104,7 @@ async fn a_token_of_one_namespace_stays_in_it() {
         let all = Caller::new(&daemon, NewToken::new("all", Scope::Admin)).await;
         let later = json!({ "operation": "a", "delay": "1h" });
 
-        // Tasks: the namespace goes without saying, and another's is refused, also in the midst of a list.
+        // Tasks: the token's namespace is the default. Another namespace is refused, also within a list.
         let (status, task) = ours.post("/v1/tasks", &later).await;
         assert_eq!(status, 201, "{task}");
         let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
@@ -154,13 +154,13 @@ async fn a_token_of_one_namespace_stays_in_it() {
                 .map(|lock| lock["namespace"].as_str().unwrap().to_owned());
             names.collect()
         };
-        // The gateway's own locks, for the signals, are there too.
+        // The list also contains the locks of signals.
         let seen = locks(theirs.get("/v1/locks?prefix=deploy").await.json().await.unwrap());
         assert_eq!(seen, ["theirs"]);
         let seen = locks(all.get("/v1/locks?prefix=deploy").await.json().await.unwrap());
         assert_eq!(seen, ["ours", "theirs"]);
 
-        // What was done.
+        // The audit log.
         assert_eq!(ours.post("/v1/locks/force-release", &key).await.0, 200);
         let audit = |answer: Value| answer.as_array().unwrap().len();
         assert_eq!(audit(ours.get("/v1/audit").await.json().await.unwrap()), 1);
@@ -169,7 +169,7 @@ async fn a_token_of_one_namespace_stays_in_it() {
     }
 }
 
-/// Nobody acts and is not written down, also not who goes away before it is done.
+/// Every action is in the audit log, also if the client disconnects before it ends.
 #[tokio::test]
 async fn what_is_done_for_somebody_who_went_away_is_written_down() {
     let url = holdoff_testbed::Postgres::shared().create_database("server");
@@ -183,7 +183,7 @@ async fn what_is_done_for_somebody_who_went_away_is_written_down() {
     let asking = tokio::spawn(request.json(&json!({ "filter": { "operation": "a" } })).send());
     let blocked = "select count(*) from pg_stat_activity where datname = current_database()
         and wait_event_type = 'Lock' and query like '%holdoff.steps%'";
-    // From outside of the transaction: within it Postgres shows the others as they were at the first look.
+    // A separate connection: within the transaction Postgres shows other sessions as they were at the first query.
     let mut watch = PgConnection::connect(&url).await.unwrap();
     let since = Instant::now();
     while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
@@ -192,7 +192,7 @@ async fn what_is_done_for_somebody_who_went_away_is_written_down() {
     }
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
-    // The daemon has seen that the connection is gone when it has answered somebody who came later.
+    // When the daemon has served a later request, it has noticed that the connection is closed.
     assert_eq!(caller.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
     lock.rollback().await.unwrap();
     let since = Instant::now();
@@ -253,7 +253,7 @@ async fn what_an_operator_did_is_written_down() {
     assert_eq!((&audit[0]["who"], &audit[0]["count"]), (&json!("loopback"), &json!(0)));
 }
 
-/// What the policies of a node are is nobody's business who has no token.
+/// A caller without a token does not see a node's policies.
 #[tokio::test]
 async fn only_who_shows_a_token_is_told_of_drift() {
     let (_folder, [place, _]) = places();
@@ -276,7 +276,7 @@ async fn only_who_shows_a_token_is_told_of_drift() {
     assert!(told.starts_with("ready\npolicy drift: "), "{told}");
 }
 
-/// Notifications tell of every namespace, so that no other namespace's tokens see them.
+/// Notifications cover all namespaces, so tokens of another namespace must not see them.
 #[tokio::test]
 async fn what_is_told_of_failures_is_seen_by_nobody_else() {
     let (_folder, [place, _]) = places();
@@ -306,7 +306,7 @@ async fn what_is_told_of_failures_is_seen_by_nobody_else() {
     assert_eq!((status, &problem["type"]), (400, &json!("/problems/invalid-task")));
 }
 
-/// What is no token at all counts like one that is wrong, however many come at once.
+/// Malformed tokens count like invalid ones, also if many arrive at once.
 #[tokio::test]
 async fn wrong_and_malformed_tokens_share_one_limit() {
     let (_folder, [place, _]) = places();
@@ -322,7 +322,7 @@ async fn wrong_and_malformed_tokens_share_one_limit() {
     let refused = statuses.iter().filter(|status| **status == StatusCode::UNAUTHORIZED).count();
     let slowed = statuses.iter().filter(|status| **status == StatusCode::TOO_MANY_REQUESTS).count();
     assert_eq!(refused + slowed, 60, "{statuses:?}");
-    // Ten at once, and one more a second while they come.
+    // Ten at once, and one more each second while they arrive.
     assert!((10..30).contains(&refused), "{refused} of 60 were listened to");
     for token in [nobodys.as_str(), "nonsense"] {
         let caller = Caller { daemon: &daemon, token: token.to_owned() };
@@ -334,7 +334,7 @@ async fn wrong_and_malformed_tokens_share_one_limit() {
     }
 }
 
-/// A wrong secret, an id that nobody has, and no token at all get the same answer.
+/// A wrong secret, an unknown id and a missing token get the same response.
 #[tokio::test]
 async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
     let (_folder, [place, _]) = places();
@@ -363,7 +363,7 @@ async fn nobody_learns_whether_a_token_exists_and_who_guesses_is_slowed_down() {
     };
     let slowed = tokio::time::timeout(Duration::from_secs(20), slowed).await.unwrap();
     assert!(slowed.headers().contains_key("retry-after"));
-    // From the same address, also when it must be looked up again.
+    // A valid token from the same address works, also after its cache entry has expired.
     for _ in 0..3 {
         assert_eq!(good.get(NOBODYS).await.status(), StatusCode::NOT_FOUND);
         tokio::time::sleep(Duration::from_millis(700)).await;

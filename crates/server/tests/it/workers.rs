@@ -1,4 +1,4 @@
-//! Workers that pull over the API, from whichever daemon.
+//! Workers that pull steps over the API, from any daemon.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn claim_one(daemon: &Daemon, more: &Value) -> Value {
     claimed[0].clone()
 }
 
-/// What every report names.
+/// The fields that every report has, and more.
 fn of(claimed: &Value, more: &Value) -> Value {
     let mut form = json!({ "step": claimed["step"], "token": claimed["token"] });
     form.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -44,7 +44,7 @@ async fn a_graph_is_worked_off_through_two_daemons(stores: Stores) {
         answer(here.send("/v1/workers/heartbeat", &of(first, &json!({ "lease": "60s" }))).await, 200).await;
     assert_eq!(held["expires_in"], 60.0);
 
-    // A failure is retried by its policy, and counted wherever it is reported.
+    // The policy retries a failure, and the failure counts on whichever daemon it is reported.
     let failed = of(first, &json!({ "class": "transient", "message": "busy", "retry_after": "10ms" }));
     let received = answer(here.send("/v1/workers/fail", &failed).await, 200).await;
     assert_eq!(received, json!({ "accepted": true }));
@@ -126,13 +126,13 @@ async fn what_is_wrong_with_a_claim_or_a_report_is_said(stores: Stores) {
     }
 }
 
-/// A look that is under way when the daemon stops is looked to its end: what it claims is answered.
+/// A claim in progress when the daemon stops runs to its end: the claimed steps are delivered.
 #[tokio::test]
 async fn a_stop_leaves_no_step_with_nobody() {
     let store = holdoff_testbed::Postgres::shared().create_database("server");
     let daemon = Daemon::start(Place::store(store.clone())).await;
     daemon.submit(&json!({ "operation": "a" })).await;
-    // Somebody else has the table, so that the look takes until it is given back.
+    // Another session holds the table's lock, so the claim waits until it is released.
     let mut other = PgConnection::connect(&store).await.unwrap();
     let mut lock = other.begin().await.unwrap();
     lock.execute("lock table holdoff.steps in access exclusive mode").await.unwrap();
@@ -141,7 +141,7 @@ async fn a_stop_leaves_no_step_with_nobody() {
     let claiming = tokio::spawn(request.send());
     let blocked = "select count(*) from pg_stat_activity where datname = current_database()
         and wait_event_type = 'Lock' and query like '%claimed_at = clock_timestamp()%'";
-    // From outside of the transaction: within it Postgres shows the others as they were at the first look.
+    // A separate connection: within the transaction Postgres shows other sessions as they were at the first query.
     let mut watch = PgConnection::connect(&store).await.unwrap();
     let since = Instant::now();
     while sqlx::query_scalar::<_, i64>(blocked).fetch_one(&mut watch).await.unwrap() == 0 {
@@ -150,7 +150,7 @@ async fn a_stop_leaves_no_step_with_nobody() {
     }
     let Daemon { server, url, client } = daemon;
     let letting_go = async {
-        // Nobody is let in any more: it stops.
+        // The daemon no longer accepts connections: it is stopping.
         while client.get(&url).send().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -161,7 +161,7 @@ async fn a_stop_leaves_no_step_with_nobody() {
     assert_eq!(claimed["items"].as_array().unwrap().len(), 1, "{claimed}");
 }
 
-/// Texts that a database may not be able to keep, wherever one can be put.
+/// Texts that a database may be unable to store, in every field that takes one.
 async fn what_a_store_cannot_read_is_refused_before_it(stores: Stores) {
     let daemon = Daemon::start(stores.place()).await;
     let odd = "a\u{0}b";

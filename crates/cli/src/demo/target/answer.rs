@@ -1,4 +1,4 @@
-//! How the target answers: a function of the seed, of who asks for what, and of when.
+//! The target's responses: a function of the seed, the request and the time.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use crate::demo::service::Service;
 use crate::demo::task::REVISION;
 
-/// How the target misbehaves.
+/// The failures of the target.
 #[derive(Clone, Debug)]
 pub(in crate::demo) struct Temper {
     pub(in crate::demo) seed: u64,
     pub(in crate::demo) outage: Outage,
 }
 
-/// When the mail service is down: for a while, again and again.
+/// The recurring outage of the mail service.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::demo) struct Outage {
     pub(in crate::demo) every: Duration,
-    /// When it begins, in each round.
+    /// Its start in each period.
     pub(in crate::demo) from: Duration,
     pub(in crate::demo) lasts: Duration,
 }
@@ -30,45 +30,45 @@ impl Outage {
     }
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) service: Service,
-    /// The how-manieth time this very thing is asked for, from 1.
+    /// The number of times that this key was requested, from 1.
     pub(super) time: u32,
-    /// When, from the start.
+    /// The time since the start.
     pub(super) at: Duration,
     pub(super) body: &'a Value,
     pub(super) token: Option<&'a str>,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
     /// In seconds.
     pub(super) retry_after: Option<u64>,
-    /// How long it takes.
+    /// The time until the response.
     pub(super) takes: Duration,
     pub(super) body: Value,
 }
 
-/// How long a token is good for, and how long whoever is slow takes: longer than anybody waits.
+/// The lifetime of an access token, and the duration of a slow response, which exceeds every caller's timeout.
 const TOKEN_LASTS: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(3);
 
-/// How many in a thousand requests end so.
+/// The share of failed requests, in thousandths.
 const RATE_LIMITED: u64 = 300;
 const LATE: u64 = 250;
 const HICCUP: u64 = 60;
 
-/// The token that is good at this moment.
+/// Returns the access token that is valid at this time.
 pub(super) fn token(at: Duration) -> String {
     format!("report-{}", at.as_secs() / TOKEN_LASTS.as_secs())
 }
 
 impl Temper {
-    /// Whether something can be done for whoever asks, and what is said. Done is what is answered with a success.
+    /// Decides on the response. A request takes effect if and only if the response is a success.
     pub(super) fn reply(&self, asked: &Asked<'_>) -> Reply {
         let chance = self.chance(asked);
         let done = Reply::new(200, json!({ "done": true })).taking(Duration::from_millis(5 + chance % 40));
@@ -82,7 +82,7 @@ impl Temper {
                 let said = format!("the record is at revision {REVISION}; send that, if you have seen it");
                 refusal(409, &said)
             }
-            // Whoever comes again finds it quick.
+            // Only the first request for a key is slow.
             Service::Search if chance < LATE && asked.time == 1 => done.taking(SLOW),
             Service::Reports if asked.token != Some(&token(asked.at)) => {
                 refusal(401, "the token has expired")
@@ -93,7 +93,8 @@ impl Temper {
         }
     }
 
-    /// From 0 to 999: the same for the same request, however many others there are.
+    /// Returns a number from 0 to 999 that depends only on the seed, the request and its repetition, not on other
+    /// requests.
     fn chance(&self, asked: &Asked<'_>) -> u64 {
         let number = asked.body.get("number").and_then(Value::as_u64).unwrap_or_default();
         let parts = [asked.service as u64, number, u64::from(asked.time)];

@@ -1,11 +1,11 @@
-//! What the target has seen and done: each thing once, however often it is asked for.
+//! The requests and effects that the target recorded. Each key takes effect once, however often it is requested.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The most keys that are remembered. More than a run with a summary has; one without end forgets the oldest.
+/// The maximum number of remembered keys. A run with a summary has fewer; a run without end evicts the oldest.
 const MOST_KEYS: usize = 50_000;
 
-/// What the target has seen and done, by idempotency key.
+/// The requests and effects of the target, by idempotency key.
 #[derive(Debug, Default)]
 pub(in crate::demo) struct Ledger {
     seen: HashMap<String, Seen>,
@@ -19,25 +19,25 @@ struct Seen {
     done: u32,
 }
 
-/// How often what happened.
+/// The counters of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::demo) struct Totals {
-    /// Requests that came.
+    /// All received requests.
     pub(in crate::demo) requests: u64,
-    /// Those that were answered with no.
+    /// Refused requests.
     pub(in crate::demo) refused: u64,
-    /// Those whose answer took so long that nobody waited for it.
+    /// Requests whose response exceeded the caller's timeout.
     pub(in crate::demo) late: u64,
-    /// Those for something that was done already: it was not done again.
+    /// Requests for a key that had already taken effect, which had no second effect.
     pub(in crate::demo) repeated: u64,
 }
 
-/// What is known of a request that came.
+/// The state of a key when its request arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrival {
-    /// It is the how-manieth time, and not done yet.
+    /// The request has not taken effect yet. `time` counts its arrivals.
     Undone { time: u32 },
-    /// It was done before.
+    /// The request has already taken effect.
     Done,
 }
 
@@ -65,7 +65,7 @@ impl Ledger {
         self.totals.late += 1;
     }
 
-    /// Does it, unless somebody with the same key was quicker.
+    /// Applies the effect, unless a concurrent request with the same key already has.
     pub(super) fn perform(&mut self, key: &str) {
         if let Some(seen) = self.seen.get_mut(key).filter(|seen| seen.done == 0) {
             seen.done += 1;
@@ -76,7 +76,7 @@ impl Ledger {
         self.totals
     }
 
-    /// The keys of everything that was done.
+    /// Returns the keys of all requests that took effect.
     pub(in crate::demo) fn done(&self) -> HashSet<String> {
         self.seen.iter().filter(|(_, seen)| seen.done > 0).map(|(key, _)| key.clone()).collect()
     }

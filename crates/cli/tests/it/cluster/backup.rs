@@ -1,4 +1,4 @@
-//! A backup taken under load, restored elsewhere: tasks are there and finish, tokens of locks only grow.
+//! A backup taken under load and restored elsewhere. The tasks are complete and finish, and fencing tokens only grow.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -59,7 +59,7 @@ async fn a_backup_under_load_comes_back(store: &str, elsewhere: &str) {
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let again = admin(&["backup"], &file, store);
     assert!(!again.status.success() && said(&again).contains("there already"), "{}", said(&again));
-    // Given out after the backup was taken, which knows nothing of it.
+    // The store grants this token after the backup, which does not contain it.
     let second = token(store).await;
     assert!(first < second);
 
@@ -81,7 +81,7 @@ async fn a_backup_under_load_comes_back(store: &str, elsewhere: &str) {
     println!("restored: tokens {first}, {second}, {third}; {}", target.assert_once(&before.accepted));
     assert_eq!(node.terminate(), Some(0));
 
-    // Over a store that is not empty, if that is meant: what was there is put aside.
+    // With `--force`, the restore replaces a store that is not empty and keeps the previous one under another name.
     let locks = Locks::open(elsewhere).await.unwrap();
     locks.raise_era().await.unwrap();
     drop(locks);
@@ -94,7 +94,7 @@ async fn a_backup_under_load_comes_back(store: &str, elsewhere: &str) {
     assert!(said(&forced).contains(&format!("era {} begins", fourth >> 40)), "{}", said(&forced));
 }
 
-/// A connection that was let go is gone a moment later.
+/// Retries the restore until the closed connections to the store are gone.
 async fn eventually_free(restore: impl Fn() -> Output) -> Output {
     loop {
         let output = restore();
@@ -118,7 +118,7 @@ async fn at_least_the_era_that_is_asked_for_begins() {
     assert!(said(&restored).contains("era 7 begins"), "{}", said(&restored));
     let second = token(&url("other.db")).await;
     assert_eq!((first >> 40, second >> 40), (0, 7));
-    // One that is behind already is no way back.
+    // A requested fencing epoch below the current one does not lower it.
     let again = admin(&["restore", "--force", "--era", "3"], &file, &url("other.db"));
     assert!(said(&again).contains("era 8 begins"), "{}", said(&again));
 }

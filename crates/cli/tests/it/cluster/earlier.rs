@@ -1,6 +1,7 @@
 //! A daemon of an earlier release beside the new one, on the schema that the new one has migrated.
 //!
-//! `cargo xtask n-minus-one` builds the earlier one and names it by a variable; without it there is nothing to run.
+//! `cargo xtask n-minus-one` builds the earlier release and names it in a variable. Without the variable the test
+//! does nothing.
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ fn earlier() -> Option<PathBuf> {
     found
 }
 
-/// Half of the tasks go to either, and either makes the requests of both.
+/// Sends half of the tasks to each daemon. Each daemon may run the steps of both halves.
 async fn share(store: &str, nodes: &[Node], target: &Target) -> Vec<String> {
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
     let load = load::send(200, 200, &target.url, |number| urls[number % urls.len()].clone()).await;
@@ -38,7 +39,7 @@ async fn an_earlier_release_runs_beside_the_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
-    // An upgrade: the new one migrates what the earlier one uses. And a restart of the earlier one afterwards.
+    // The new daemon migrates the store while the earlier one uses it. Afterwards the earlier daemon restarts.
     let store = Postgres::shared().create_database("upgrade");
     let target = Target::start().await;
     let old = Node::start_as(&earlier, &store, &config);
@@ -49,7 +50,7 @@ async fn an_earlier_release_runs_beside_the_new_one() {
     let (old, new) = (both.next().unwrap(), both.next().unwrap());
     let both = vec![old.restart().await, new];
     accepted.extend(share(&store, &both, &target).await);
-    // What the earlier one has left is finished by the new one.
+    // The new daemon finishes the steps that the earlier one leaves.
     let mut both = both.into_iter();
     let (mut old, new) = (both.next().unwrap(), both.next().unwrap());
     target.close(true);

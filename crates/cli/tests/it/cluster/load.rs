@@ -1,4 +1,4 @@
-//! Tasks at a steady rate, whatever becomes of the daemons.
+//! Tasks at a constant rate, whatever happens to the daemons.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-/// How many requests may be under way at once.
+/// The maximum number of concurrent requests.
 const AT_ONCE: usize = 256;
 
-/// What became of the requests.
+/// The outcome of the requests.
 #[derive(Default)]
 pub(crate) struct Load {
-    /// The tasks that were accepted, by a 201.
+    /// The accepted tasks, with status 201.
     pub(crate) accepted: Vec<String>,
-    /// Requests that got no answer: their daemon was killed.
+    /// Requests without a response, because their daemon was killed.
     pub(crate) unanswered: usize,
-    /// Answers that were neither.
+    /// Responses with any other status.
     pub(crate) refused: Vec<String>,
     pub(crate) took: Duration,
 }
@@ -26,7 +26,7 @@ pub(crate) fn task(target: &str) -> Value {
     json!({ "operation": "order.confirm", "http": { "url": target, "body": { "paid": true } } })
 }
 
-/// Sends so many tasks at this rate. `whereto` says to whom each goes.
+/// Sends this number of tasks at this rate. `whereto` selects the daemon for each task.
 pub(crate) async fn send(
     count: usize,
     per_second: u32,

@@ -1,4 +1,4 @@
-//! A daemon as a process of its own.
+//! A daemon in a separate process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::process::Process;
 /// The binary under test.
 pub(crate) const HOLDOFF: &str = env!("CARGO_BIN_EXE_holdoff");
 
-/// A daemon that does not outlive its test.
+/// A daemon that ends with its test.
 pub(crate) struct Node {
     process: Process,
     pub(crate) url: String,
@@ -19,7 +19,7 @@ pub(crate) struct Node {
     how: How,
 }
 
-/// How to start it, and start it again.
+/// The parameters to start the daemon and to start it again.
 #[derive(Clone)]
 struct How {
     program: PathBuf,
@@ -33,7 +33,7 @@ impl Node {
         Self::start_as(Path::new(HOLDOFF), store, config)
     }
 
-    /// With time for those who balance between daemons.
+    /// Starts a daemon with a grace period, in which a load balancer notices the shutdown.
     pub(crate) fn start_with_grace(store: &str, config: &Path, grace: &'static str) -> Self {
         let how = How { program: HOLDOFF.into(), store: store.into(), config: config.into(), grace };
         Self::launch(how, "127.0.0.1:0")
@@ -60,12 +60,12 @@ impl Node {
         Self { process, url, client: Client::new(), how }
     }
 
-    /// Three on one store.
+    /// Starts three daemons on one store.
     pub(crate) fn three(store: &str, config: &Path) -> Vec<Self> {
         (0..3).map(|_| Self::start(store, config)).collect()
     }
 
-    /// SIGKILL: it has no chance to say goodbye.
+    /// Sends SIGKILL, so that the daemon cannot shut down.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
@@ -74,7 +74,7 @@ impl Node {
         self.process.signal(name);
     }
 
-    /// Told to end, waited for, and started again at the same address.
+    /// Terminates the daemon, waits for its exit, and starts it again at the same address.
     pub(crate) async fn restart(self) -> Self {
         let (how, listen) = (self.how.clone(), self.url.trim_start_matches("http://").to_owned());
         tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Policies that are put in force on one are in force on all.
+//! Policies that are deployed on one daemon become active on all.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn apply(file: &Path, store: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether a node knows a policy of this name.
+/// Returns whether a node knows a policy with this name.
 async fn takes(node: &Node, policy: &str) -> bool {
     let task = json!({ "operation": "any", "policy": policy, "delay": "1h" });
     let (status, answer) = node.post("/v1/tasks", &task).await;
@@ -61,10 +61,10 @@ async fn policies_applied_on_one_are_in_force_on_all() {
         assert!(metrics.contains("holdoff_work_policy_drift 1"), "{metrics}");
     }
 
-    // What cannot be used changes nothing; what can is published from the daemon's own file.
+    // An invalid file changes nothing; a valid one is deployed from the daemon's own file.
     std::fs::write(&config, "[policies.x]\nbase = 3").unwrap();
     nodes[0].signal("-HUP");
-    // All at once: whoever reads a file while it is being written reads half of it.
+    // Replaces the file atomically, because a reader of a file in the middle of a write sees only a part.
     let whole = folder.path().join("whole.toml");
     std::fs::write(&whole, fresh("hung")).unwrap();
     std::fs::rename(&whole, &config).unwrap();

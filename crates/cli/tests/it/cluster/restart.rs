@@ -1,4 +1,4 @@
-//! All three are restarted, one after the other, while others are served.
+//! A rolling restart of all three daemons while clients submit tasks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,11 +12,11 @@ use crate::cluster::node::Node;
 use crate::cluster::target::Target;
 use crate::cluster::{FILE, TURN, all_succeed, load, no_more_calls_than_grants, until};
 
-/// How long a daemon waits to be seen leaving.
+/// The time in which a daemon that shuts down is seen as not ready.
 const GRACE: &str = "5s";
 const CLIENTS: usize = 8;
 
-/// Knows who is ready, as a balancer does: by asking now and then.
+/// Tracks the ready daemons by polling, as a load balancer does.
 struct Balancer {
     urls: Vec<String>,
     ready: Mutex<Vec<bool>>,
@@ -42,7 +42,7 @@ impl Balancer {
     }
 }
 
-/// Sends one task after the other to whoever is ready. Comes back only if a connection was refused.
+/// Submits tasks one after another to ready daemons. It retries only if a connection was refused.
 async fn client(balancer: Arc<Balancer>, target: String, is_over: Arc<AtomicBool>) -> Vec<String> {
     let (client, task) = (Client::new(), load::task(&target));
     let (mut accepted, mut number) = (Vec::new(), 0);

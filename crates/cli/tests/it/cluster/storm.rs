@@ -1,4 +1,4 @@
-//! A hundred signals of the same thing over three processes.
+//! A hundred equal signals to three processes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! One of three is killed under load.
+//! One of three daemons is killed under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,8 @@ async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
     let mut nodes = Node::three(&store, &config);
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
 
-    // The balancer sends a third to the dead one until it notices: those get no answer, and are not accepted.
+    // Until the load balancer notices the kill, it sends a third of the tasks to the dead daemon. These get no
+    // response and are not accepted.
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
     let whereto = move |number: usize| {

@@ -1,4 +1,4 @@
-//! What the steps have an effect on: a table that refuses whoever comes with a stale token.
+//! The target of the steps: a table that refuses stale fencing tokens.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 
-/// How long an effect takes: long enough to be overtaken in.
+/// The duration of an effect, long enough for a later grant to overtake it.
 const WORK: Duration = Duration::from_millis(2);
 
-/// A server whose every effect is written down.
+/// A server that records every effect.
 pub(crate) struct Target {
     pub(crate) url: String,
     table: Arc<Table>,
@@ -26,16 +26,16 @@ struct Table {
     is_closed: AtomicBool,
 }
 
-/// One step, by its idempotency key.
+/// A step, by its idempotency key.
 #[derive(Default)]
 struct Row {
     highest: u64,
-    /// Every token that somebody came with.
+    /// Every fencing token that was presented.
     tokens: Vec<u64>,
     effects: usize,
-    /// The token that had the effect.
+    /// The fencing token of the request that took effect.
     done_by: u64,
-    /// How often it was done again, because an answer was lost.
+    /// The number of repeated requests after a lost response.
     repeats: usize,
 }
 
@@ -49,17 +49,17 @@ impl Target {
         Self { url, table }
     }
 
-    /// Whether it answers 503 to everybody.
+    /// Sets whether the target answers 503 to every request.
     pub(crate) fn close(&self, is_closed: bool) {
         self.table.is_closed.store(is_closed, Ordering::Relaxed);
     }
 
-    /// How often somebody came for this task's one step: once for every time it was granted.
+    /// Returns the number of requests for this task's only step, one for each grant.
     pub(crate) fn calls_for(&self, task: &str) -> usize {
         self.table.rows.lock().unwrap().get(&format!("{task}/0")).map_or(0, |row| row.tokens.len())
     }
 
-    /// Every step had its effect, and had it once. Says how often it was tried.
+    /// Asserts that every step took effect exactly once. Returns a summary of the requests.
     pub(crate) fn assert_once(&self, tasks: &[String]) -> String {
         let rows = self.table.rows.lock().unwrap();
         for task in tasks {
@@ -71,7 +71,7 @@ impl Target {
             tokens.sort_unstable();
             tokens.dedup();
             assert_eq!(tokens.len(), row.tokens.len(), "{key}: a lease was given to two: {:?}", row.tokens);
-            // Only who was granted it later, and came with a higher token, may do again what was done.
+            // Only a later grant, with a higher fencing token, may repeat a request that took effect.
             let later = row.tokens.iter().filter(|token| **token > row.done_by).count();
             assert!(row.repeats <= later, "{key}: {} repeats, {later} later grants", row.repeats);
         }
@@ -105,7 +105,7 @@ async fn effect(State(table): State<Arc<Table>>, headers: HeaderMap) -> StatusCo
         table.stale.fetch_add(1, Ordering::Relaxed);
         return StatusCode::PRECONDITION_FAILED;
     }
-    // The same step again, after its answer was lost: what is done is done.
+    // A repeated request after a lost response has no second effect.
     if row.effects == 0 {
         (row.effects, row.done_by) = (1, token);
     } else {

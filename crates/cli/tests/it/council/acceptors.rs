@@ -5,27 +5,27 @@ use std::process::Command;
 
 use crate::process::Process;
 
-/// Where acceptors run, and how one of them is cut off.
+/// The environment in which acceptors run, and the way to isolate one of them.
 pub(crate) trait Place {
-    /// How to run a command where the acceptor with this number is.
+    /// Returns a command in the environment of the acceptor with this number.
     fn command(&self, number: usize, program: &str) -> Command;
 
-    /// Where it listens; port 0 is any that is free.
+    /// Returns the acceptor's listen address. Port 0 selects any free port.
     fn listen(&self, number: usize) -> String;
 
-    /// From now on nobody hears of it.
+    /// Isolates the acceptor, so that it answers no device.
     fn cut_off(&mut self, number: usize, acceptor: &Process);
 
-    /// It is as before.
+    /// Ends the isolation.
     fn heal(&mut self, number: usize, acceptor: &Process);
 }
 
-/// An acceptor that can be killed, and come back with or without its disk.
+/// An acceptor that can be killed and restarted with or without its disk.
 pub(crate) struct Acceptor {
     number: usize,
     directory: PathBuf,
     process: Process,
-    /// Who and where, as it said.
+    /// The acceptor's `KEY@HOST:PORT`, from its greeting.
     pub(crate) name: String,
 }
 
@@ -48,7 +48,7 @@ impl Acceptor {
         self.name.split_once('@').unwrap().1
     }
 
-    /// Killed, and started again without what it has promised.
+    /// Kills the acceptor and restarts it without its promises and votes.
     pub(crate) fn kill_and_wipe(&mut self, place: &impl Place) {
         self.process.kill();
         std::fs::remove_file(self.directory.join("acceptor.redb")).unwrap();

@@ -1,4 +1,4 @@
-//! A device that is killed when a majority has voted for its operation, and it has not heard of it.
+//! A device is killed after a majority has voted for its operation and before the device learns of it.
 
 use holdoff_testbed::CONDITION_TIMEOUT;
 use std::sync::mpsc;
@@ -16,9 +16,9 @@ use crate::council::relay::Relay;
 use crate::council::story::{agree, found, join};
 use crate::process::Process;
 
-/// So late the killed device hears of votes: what it takes to kill it must take less.
+/// The delay of the votes to the device. The kill must take less time.
 const LATE: Duration = Duration::from_millis(400);
-/// On a busy machine it may be too late all the same; so often it is tried.
+/// The maximum number of attempts, because on a busy machine a kill may come too late.
 const TRIES: usize = 6;
 pub(crate) fn tell() {
     let directory = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ pub(crate) fn tell() {
     let council = found(&witness, &names);
     join(&device, &witness, &council, "device", &names);
     let watching = Watching::start(&witness);
-    // It watches once it has seen something.
+    // The watch is active once it has reported an operation.
     watching.wait_for(&add(&device).0);
 
     let struck = (0..TRIES).position(|_| is_killed_in_between(&device, &watching, &relays));
@@ -41,7 +41,7 @@ pub(crate) fn tell() {
     agree(&[&witness, &device].into_iter());
 }
 
-/// The id of an operation that adds somebody, and the slot it was committed in.
+/// Adds a member. Returns the id of the operation and the slot in which it was committed.
 fn add(device: &Device) -> (String, u64) {
     let (id, guest) = (new_id(), Key::generate().unwrap().public().to_string());
     let told = device.run(&["--id", &id, "add", &guest, "--name", "guest"]);
@@ -53,7 +53,8 @@ fn new_id() -> String {
     format!("{:032x}", Rng::new().u128(..))
 }
 
-/// Kills the device as soon as somebody else knows what it does not, and starts it again; whether it was in time.
+/// Kills the device as soon as the witness knows the decision, and restarts the device. Returns whether the kill came
+/// before the device knew it.
 fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) -> bool {
     let (id, guest) = (new_id(), Key::generate().unwrap().public().to_string());
     let words = ["--id", &id, "add", &guest, "--name", "guest"];
@@ -68,7 +69,7 @@ fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) 
         relay.delay(Duration::ZERO);
     }
 
-    // What it knows by itself, with nobody to ask.
+    // Reads the state of the device without its acceptors.
     for relay in relays {
         relay.close(true);
     }
@@ -91,7 +92,7 @@ fn is_killed_in_between(device: &Device, watching: &Watching, relays: &[Relay]) 
     is_between
 }
 
-/// `council watch` on a device, and what it says.
+/// `council watch` on a device, and its output.
 struct Watching {
     _process: Process,
     said: mpsc::Receiver<Value>,
@@ -110,7 +111,7 @@ impl Watching {
         Self { _process: process, said }
     }
 
-    /// The next slot, and the operations that were carried out in it.
+    /// Returns the next slot and the operations that it applied.
     fn next(&self) -> (u64, Vec<String>) {
         let told = self.said.recv_timeout(CONDITION_TIMEOUT).expect("it watches");
         let operations = told["operations"].as_array().unwrap();
@@ -118,7 +119,7 @@ impl Watching {
         (told["slot"].as_u64().unwrap(), done.map(|it| it["id"].as_str().unwrap().to_owned()).collect())
     }
 
-    /// The slot that has carried this out.
+    /// Waits for the slot that applied this operation, and returns it.
     fn wait_for(&self, id: &str) -> u64 {
         loop {
             let (slot, done) = self.next();
@@ -128,7 +129,7 @@ impl Watching {
         }
     }
 
-    /// How often something is carried out before something else is.
+    /// Returns how often an operation is applied before another one.
     fn count_until(&self, end: &str, id: &str) -> usize {
         let mut times = 0;
         loop {

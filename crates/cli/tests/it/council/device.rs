@@ -1,4 +1,4 @@
-//! Devices: a directory each, and a process for each command.
+//! Devices: one directory per device, and one process per command.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A device, between its commands.
+/// A device between its commands.
 #[derive(Clone)]
 pub(crate) struct Device {
     directory: PathBuf,
@@ -32,17 +32,18 @@ impl Device {
         self.command(words).spawn().unwrap()
     }
 
-    /// Runs a command to its end, and what it has answered.
+    /// Runs a command to its end and returns its response.
     pub(crate) fn run(&self, words: &[&str]) -> Value {
         answer(words, &self.command(words).output().unwrap())
     }
 
-    /// The same, with no more time than this.
+    /// Runs a command with this deadline.
     pub(crate) fn run_within(&self, deadline: &str, words: &[&str]) -> Value {
         answer(words, &self.command_within(deadline, words).output().unwrap())
     }
 
-    /// Runs a command that is killed after a moment, once or more; then as it is, under the same id.
+    /// Runs a command and kills it after each of these delays. Then it runs the command to its end, with the same
+    /// operation id.
     pub(crate) fn run_killed(&self, words: &[&str], after: &[Duration]) -> Value {
         for after in after {
             let mut child = self.spawn(words);
@@ -54,7 +55,7 @@ impl Device {
     }
 }
 
-/// The last line is the answer. That something was not committed is one, too.
+/// Returns the response, which is the last line. The outcome "not committed" is a valid response.
 pub(crate) fn answer(words: &[&str], output: &Output) -> Value {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let last = out.lines().last().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What was asked and told, when; and whether it fits one order of events.
+//! The recorded requests and responses with their times, and the check that they fit one order of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use porcupine_rs::{CheckResult, Model, Operation};
 
-/// Somebody who comes and goes, by number.
+/// A member that the devices add and remove, by number.
 pub(crate) type Guest = u8;
 
-/// What was done, and what was told about it.
+/// An operation and its response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Deed {
-    /// A guest was added in this slot; without one it was there already.
+    /// The guest was added in this slot, or was already a member if there is none.
     Add(Guest, Option<u64>),
-    /// A guest was removed in this slot; without one it was not there.
+    /// The guest was removed in this slot, or was not a member if there is none.
     Remove(Guest, Option<u64>),
-    /// These were there after this slot.
+    /// The guests that were members after this slot.
     Read(BTreeSet<Guest>, u64),
 }
 
@@ -38,7 +38,7 @@ impl History {
         Self { began: Instant::now(), entries: Mutex::default() }
     }
 
-    /// Notes what was done, if anything was.
+    /// Runs an operation and records it with its times. An operation that was not committed is not recorded.
     pub(crate) fn record(&self, device: u32, run: impl FnOnce() -> Option<Deed>) {
         let called = self.began.elapsed();
         let done = run();
@@ -47,7 +47,7 @@ impl History {
         self.entries.lock().unwrap().extend(entry);
     }
 
-    /// Checks all of it; says how much that was.
+    /// Checks the whole history. Returns a summary of its size.
     pub(crate) fn check(&self) -> String {
         let entries = self.entries.lock().unwrap().clone();
         by_slots(&entries);
@@ -62,7 +62,7 @@ impl History {
     }
 }
 
-/// Slots are in the order of time, and whoever reads after a slot sees what the slots up to it have done.
+/// Checks that the slots follow real time and that each read returns the effects of all slots up to its own.
 fn by_slots(entries: &[Entry]) {
     let slot = |entry: &Entry| match &entry.deed {
         Deed::Add(_, slot) | Deed::Remove(_, slot) => *slot,
@@ -81,7 +81,8 @@ fn by_slots(entries: &[Entry]) {
     }
 }
 
-/// Who is there after a slot: each guest as often added as removed, or once more.
+/// Returns the guests that are members after a slot. The number of additions of a guest equals its removals, or
+/// exceeds them by one.
 fn there_after(entries: &[Entry], upto: u64) -> BTreeSet<Guest> {
     let mut balance: BTreeMap<Guest, i32> = BTreeMap::new();
     for entry in entries {
@@ -95,7 +96,7 @@ fn there_after(entries: &[Entry], upto: u64) -> BTreeSet<Guest> {
     balance.into_iter().filter(|(_, times)| *times == 1).map(|(guest, _)| guest).collect()
 }
 
-/// A set of guests, and nothing about slots: what people see.
+/// The sequential model: a set of guests, as a client observes it, without slots.
 #[derive(Clone, Debug)]
 struct Guests;
 

@@ -1,4 +1,4 @@
-//! Everybody on loopback: who is cut off is stopped, and hears nothing either.
+//! All processes on loopback. Isolation stops the acceptor's process, so that it also receives nothing.
 
 use std::process::Command;
 

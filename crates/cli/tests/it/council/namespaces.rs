@@ -1,11 +1,12 @@
-//! Every acceptor in a network namespace of its own, behind a bridge: who is cut off runs on, and reaches nobody.
+//! Each acceptor in its own network namespace behind a bridge. An isolated acceptor keeps running and reaches no
+//! peer.
 
 use std::process::Command;
 
 use crate::council::acceptors::Place;
 use crate::process::Process;
 
-/// Three namespaces and the bridge to them; gone when this is dropped.
+/// Three network namespaces and their bridge. Dropping the value removes them.
 pub(crate) struct Namespaces {
     name: String,
     net: u32,
@@ -14,10 +15,10 @@ pub(crate) struct Namespaces {
 const ACCEPTORS: usize = 3;
 
 impl Namespaces {
-    /// Makes them, if this is permitted.
+    /// Creates the namespaces, if the user has the permission.
     pub(crate) fn make() -> Result<Self, String> {
         let id = std::process::id();
-        // From here on whatever was made is taken away again.
+        // From here on, dropping `made` removes everything created so far.
         let made = Self { name: format!("ho{}", id % 100_000), net: id % 250 };
         let Self { name, net } = &made;
         ip(&format!("link add {name} type bridge"))?;

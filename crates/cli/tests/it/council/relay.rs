@@ -1,4 +1,4 @@
-//! A way to an acceptor that leads through the test, and on which answers can be late.
+//! A relay to an acceptor inside the test, which can delay responses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Passes everything on. Whoever comes while answers are late has them late until it goes.
+/// Forwards all connections. A connection keeps the delay that was set when it was opened.
 pub(crate) struct Relay {
     address: SocketAddr,
     state: Arc<State>,
@@ -39,12 +39,12 @@ impl Relay {
         self.address
     }
 
-    /// From now on answers come so much later, to whoever connects.
+    /// Sets the delay of responses on new connections.
     pub(crate) fn delay(&self, late: Duration) {
         self.state.late_ms.store(u64::try_from(late.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
-    /// From now on nobody new gets through, or everybody does.
+    /// Refuses or admits new connections.
     pub(crate) fn close(&self, is_closed: bool) {
         self.state.is_closed.store(is_closed, Ordering::SeqCst);
     }
@@ -67,7 +67,7 @@ fn pass_on(mut source: TcpStream, mut sink: TcpStream, late: Duration) {
             break;
         }
     }
-    // An error means that the other end is gone already.
+    // An error means that the peer has already closed the connection.
     drop(sink.shutdown(Shutdown::Both));
     drop(source.shutdown(Shutdown::Both));
 }

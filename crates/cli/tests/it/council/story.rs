@@ -1,4 +1,4 @@
-//! What happens to a council, wherever its acceptors are.
+//! The fault scenario of a council, independent of the environment of its acceptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const WORKERS: usize = 4;
 const ROUNDS: usize = 12;
 const GUESTS: usize = 3;
 
-/// Founds a council, lets everybody change it at once while things break, and checks what everybody was told.
+/// Founds a council, lets all devices change it concurrently under faults, and checks their responses.
 pub(crate) fn tell(place: &mut impl Place, seed: u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut acceptors: Vec<_> =
@@ -52,7 +52,7 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
                 thread::sleep(Duration::from_millis(20));
             }
         };
-        // One is cut off, comes back, and only then does another lose its disk: a majority is there at all times.
+        // The second fault begins only after the first has healed, so that a majority is available at all times.
         wait_for(1);
         place.cut_off(2, acceptors[2].process());
         wait_for(4);
@@ -61,9 +61,10 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
         see_wiped(&founder, &acceptors[0]);
         assert_eq!(founder.run(&["acceptors", "remove", acceptors[0].key()])["outcome"], "committed");
         assert_eq!(founder.run(&["acceptors", "add", &acceptors[0].name])["outcome"], "committed");
-        // Somebody goes on from the change, and whoever has not heard of it can learn it from the one that stayed.
+        // A further operation builds on the change. A device that has missed the change can learn it from an acceptor
+        // that stayed.
         assert_eq!(founder.run(&["add", &late, "--name", "late"])["outcome"], "committed");
-        // The one that came back is needed now.
+        // The acceptor that came back is now needed for a majority.
         place.cut_off(1, acceptors[1].process());
         wait_for(9);
         place.heal(1, acceptors[1].process());
@@ -73,7 +74,7 @@ pub(crate) fn tell(place: &mut impl Place, seed: u64) {
     eprintln!("{checked}: one order of events");
 }
 
-/// Founds a council with the acceptors of these names; its id.
+/// Founds a council with the acceptors of these names. Returns its id.
 pub(crate) fn found(founder: &Device, acceptors: &[String]) -> String {
     let mut words = vec!["init", "--name", "founder"];
     for acceptor in acceptors {
@@ -100,7 +101,7 @@ pub(crate) fn join(device: &Device, founder: &Device, council: &str, name: &str,
     assert_eq!((&joined["is_member"], joined["council"].as_str()), (&Value::Bool(true), Some(council)));
 }
 
-/// Sooner or later it is seen that an acceptor is not the one that was added.
+/// Waits until the device reports that the acceptor has lost its disk.
 fn see_wiped(device: &Device, acceptor: &Acceptor) {
     for _ in 0..50 {
         let told = device.run(&["acceptors", "list"]);
@@ -114,7 +115,7 @@ fn see_wiped(device: &Device, acceptor: &Acceptor) {
     panic!("it is never seen that {} was wiped", acceptor.name);
 }
 
-/// Adds or removes somebody, or looks who is there. The first device is killed again and again.
+/// Adds or removes a guest, or lists the members. The first device is killed repeatedly.
 fn work(device: &Device, number: usize, guests: &[String], history: &History, rng: &mut Rng) {
     let guest = rng.usize(..guests.len());
     let id = format!("{:032x}", rng.u128(..));
@@ -143,7 +144,8 @@ fn work(device: &Device, number: usize, guests: &[String], history: &History, rn
     });
 }
 
-/// The slot it was committed in, or none if it was so already; nothing if it was taken back between two lives.
+/// Returns the slot of the commit, with an inner `None` if the operation changed nothing. Returns an outer `None` if
+/// the operation was withdrawn between two runs.
 #[expect(clippy::option_option, reason = "none of it, or of its slot")]
 fn slot(told: &Value) -> Option<Option<u64>> {
     match told["outcome"].as_str() {
@@ -154,10 +156,10 @@ fn slot(told: &Value) -> Option<Option<u64>> {
     }
 }
 
-/// Whoever is at the same slot has the same history, and in the end all are.
+/// Asserts that devices at the same slot have the same history, and that all devices finally reach the same slot.
 pub(crate) fn agree<'a>(devices: &(impl Iterator<Item = &'a Device> + Clone)) {
     let mut histories: BTreeMap<u64, String> = BTreeMap::new();
-    // Looking on may itself decide something that was left half done, and so bring the next one further.
+    // A status request may itself decide a pending slot, which advances the next device.
     for _ in 0..5 {
         let told: Vec<_> = devices.clone().map(|device| device.run(&["status"])).collect();
         for it in &told {

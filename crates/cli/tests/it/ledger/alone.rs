@@ -1,4 +1,4 @@
-//! One node, and two of which one is gone.
+//! A single node, and two nodes of which one fails.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Daemons of one ledger.
+//! The daemons of one ledger.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,12 +12,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many daemons, all of which run, and vote.
+    /// Starts this number of daemons and waits until all of them vote.
     pub(crate) fn start(place: &impl Place, count: usize) -> Self {
         Self::start_with(place, count, |_, _| ())
     }
 
-    /// The same, with something done to each before it has a ledger.
+    /// Starts a cluster and calls `prepare` on each daemon before it has a ledger.
     pub(crate) fn start_with(
         place: &impl Place,
         count: usize,
@@ -55,12 +55,12 @@ impl Cluster {
         });
     }
 
-    /// The number of the one that leads, of those that run.
+    /// Returns the number of the running daemon that leads.
     pub(crate) fn leader(&self) -> usize {
         self.leader_among(&(0..self.daemons.len()).collect::<Vec<_>>())
     }
 
-    /// The number of the one of these that leads, of those that run.
+    /// Returns the number of the running daemon among these that leads.
     pub(crate) fn leader_among(&self, numbers: &[usize]) -> usize {
         until("somebody leads", || {
             let leads = |number: &&usize| {
@@ -71,7 +71,7 @@ impl Cluster {
         })
     }
 
-    /// All but one.
+    /// Returns the numbers of all daemons except one.
     pub(crate) fn others(&self, one: usize) -> Vec<usize> {
         (0..self.daemons.len()).filter(|number| *number != one).collect()
     }
@@ -80,7 +80,8 @@ impl Cluster {
         self.daemons.iter().map(|daemon| daemon.way.clone()).collect()
     }
 
-    /// Waits until all have come equally far behind one leader. Then they have one history and one state.
+    /// Waits until all daemons have the same index and the same leader. Asserts that they then have the same history
+    /// and state.
     pub(crate) fn until_equal(&self) -> Value {
         let ways = self.ways();
         let seen = until("all are equal", || {
@@ -107,7 +108,7 @@ impl Cluster {
     }
 }
 
-/// Whether the daemon's node does this now.
+/// Checks that the daemon's node has this role.
 pub(crate) fn role(way: &Way, role: &str) -> Result<(), String> {
     let status = way.status();
     if status["role"] == role { Ok(()) } else { Err(format!("{status:#}")) }

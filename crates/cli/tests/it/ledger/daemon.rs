@@ -1,4 +1,4 @@
-//! A daemon with a node, that can be killed, paused and started again.
+//! A daemon with a ledger node, which can be killed, paused and restarted.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::process::Process;
 
 pub(crate) struct Daemon {
     pub(crate) way: Way,
-    /// Where its node is for others.
+    /// The address of its node for other members.
     pub(crate) node: String,
     pub(crate) name: String,
-    /// By which key its node goes.
+    /// The key of its node.
     pub(crate) key: String,
-    /// What is set for it beside that.
+    /// Its additional environment variables.
     pub(crate) variables: Vec<(&'static str, &'static str)>,
     folder: PathBuf,
     process: Option<Process>,
 }
 
 impl Daemon {
-    /// One that has no ledger yet, and does not run.
+    /// Creates a daemon without a ledger, which does not run yet.
     pub(crate) fn new(way: Way, node: String, folder: &Path, number: usize) -> Self {
         let name = format!("node-{number}");
         let folder = folder.join(&name);
@@ -31,7 +31,7 @@ impl Daemon {
         Self { way, node, name, key: String::new(), variables: Vec::new(), folder, process: None }
     }
 
-    /// Makes a ledger, or room for one of which this is a member, and runs.
+    /// Creates a ledger, or joins the ledger of this member, and starts the daemon.
     pub(crate) fn begin(&mut self, member: Option<&str>) {
         let made = self.make(member);
         assert_eq!(made.code, 0, "{made:?}");
@@ -39,7 +39,7 @@ impl Daemon {
         self.start();
     }
 
-    /// The command that makes a ledger, or room for one of which this is a member.
+    /// Runs the command that creates a ledger or joins the ledger of this member.
     pub(crate) fn make(&self, member: Option<&str>) -> Told {
         let mut words = match member {
             Some(member) => vec!["join", "--member", member, "--address", &self.node],
@@ -49,12 +49,12 @@ impl Daemon {
         Told::of(&self.settled(&mut self.way.offline(&self.folder, &words)).output().unwrap())
     }
 
-    /// Who and where its node is.
+    /// Returns the key and address of its node.
     pub(crate) fn contact(&self) -> String {
         format!("{}@{}", self.key, self.node)
     }
 
-    /// Where its node has its key and its store.
+    /// Returns the directory with the key and the store of its node.
     pub(crate) fn ledger(&self) -> PathBuf {
         self.folder.join("ledger")
     }
@@ -70,7 +70,7 @@ impl Daemon {
         self.process = Some(process);
     }
 
-    /// Where things are and who it is, for the daemon and for whoever makes a ledger for it.
+    /// Sets the directory and the identity, for the daemon and for the command that creates its ledger.
     fn settled<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.current_dir(&self.folder).env_remove("RUST_LOG");
         command.env("HOLDOFF_LEDGER_DATA", self.ledger()).envs(self.variables.iter().copied());
@@ -81,17 +81,17 @@ impl Daemon {
         self.process.is_some()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.take().unwrap().kill();
     }
 
-    /// Told to end, and waited for.
+    /// Terminates the daemon and waits for its exit.
     pub(crate) fn terminate(&mut self) {
         assert_eq!(self.process.take().unwrap().terminate(), Some(0), "{}", self.log());
     }
 
-    /// Stops it where it is, until it is told to go on.
+    /// Stops the process with SIGSTOP until it is continued.
     pub(crate) fn pause(&self) {
         self.process.as_ref().unwrap().signal("-STOP");
     }
@@ -100,19 +100,19 @@ impl Daemon {
         self.process.as_ref().unwrap().signal("-CONT");
     }
 
-    /// All that it has logged.
+    /// Returns the complete log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// What it has logged under this message: the fields of each line.
+    /// Returns the fields of each log line with this message.
     pub(crate) fn logged(&self, message: &str) -> Vec<Value> {
         let log = self.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.map(|line| line["fields"].clone()).filter(|fields| fields["message"] == message).collect()
     }
 
-    /// Puts a file beside the ledger that has all the room there is.
+    /// Creates a file beside the ledger that fills the disk.
     pub(crate) fn fill_disk(&self) -> PathBuf {
         let path = self.ledger().join("filler");
         let mut filler = File::create(&path).unwrap();

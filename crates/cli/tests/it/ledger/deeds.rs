@@ -1,4 +1,5 @@
-//! What was submitted, and what was acknowledged of it: none of that is lost, and nothing happens twice.
+//! The submitted transactions and their acknowledgements. No acknowledged transaction is lost, and none takes effect
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::ledger::place::{CONDITION_TIMEOUT, Told, Way};
 
-/// Deeds of one ledger. Each leaves a fact, and fails if it is there already.
+/// The transactions of one ledger. Each adds a fact and fails if the fact already exists.
 #[derive(Default)]
 pub(crate) struct Deeds {
     next: AtomicU64,
@@ -23,7 +24,7 @@ struct Deed {
     index: u64,
 }
 
-/// Something to do, under its name.
+/// A transaction to submit, with its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) tx_id: String,
@@ -32,7 +33,7 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// The words of the command that submits it.
+    /// Returns the arguments of the command that submits it.
     pub(crate) fn words(&self) -> [&str; 6] {
         ["submit", &self.goal, "--tx-id", &self.tx_id, "--timeout", "25s"]
     }
@@ -45,12 +46,12 @@ impl Deeds {
         Wish { tx_id: format!("{:032x}", Rng::new().u128(..)), number, goal }
     }
 
-    /// Does something by these ways, one after the other, under one name, until it is known what came of it.
+    /// Submits a new transaction to these daemons in turn, under one id, until its outcome is known.
     pub(crate) fn submit(&self, ways: &[Way]) -> u64 {
         self.insist(&self.wish(), ways)
     }
 
-    /// The same with something that may have been submitted before.
+    /// Submits a transaction that may have been submitted before.
     pub(crate) fn insist(&self, wish: &Wish, ways: &[Way]) -> u64 {
         let end = Instant::now() + CONDITION_TIMEOUT;
         for way in ways.iter().cycle() {
@@ -63,11 +64,11 @@ impl Deeds {
         panic!("there is no way");
     }
 
-    /// Notes what was said of it. Returns its place, if it has one.
+    /// Records a response. Returns the index of the transaction if it is committed.
     pub(crate) fn note(&self, wish: &Wish, told: &Told) -> Option<u64> {
         match told.code {
             0 => {}
-            // Nobody is there, no majority is, or it is not known.
+            // No daemon answers, there is no majority, or the outcome is unknown.
             1 if told.json.is_null() => return None,
             75 | 124 => {
                 assert_eq!(told.json["tx_id"], *wish.tx_id, "{told:?}");
@@ -87,7 +88,7 @@ impl Deeds {
         self.acknowledged.lock().unwrap().len()
     }
 
-    /// Goes on submitting by random ways until it is enough.
+    /// Submits transactions to random daemons until `enough` is set.
     pub(crate) fn go_on(&self, ways: &[Way], enough: &AtomicBool) {
         let mut ways = ways.to_vec();
         let mut rng = Rng::new();
@@ -97,7 +98,8 @@ impl Deeds {
         }
     }
 
-    /// All that was acknowledged is in everybody's history, where it was said to be, and everything is there once.
+    /// Asserts that every daemon has all acknowledged facts. In the history of the first daemon, each transaction
+    /// occurs at most once, and each acknowledged one is at its acknowledged index.
     pub(crate) fn check(&self, ways: &[Way]) {
         let acknowledged = self.acknowledged.lock().unwrap();
         for way in ways {
@@ -121,7 +123,7 @@ impl Deeds {
     }
 }
 
-/// All entries that a daemon keeps.
+/// Returns all entries that a daemon retains.
 pub(crate) fn history(way: &Way) -> Vec<Value> {
     let (mut entries, mut after) = (Vec::new(), 0);
     loop {
@@ -133,7 +135,7 @@ pub(crate) fn history(way: &Way) -> Vec<Value> {
     }
 }
 
-/// The integers of an answer.
+/// Returns the integers in a response.
 fn numbers(told: &Value) -> BTreeSet<u64> {
     let text = told["result"].to_string();
     let digits = text.split(|sign: char| !sign.is_ascii_digit()).filter(|digits| !digits.is_empty());

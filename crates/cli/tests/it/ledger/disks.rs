@@ -1,4 +1,4 @@
-//! Disks that are lost, and disks that are full.
+//! Lost disks and full disks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +38,7 @@ fn a_follower_without_room_on_its_disk_stops_and_the_others_go_on() {
     leave_without_room(2);
 }
 
-/// Who founds a ledger leads it first.
+/// The founder of a ledger is its first leader.
 #[test]
 fn a_leader_without_room_on_its_disk_stops_and_another_leads() {
     leave_without_room(0);
@@ -89,7 +89,7 @@ fn leave_without_room(full: usize) {
     deeds.check(&ways);
 }
 
-/// A disk of a few mebibytes, gone when this is dropped.
+/// A disk of a few mebibytes. Dropping the value unmounts it.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {

@@ -1,4 +1,4 @@
-//! Leaders that are killed or paused.
+//! Killed and paused leaders.
 
 use serde_json::Value;
 
@@ -29,11 +29,11 @@ fn a_leader_that_is_killed_takes_nothing_with_it() {
     deeds.check(&cluster.ways());
 }
 
-/// The leader is paused with transactions on their way to it, and killed: whoever submitted them elsewhere hears of their
-/// end all the same, and the log tells whom they went to.
+/// The leader is paused while transactions are forwarded to it, and then killed. The clients that submitted them to
+/// other daemons still learn their outcome, and the log names the old and the new leader.
 #[test]
 fn what_is_on_its_way_when_the_leader_is_killed_ends_once_and_the_log_tells_by_whom() {
-    // Long enough for all to be under way before anybody misses the leader.
+    // Long enough for all transactions to be in flight before the election timeout expires.
     let patient = |_, daemon: &mut Daemon| {
         daemon
             .variables
@@ -91,7 +91,7 @@ fn what_is_on_its_way_when_the_leader_is_killed_ends_once_and_the_log_tells_by_w
     deeds.check(&cluster.ways());
 }
 
-/// A leader that was stopped for longer than its lease knows nothing of what was done meanwhile: it must find out before it
+/// A leader that was paused for longer than its lease does not know of later commits. It must learn of them before it
 /// answers.
 #[test]
 fn a_leader_that_was_paused_neither_commits_nor_answers_as_if_nothing_had_happened() {
@@ -108,7 +108,7 @@ fn a_leader_that_was_paused_neither_commits_nor_answers_as_if_nothing_had_happen
     cluster.daemons[second].way.must(&["submit", "--commands", &put("green")]);
     deeds.submit(&[cluster.daemons[second].way.clone()]);
 
-    // Asked after green was acknowledged; they wait at its door until it goes on.
+    // These reads start after the acknowledgement of green. They wait in the socket queue until the daemon continues.
     let reads: Vec<_> = (["lease", "quorum"].into_iter().cycle().take(4))
         .map(|how| paused.way.asking(&["get", "colour", "--how", how]).spawn().unwrap())
         .collect();
@@ -130,12 +130,12 @@ fn a_leader_that_was_paused_neither_commits_nor_answers_as_if_nothing_had_happen
     deeds.check(&cluster.ways());
 }
 
-/// A node as its log calls it: by the first digits of its id.
+/// Returns the node's name in the log, the first digits of its id.
 fn in_log(way: &Way) -> String {
     way.status()["node"].as_str().unwrap()[..8].to_owned()
 }
 
-/// How many connections wait until a paused daemon takes them, with something to say.
+/// Returns the number of connections that a paused daemon has not read from, with data pending.
 fn at_the_door(way: &Way) -> usize {
     let (_, port) = way.listen.rsplit_once(':').unwrap();
     let port = format!(":{:04X}", port.parse::<u16>().unwrap());

@@ -1,4 +1,4 @@
-//! What everybody was told fits one order of events, whatever happens to leaders meanwhile.
+//! All responses fit one order of events, whatever happens to leaders.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,14 +18,14 @@ const ROUNDS: usize = 30;
 const KEYS: u8 = 2;
 const SEED: u64 = 1;
 
-/// Something done with a key, and what was told about it.
+/// An operation on a key, with its response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Deed {
-    /// This is there.
+    /// Read this value.
     Get(u8, i64),
-    /// This was put there, and that was there before.
+    /// Wrote the first value and returned the second, the previous one.
     Put(u8, i64, i64),
-    /// If this is there, that is put there; whether it was.
+    /// Compared with the first value and wrote the second if it matched. The flag says whether it did.
     Swap(u8, i64, i64, bool),
 }
 
@@ -53,14 +53,14 @@ impl Model for Keys {
     }
 }
 
-/// One who asks, now here and now there.
+/// A client that sends each request to a random daemon.
 struct Client<'a> {
     ways: &'a [Way],
     rng: Rng,
 }
 
 impl Client<'_> {
-    /// Asks until somebody knows.
+    /// Repeats a request until a response has a known outcome.
     fn ask(&mut self, words: &[&str], is_known: impl Fn(&Told) -> bool) -> Told {
         let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
@@ -72,7 +72,7 @@ impl Client<'_> {
         }
     }
 
-    /// Under one name, so that asking again is no second deed.
+    /// Submits under one transaction id, so that a repeated request has no second effect.
     fn submit(&mut self, commands: &serde_json::Value) -> Told {
         let (commands, tx_id) = (commands.to_string(), format!("{:032x}", self.rng.u128(..)));
         let words = ["submit", "--timeout", "5s", "--tx-id", &tx_id, "--commands", &commands];
@@ -104,7 +104,7 @@ impl Client<'_> {
     }
 }
 
-/// Lets everybody act at once while things happen, and checks what they were told.
+/// Lets all clients act concurrently under faults and checks their responses.
 fn tell(cluster: &mut Cluster, happen: impl FnOnce(&mut Cluster, &dyn Fn(usize))) {
     let ways = cluster.ways();
     for key in 0..KEYS {

@@ -1,4 +1,4 @@
-//! Locks in the ledger of three daemons, each of which has its work in a file of its own.
+//! Locks in the ledger of three daemons, each of which keeps its work in its own file.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::ledger::cluster::Cluster;
 use crate::ledger::daemon::Daemon;
 use crate::ledger::place::{Loopback, Told, Way, until};
 
-/// Whoever holds a lock and is not heard of for so long has lost it. An election takes less.
+/// The lease. A holder that does not renew for this long loses the lock. An election takes less time.
 const LEASE: Duration = Duration::from_secs(8);
 
 fn three() -> Cluster {
@@ -25,7 +25,7 @@ fn three() -> Cluster {
     cluster
 }
 
-/// What a daemon answers. No status, if it does not.
+/// Returns the daemon's response, with status 0 if there is none.
 fn ask(way: &Way, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -47,7 +47,7 @@ fn acquire(way: &Way, name: &str, wait: &str) -> (u16, Value) {
     ask(way, "POST", "/v1/locks/acquire", &body)
 }
 
-/// A lock that must be had.
+/// Acquires a lock and asserts that it is granted.
 fn had(way: &Way, name: &str, wait: &str) -> Value {
     let (status, granted) = acquire(way, name, wait);
     assert_eq!(status, 200, "{name}: {granted}");
@@ -66,7 +66,7 @@ fn token(held: &Value) -> u64 {
     held["token"].as_u64().unwrap()
 }
 
-/// `holdoff lock` that is told by the environment where the daemon is and that a ledger has its locks.
+/// Returns `holdoff lock` with an environment that names the daemon and the ledger of the locks.
 fn lock(way: &Way, words: &[&str]) -> Command {
     let mut command = way.command(env!("CARGO_BIN_EXE_holdoff"));
     command.arg("lock").args(words).current_dir(std::env::temp_dir());
@@ -98,7 +98,8 @@ fn a_lock_that_is_held_at_one_daemon_is_refused_at_the_others_and_goes_on_with_a
     let second = had(&ways[1], "second", "0s");
     assert!(token(&second) > token(&first), "{second}");
 
-    // Whoever waits elsewhere is told at once when it is let go, and whoever has it may say so to any daemon.
+    // A waiter at another daemon is notified at once of the release, and the holder may send the release to any
+    // daemon.
     let third = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| had(&ways[2], "third", "25s"));
         until("it is seen to wait", || {
@@ -140,13 +141,13 @@ fn who_uses_locks_on_the_command_line_asks_the_daemon_whose_ledger_has_them() {
     let next = had(&ways[0], "next", "0s");
     assert!(token(&next) > token(&held) && token(&next) > 1 << 32, "{next}");
     assert_eq!(prove(&ways[2], "release", &next).0, 200);
-    // Who names a store means that one.
+    // An explicit `--store` selects that store.
     let elsewhere = told(&ways[0], &["list", "--json", "--store", "sqlite::memory:"]);
     assert_eq!(elsewhere.json, json!([]), "{elsewhere:?}");
 }
 
-/// The leader is killed while somebody holds a lock by another daemon: the holder renews it with those that are left, beyond
-/// its lease, and all that time nobody else is granted it.
+/// The leader is killed while a client holds a lock through another daemon. The holder renews the lock with the
+/// remaining daemons beyond its first lease, and in that time no other client is granted the lock.
 #[test]
 fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it() {
     let mut cluster = three();
@@ -168,7 +169,7 @@ fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it()
                                 assert_eq!(said["holder"]["token"], held["token"], "{said}");
                                 refused += 1;
                             }
-                            // Without a leader it is not known who has it, when time is up.
+                            // Without a leader, the daemon does not know the holder when the wait expires.
                             (status, said) => assert!(matches!(status, 409 | 503), "{status} {said}"),
                         }
                     }
@@ -195,7 +196,7 @@ fn who_holds_a_lock_keeps_it_when_the_leader_is_killed_and_nobody_else_gets_it()
         (409, said) if said["holder"]["token"] == held["token"] => Ok(()),
         (200, granted) => panic!("granted twice: {granted}"),
         (status, said) => {
-            // Meanwhile it must not run out.
+            // The lease must not expire in the meantime.
             assert!(matches!(prove(&ways[at], "renew", &held).0, 200 | 503));
             Err(format!("{status} {said}"))
         }

@@ -1,4 +1,4 @@
-//! Members that come, learn, vote and go.
+//! Members that join, learn, vote and leave.
 
 use crate::ledger::cluster::{Cluster, role};
 use crate::ledger::deeds::Deeds;

@@ -1,12 +1,12 @@
-//! Every daemon in a network namespace of its own, behind one of two bridges: who is on the other one runs on, and hears
-//! nobody here.
+//! Each daemon in its own network namespace behind one of two bridges. A daemon behind the other bridge keeps running
+//! and reaches no daemon on this side.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::ledger::place::{Place, Way};
 
-/// Namespaces and the bridges between them; gone when this is dropped.
+/// Network namespaces and the bridges between them. Dropping the value removes them.
 pub(crate) struct Namespaces {
     name: String,
     net: u32,
@@ -14,11 +14,11 @@ pub(crate) struct Namespaces {
 }
 
 impl Namespaces {
-    /// Makes so many, if this is permitted.
+    /// Creates this number of namespaces, if the user has the permission.
     pub(crate) fn make(count: usize) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (id, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // From here on whatever was made is taken away again.
+        // From here on, dropping `made` removes everything created so far.
         let made = Self { name: format!("hl{}{number}", id % 100_000), net: (id * 8 + number) % 250, count };
         let Self { name, net, .. } = &made;
         for side in ["", "x"] {
@@ -37,12 +37,12 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// From now on these hear each other, and the others each other, and nobody anybody else.
+    /// Partitions the network: these daemons on one side, all others on the other side.
     pub(crate) fn part(&self, numbers: &[usize]) {
         self.plug(numbers, "x");
     }
 
-    /// Everybody hears everybody.
+    /// Heals the partition.
     pub(crate) fn heal(&self) {
         self.plug(&(0..self.count).collect::<Vec<_>>(), "");
     }

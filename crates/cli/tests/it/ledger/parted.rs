@@ -1,4 +1,4 @@
-//! A leader that is cut off with too few.
+//! A leader that is partitioned with a minority.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn a_leader_with_too_few_commits_nothing_and_after_healing_there_is_one_history(
         |numbers: &[usize]| numbers.iter().map(|it| cluster.daemons[*it].way.clone()).collect::<Vec<_>>();
     place.part(&few);
 
-    // At once, while the one there still takes itself for the leader.
+    // Submits at once, while the partitioned node still considers itself the leader.
     let early: Vec<_> = (0..4).map(|_| deeds.wish()).collect();
     let asking: Vec<_> = (0..)
         .zip(&early)

@@ -1,4 +1,4 @@
-//! Where daemons run, and how a command gets to them.
+//! The environments of daemons, and the access to them.
 
 pub(crate) use holdoff_testbed::CONDITION_TIMEOUT;
 use std::path::Path;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Where daemons run.
+/// The environment in which daemons run.
 pub(crate) trait Place {
-    /// The way to the daemon with this number.
+    /// Returns the access to the daemon with this number.
     fn way(&self, number: usize) -> Way;
 
-    /// Where other nodes find its node.
+    /// Returns the address of its node for other nodes.
     fn node(&self, number: usize) -> String;
 }
 
-/// How to run something where a daemon is, and the daemon's address there.
+/// The way to run a command in the environment of a daemon, and the daemon's address there.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
-    /// What stands before a command.
+    /// The words before a command.
     pub(crate) before: Vec<String>,
-    /// Where the daemon listens for HTTP.
+    /// The HTTP address of the daemon.
     pub(crate) listen: String,
 }
 
-/// What a command has said.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) code: i32,
@@ -46,21 +46,21 @@ impl Way {
         }
     }
 
-    /// `holdoff ledger` on a directory, with no daemon.
+    /// Returns `holdoff ledger` on a directory, without a daemon.
     pub(crate) fn offline(&self, folder: &Path, words: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_holdoff"));
         command.args(["ledger", "--json"]).args(words).current_dir(folder);
         command
     }
 
-    /// `holdoff ledger` that asks the daemon, and answers in JSON.
+    /// Returns `holdoff ledger` with the daemon's URL and JSON output.
     pub(crate) fn asking(&self, words: &[&str]) -> Command {
         let mut command = self.asking_for_people(words);
         command.arg("--json");
         command
     }
 
-    /// `holdoff ledger` that asks the daemon.
+    /// Returns `holdoff ledger` with the daemon's URL and human-readable output.
     pub(crate) fn asking_for_people(&self, words: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_holdoff"));
         command.args(["ledger", "--url", &format!("http://{}", self.listen)]).args(words);
@@ -68,19 +68,19 @@ impl Way {
         command
     }
 
-    /// Asks the daemon, and waits for what it says.
+    /// Runs a command against the daemon and returns its output.
     pub(crate) fn ask(&self, words: &[&str]) -> Told {
         Told::of(&self.asking(words).output().unwrap())
     }
 
-    /// The same, if it must be so.
+    /// Runs a command and asserts that it succeeds.
     pub(crate) fn must(&self, words: &[&str]) -> Value {
         let told = self.ask(words);
         assert_eq!(told.code, 0, "{words:?}: {told:?}");
         told.json
     }
 
-    /// How the daemon's node is doing; nothing, if it does not say so.
+    /// Returns the status of the daemon's node, or null if it does not answer.
     pub(crate) fn status(&self) -> Value {
         self.ask(&["status"]).json
     }
@@ -95,7 +95,7 @@ impl Told {
     }
 }
 
-/// Everybody on loopback, with ports of their own.
+/// All daemons on loopback, with separate ports.
 pub(crate) struct Loopback {
     ports: Vec<(u16, u16)>,
 }
@@ -117,7 +117,7 @@ impl Place for Loopback {
     }
 }
 
-/// Looks until there is something to see.
+/// Polls until `look` returns a value, or panics after the timeout.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + CONDITION_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! Every daemon is started anew, one after the other, while there is work.
+//! A rolling restart of all daemons under load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ fn daemons_are_started_anew_one_after_the_other_and_work_goes_on() {
         for _ in 0..WORKERS {
             scope.spawn(|| deeds.go_on(&ways, &enough));
         }
-        // Whatever fails here, nobody works for ever.
+        // Stops the workers also if an assertion fails.
         let _ending = Ending(&enough);
         let more = |many: usize| {
             let goal = deeds.count() + many;
@@ -41,7 +41,7 @@ fn daemons_are_started_anew_one_after_the_other_and_work_goes_on() {
     eprintln!("{} transactions while three daemons were started anew", deeds.count());
 }
 
-/// Says that it is enough, however this ends.
+/// Sets the flag that ends the work when it is dropped, also on panic.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ending<'_> {

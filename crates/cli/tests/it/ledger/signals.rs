@@ -1,4 +1,4 @@
-//! Signals at three daemons, each of which has its work in a file of its own, and its locks in their ledger.
+//! Signals to three daemons, each of which keeps its work in its own file and its locks in the common ledger.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::ledger::cluster::Cluster;
 use crate::ledger::daemon::Daemon;
 use crate::ledger::place::{Loopback, Way, until};
 
-/// A daemon that is not heard of for so long is dead to the others.
+/// The lease of a daemon. The others consider a daemon dead that does not renew for this long.
 const LEASE: &str = "6s";
 
 fn three() -> Cluster {
@@ -54,7 +54,7 @@ fn told(way: &Way, fingerprint: &str) -> Value {
     taken
 }
 
-/// The number of the daemon that has this task.
+/// Returns the number of the daemon that has this task.
 fn owner(ways: &[Way], task: &Value) -> usize {
     let path = format!("/v1/tasks/{}", task.as_str().unwrap());
     let has = |way: &&Way| ask(way, &path, None).0 == 200;
@@ -65,7 +65,7 @@ fn owner(ways: &[Way], task: &Value) -> usize {
 
 #[test]
 fn many_signals_at_three_daemons_make_one_task_until_it_is_over() {
-    // Signals for each daemon.
+    // The number of signals to each daemon.
     let each = if is_deep() { 34 } else { 10 };
     let cluster = three();
     let ways = cluster.ways();
@@ -101,7 +101,7 @@ fn many_signals_at_three_daemons_make_one_task_until_it_is_over() {
         assert_eq!(taken.get("elsewhere").is_none(), number == at, "{taken} at {node}");
     }
 
-    // Others have another, and a namespace has its own.
+    // Another signal creates another task, and a namespace has its own tasks.
     assert_ne!(told(&ways[0], "disk slow")["task"], *task);
     let mut elsewhere = signal("disk full");
     elsewhere["namespace"] = json!("eu");
@@ -128,7 +128,7 @@ fn who_starts_again_soon_keeps_its_signals_and_who_stays_away_does_not() {
     assert_eq!(first["created"], true);
     cluster.daemons[at].kill();
     cluster.daemons[at].start();
-    // Longer than its lease: it has to say anew that it lives.
+    // Longer than the daemon's lease, so that the restarted daemon must renew it.
     let begun = std::time::Instant::now();
     while begun.elapsed() < Duration::from_secs(13) {
         let taken = told(&ways[other], "disk full");
@@ -146,7 +146,7 @@ fn who_starts_again_soon_keeps_its_signals_and_who_stays_away_does_not() {
     assert_eq!((&counted["task"], &counted["occurrences"]), (&next["task"], &json!(2)));
 }
 
-/// Another leads within seconds: until then a signal may be refused, but makes no second task.
+/// Another daemon leads within seconds. Until then a signal may be refused but creates no second task.
 #[test]
 fn a_leader_that_is_killed_makes_no_second_task_and_without_a_majority_each_daemon_makes_its_own() {
     let mut cluster = three();

@@ -1,4 +1,4 @@
-//! What people read, and who may ask.
+//! The human-readable output, and the access control.
 
 use std::io::{BufRead, BufReader};
 use std::process::Command;

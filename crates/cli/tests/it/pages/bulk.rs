@@ -1,4 +1,4 @@
-//! Something is done to all that match, and to nothing else.
+//! A bulk action applies to all matching steps and to no others.
 
 use fantoccini::key::Key;
 

@@ -1,4 +1,4 @@
-//! A conflict is decided by somebody who saw it, and may change what is sent.
+//! An operator resolves a conflict after seeing it, and may change the request.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::pages::daemon::Daemon;
 use crate::pages::target::Target;
 use crate::pages::visitor::Visitor;
 
-/// The same with another revision, however it is spread.
+/// Returns the request with another revision, whatever its whitespace.
 fn revised(sent: &str, revision: &str) -> String {
     let changed = ["", " "].iter().fold(sent.to_owned(), |text, gap| {
         text.replace(&format!("\"revision\":{gap}1"), &format!("\"revision\":{gap}{revision}"))
@@ -52,7 +52,7 @@ async fn a_conflict_is_resolved_by_changing_what_is_sent() {
     visitor.leave().await;
 }
 
-/// Whatever is not changed by hand stays as it was written: a number that is read and written again may be another.
+/// Unedited parts of a payload keep their text, because parsing and formatting a number may change it.
 #[tokio::test]
 async fn nothing_changes_but_what_was_changed() {
     let (daemon, target) = (Daemon::start(), Target::start().await);
@@ -71,7 +71,7 @@ async fn nothing_changes_but_what_was_changed() {
     visitor.leave().await;
 }
 
-/// Of two who decide at once, the second is told.
+/// If two operators resolve a conflict concurrently, the second gets an error.
 #[tokio::test]
 async fn who_comes_second_changes_nothing() {
     let (daemon, target) = (Daemon::start(), Target::start().await);

@@ -1,4 +1,4 @@
-//! Councils: the acceptor in the daemon, and how much it keeps of which.
+//! The councils page: the acceptor in the daemon, and the data that it keeps for each council.
 
 use holdoff_council::CouncilId;
 

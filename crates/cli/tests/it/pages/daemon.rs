@@ -1,4 +1,4 @@
-//! A daemon as a process of its own, with a folder of its own.
+//! A daemon in a separate process, with its own folder.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::pages::until;
 
-/// Waits that do not keep tests waiting.
+/// Policies with short delays, so that tests do not wait.
 pub(crate) const POLICIES: &str = r#"
 default = "quick"
 [policies.quick]
@@ -19,7 +19,7 @@ cap = "50ms"
 attempts = 3
 "#;
 
-/// No destination is ever left alone, however often it fails.
+/// Settings under which no destination is ever blocked, however often it fails.
 const FILE: &str = r#"
 [work]
 lease = "2s"
@@ -29,38 +29,38 @@ budget = { ratio = 1.0, burst = 10000 }
 breaker = { failure_ratio = 1.0, min_calls = 100000, window = "10s", probes = 1 }
 "#;
 
-/// What makes everybody need a token.
+/// The settings that require an API token.
 pub(crate) const TOKENS: &str = "[server]\ntokens = \"required\"\n";
 
-/// What makes it run an acceptor of councils.
+/// The settings that run an acceptor for councils.
 pub(crate) const ACCEPTOR: &str = "[acceptor]\ndata = \"acceptor\"\nlisten = \"127.0.0.1:0\"\n";
 
-/// What makes it run the ledgers that are there.
+/// The settings that run the existing ledgers.
 pub(crate) const LEDGER: &str = "[ledger]\ndata = \"ledger\"\nlisten = \"127.0.0.1:0\"\n";
 
-/// A daemon that does not outlive its test.
+/// A daemon that ends with its test.
 pub(crate) struct Daemon {
     process: Child,
-    /// Where it is, without a slash at the end.
+    /// Its URL, without a slash at the end.
     pub(crate) url: String,
-    /// What the test itself comes with.
+    /// The API token of the test itself.
     token: String,
     client: Client,
     folder: tempfile::TempDir,
 }
 
 impl Daemon {
-    /// Nobody needs a token.
+    /// Starts a daemon that requires no API token.
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
 
-    /// With more in its file. There is a token for the test, whether one is needed or not.
+    /// Starts a daemon with additional settings. The test has an API token, whether the daemon requires one or not.
     pub(crate) fn start_with(more: &str) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), more)
     }
 
-    /// One that decides ledgers of these names alone, with more in its file.
+    /// Starts a daemon that is the only member of ledgers with these names, with additional settings.
     pub(crate) fn with_ledgers(names: &[&str], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in names {
@@ -88,22 +88,23 @@ impl Daemon {
         Self { process, url, token, client: Client::new(), folder }
     }
 
-    /// Host and port.
+    /// Returns the host and the port.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
     }
 
-    /// A token, made on the command line.
+    /// Creates an API token on the command line.
     pub(crate) fn token(&self, arguments: &[&str]) -> String {
         make_token(self.folder.path(), arguments)
     }
 
-    /// Its acceptor, as devices know it.
+    /// Returns its acceptor's `KEY@HOST:PORT`.
     pub(crate) async fn acceptor(&self) -> String {
         self.get("/v1/acceptor").await["acceptor"].as_str().unwrap().to_owned()
     }
 
-    /// Founds a council with its acceptor, from a device of this name, which invites somebody; the council's id.
+    /// Founds a council with its acceptor from a device with this name, which then adds a member. Returns the
+    /// council's id.
     pub(crate) async fn found(&self, device: &str) -> String {
         let acceptor = self.acceptor().await;
         let command = |words: &[&str]| -> Value {
@@ -130,7 +131,7 @@ impl Daemon {
         self.ask(Method::POST, path, Some(body), "").await
     }
 
-    /// Under an id of the caller's own.
+    /// Sends a request with an id of the caller.
     pub(crate) async fn post_as(&self, id: &str, path: &str, body: Value) -> Value {
         self.ask(Method::POST, path, Some(body), id).await
     }
@@ -150,35 +151,35 @@ impl Daemon {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// A page, as its text.
+    /// Returns the text of a page.
     pub(crate) async fn page(&self, path: &str) -> String {
         let request = self.client.get(format!("{}{path}", self.url)).bearer_auth(&self.token);
         request.send().await.unwrap().text().await.unwrap()
     }
 
-    /// Takes a task in; its id.
+    /// Submits a task. Returns its id.
     pub(crate) async fn submit(&self, task: Value) -> String {
         self.post("/v1/tasks", task).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// The same of a task that is written down to the last sign.
+    /// Submits a task with exactly this text.
     pub(crate) async fn submit_text(&self, task: String) -> String {
         let request = self.client.post(format!("{}/v1/tasks", self.url)).bearer_auth(&self.token);
         let answer = request.header("content-type", "application/json").body(task).send().await.unwrap();
         answer.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
     }
 
-    /// A task that calls this.
+    /// Submits a task that requests this URL.
     pub(crate) async fn call(&self, operation: &str, queue: &str, url: &str) -> String {
         self.submit(json!({ "operation": operation, "queue": queue, "http": { "url": url } })).await
     }
 
-    /// The state of a task's first step.
+    /// Returns the state of a task's first step.
     pub(crate) async fn state(&self, task: &str) -> String {
         self.get(&format!("/v1/steps/{task}/0")).await["step"]["state"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until the first steps of all of them are in this state.
+    /// Waits until the first step of every task is in this state.
     pub(crate) async fn settle(&self, tasks: &[String], state: &str) {
         for task in tasks {
             until(&format!("{task} is {state}"), async || self.state(task).await == state).await;

@@ -1,4 +1,4 @@
-//! A device that asks the acceptor in a daemon, by hand.
+//! A device that sends requests directly to the acceptor in a daemon.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use holdoff_council::{Ask, CouncilId, NodeId, Slot, Tell, node_id};
 use holdoff_net::{Hearing, Key, Link, LinkOptions, Remote};
 use holdoff_paxos::Ballot;
 
-/// A device. It is connected from its first question until it is dropped.
+/// A device. It is connected from its first request until it is dropped.
 pub(crate) struct Device {
     link: Link,
     node: NodeId,
@@ -15,7 +15,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// One that asks the acceptor of this name.
+    /// Creates a device for the acceptor with this name.
     pub(crate) fn to(acceptor: &str) -> Self {
         let key = Key::from_secret(&[7; 32]);
         let (peer, address) = acceptor.split_once('@').unwrap();
@@ -33,7 +33,7 @@ impl Device {
         reply.tells.remove(0)
     }
 
-    /// Has so many slots of a council promised.
+    /// Has the acceptor promise this number of slots of a council.
     pub(crate) async fn promise(&self, council: u8, slots: u8) {
         for slot in (1..=u64::from(slots)).map(Slot) {
             let told = self.prepare(council, slot, self.node).await;
@@ -41,7 +41,7 @@ impl Device {
         }
     }
 
-    /// Asks in somebody else's name, and is refused.
+    /// Sends a request with the id of another node, which the acceptor refuses.
     pub(crate) async fn pretend(&self) {
         let told = self.prepare(1, Slot(1), NodeId(5)).await;
         assert!(matches!(told, Tell::Refused { .. }), "{told:?}");

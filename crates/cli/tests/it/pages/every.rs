@@ -1,4 +1,5 @@
-//! Every page, in light and dark, on a telephone and on a desk: silent, accessible, light in weight, and pictured.
+//! Every page in light and dark, on a phone and on a desktop: no console messages, accessible, small, and with a
+//! screenshot.
 
 mod axe;
 mod demo;
@@ -18,7 +19,7 @@ use crate::pages::visitor::Visitor;
 const TELEPHONE: u32 = 390;
 const DESK: u32 = 1440;
 
-/// The most bytes of a page and of everything it loads.
+/// The maximum size in bytes of a page with everything it loads.
 const HEAVIEST: f64 = 200_000.0;
 
 const WEIGHT: &str = "return performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource')) \
@@ -68,8 +69,8 @@ async fn every_page(scheme: &str) {
     assert!(wrong.is_empty(), "{} in {scheme}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Looks at one page in one scheme; returns everything that is wrong with it. A quick run looks at it on a desk only,
-/// without axe.
+/// Checks one page in one colour scheme and returns all problems. A quick run checks only the desktop width, without
+/// axe.
 async fn look(visitor: &Visitor, axe: Option<&Axe>, scheme: &str, name: &str, page: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     visitor.look_by(scheme, DESK).await;

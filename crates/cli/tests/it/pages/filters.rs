@@ -1,4 +1,4 @@
-//! Filters combine, and stand in the address: what one sees can be shown to another.
+//! Filters combine and are part of the URL, so that an operator can share a view.
 
 use fantoccini::key::Key;
 
@@ -67,7 +67,7 @@ async fn filters_combine_and_survive_a_reload() {
     visitor.leave().await;
 }
 
-/// Going back is going back to the page as it was, which is then as alive as any.
+/// The back button restores the previous page with its filters, and the page is live again.
 #[tokio::test]
 async fn the_way_back_leads_to_the_filters_before() {
     let (daemon, target) = (Daemon::start(), Target::start().await);

@@ -1,4 +1,4 @@
-//! A page of somebody else's has the browser send a form, with the cookie that the browser has.
+//! A page from another origin makes the browser send a form with the session cookie.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::pages::target::{Target, page};
 use crate::pages::until;
 use crate::pages::visitor::Visitor;
 
-/// Sends itself as soon as it is looked at.
+/// Returns a page that submits its form as soon as it loads.
 fn trap(action: &str) -> String {
     let field = |name: &str, value: &str| format!("<input name=\"{name}\" value=\"{value}\">");
     let fields =
@@ -30,7 +30,7 @@ async fn a_form_from_elsewhere_is_refused() {
             visitor.log_in(&daemon.token(&["--name", "ada", "--scope", "admin"])).await;
             visitor.sees("h1", "Overview").await;
         }
-        // Another port is the same site, which gets the cookie; another name is not.
+        // Another port is the same site and gets the cookie; another host name is not.
         let same_site = page(trap(&daemon.url)).await;
         let cross_site = same_site.replace("127.0.0.1", "localhost");
         for from in [same_site, cross_site] {
@@ -42,13 +42,13 @@ async fn a_form_from_elsewhere_is_refused() {
             let queues = daemon.get("/v1/queues").await;
             assert!(queues.to_string().contains("\"paused\":false"), "{queues}");
         }
-        // Nor is it shown in a frame, where clicks could be borrowed.
+        // The pages also refuse to be framed, which prevents clickjacking.
         let frame = page(format!("<iframe src=\"{}/queues\"></iframe>", daemon.url)).await;
         visitor.browser.client.goto(&frame).await.unwrap();
         visitor.browser.client.enter_frame(0).await.unwrap();
         let seen = visitor.text("body").await;
         assert!(!seen.contains("mail.send"), "{seen}");
-        // The page's own form does it.
+        // The same form on the daemon's own page works.
         visitor.open("/queues").await;
         visitor.click("#live tbody button").await;
         until("it is paused", async || visitor.place().await.contains("done=pause")).await;

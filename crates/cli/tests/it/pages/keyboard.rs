@@ -1,4 +1,4 @@
-//! With nothing but a keyboard, from the first page to a step that was retried.
+//! Keyboard navigation from the first page to the retry of a step.
 
 use fantoccini::key::Key;
 
@@ -6,15 +6,15 @@ use crate::pages::daemon::Daemon;
 use crate::pages::target::Target;
 use crate::pages::visitor::Visitor;
 
-/// More keys than any page should take.
+/// More key presses than any page should need.
 const MOST: usize = 80;
 
-/// What has the focus: what it is, and whether that is seen.
+/// Describes the focused element, and whether its focus is visible.
 const FOCUS: &str = "const at = document.activeElement, style = getComputedStyle(at), box = at.getBoundingClientRect(); \
     return [at.id || at.innerText.trim(), at.matches(':focus-visible') && style.outlineStyle !== 'none' \
     && parseFloat(style.outlineWidth) >= 2 && box.width > 0 && box.height > 0 && box.right > 0, at.matches(arguments[0])]";
 
-/// Tabs on until this has the focus; whatever has it on the way must show that.
+/// Presses Tab until this element has the focus. Every element on the way must show its focus.
 async fn tab_to(visitor: &Visitor, css: &str) {
     let mut way = Vec::new();
     for _ in 0..MOST {
@@ -60,7 +60,7 @@ async fn a_step_is_retried_by_keys_alone() {
     visitor.leave().await;
 }
 
-/// The page is drawn anew under the one who tabs through it, and the focus stays where it was.
+/// While a user moves through a page with Tab, the page is redrawn and the focus stays in place.
 #[tokio::test]
 async fn the_focus_survives_what_happens() {
     let (daemon, target) = (Daemon::start(), Target::start().await);

@@ -1,4 +1,4 @@
-//! Ledger: who leads, who belongs to it, and what happens, as it happens.
+//! The ledger page: the leader, the members, and the entries as they are committed.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use crate::pages::visitor::Visitor;
 
 const NEWEST: &str = "#history tbody tr:first-child";
 
-/// What is submitted is the newest: the node has its address in the history already, and announces nothing more.
+/// Submits a transaction that is then the newest entry. It first waits until the node's address is in the history,
+/// because the node announces nothing after that.
 async fn submit(daemon: &Daemon, namespace: &str, goal: &str) -> u64 {
     until("its address is in the history", async || {
         let shown = daemon.get(&format!("/v1/ledger?namespace={namespace}")).await;

@@ -1,4 +1,4 @@
-//! What happens is seen without a reload, unless somebody wants to read in peace.
+//! The page shows changes without a reload, unless the user pauses it.
 
 use crate::pages::daemon::Daemon;
 use crate::pages::target::Target;
@@ -24,7 +24,8 @@ async fn what_happens_is_seen_and_a_pause_holds() {
     visitor.click("#pause").await;
     visitor.sees("#live-word", "paused").await;
     assert_eq!(visitor.text("#pause").await, "Resume");
-    // Somebody else sees two changes one after the other, with the least time between them: who is paused, none.
+    // A second visitor sees two changes, one after the other and with the minimum time between them. The paused page
+    // shows neither.
     for name in ["second", "third"] {
         daemon.call(name, "mail", &target.at("/answer/400")).await;
         other.sees(ROWS, name).await;
@@ -52,7 +53,7 @@ async fn what_happens_is_seen_and_a_pause_holds() {
     other.leave().await;
 }
 
-/// The figures, the plot and the alarms of the first page change too.
+/// The figures, the plot and the alarms of the overview change too.
 #[tokio::test]
 async fn the_overview_tells_of_trouble_as_it_comes() {
     let (daemon, target) = (Daemon::start(), Target::start().await);

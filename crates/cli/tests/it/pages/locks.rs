@@ -1,4 +1,4 @@
-//! A lock is taken from whoever has it.
+//! An operator releases a lock by force.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Where tokens are needed, a token opens a session, and the session no more than the token.
+//! If API tokens are required, a token opens a session, and the session has no more rights than the token.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ const SEND: &str = "const done = arguments[arguments.length - 1]; \
     fetch(arguments[0], { method: arguments[1], headers: { 'content-type': 'application/x-www-form-urlencoded' }, \
     body: arguments[2] || undefined }).then((answer) => done(answer.status), (error) => done(String(error)));";
 
-/// Sends a form from the page one is on, as a script there would; the answer's status.
+/// Sends a form from the current page, as a script there would. Returns the status of the response.
 async fn forge(visitor: &Visitor, path: &str, form: &str) -> Value {
     visitor.script_to_end(SEND, vec![path.into(), "POST".into(), form.into()]).await
 }
 
-/// What the cookie alone opens, from outside the browser.
+/// Returns the status of a request with only the cookie, from outside the browser.
 async fn opens(daemon: &Daemon, cookie: &str, path: &str) -> u16 {
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let request =
@@ -61,7 +61,7 @@ async fn a_token_opens_the_page_that_was_asked_for() {
     visitor.log_in(&token).await;
     visitor.sees("h1", "Overview").await;
 
-    // A link to the login leads nowhere else.
+    // The `next` parameter of the login never leads to another host.
     visitor.open("/login?next=//example.com/").await;
     visitor.log_in(&token).await;
     visitor.sees("h1", "Overview").await;
@@ -196,7 +196,7 @@ async fn revoking_a_token_ends_its_sessions() {
     visitor.click_and_agree("button[aria-label='Revoke bob']").await;
     visitor.sees(".said", "its sessions are over").await;
     until("its session is over", async || opens(&daemon, &session, "/").await == 303).await;
-    // The page that was open says so by itself.
+    // The open page notices the revocation and shows the login.
     until("it is asked to log in", async || victim.place().await == "/login?next=%2Ffailed").await;
     victim.sees("h1", "Log in").await;
     visitor.open("/").await;

@@ -1,4 +1,4 @@
-//! Whatever a client writes is shown as what it is: text.
+//! Client-provided content is shown as plain text.
 
 use serde_json::{Value, json};
 
@@ -7,21 +7,22 @@ use crate::pages::target::Target;
 use crate::pages::until;
 use crate::pages::visitor::Visitor;
 
-/// Does its mischief in text, in attributes of either quotes, in scripts and in styles.
+/// Content that would execute if a page inserted it unescaped into text, attributes with either kind of quotes,
+/// scripts or styles.
 const PLANTED: &str =
     "<script>planted=1</script><img src=x onerror=planted=1>\"'><svg/onload=planted=1>{{7*7}}";
 
-/// What must not be there, wherever it might have come from.
+/// Finds injected content from any source.
 const INJECTED: &str = "return [typeof planted !== 'undefined', Array.from(document.querySelectorAll( \
     'script:not([src]), [onerror], [onload], img[src=\"x\"], main img, svg:not([class],[width]), base, iframe')) \
     .map((e) => e.outerHTML)]";
 
-/// Once for each field, so that one can tell which is meant.
+/// Returns the content with the name of its field, so that a failure names the field.
 fn planted(field: &str) -> String {
     format!("{field} {PLANTED}")
 }
 
-/// As it stands in an address.
+/// Encodes the text for a URL.
 fn encoded(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
@@ -34,7 +35,7 @@ async fn what_clients_write_is_shown_as_text() {
     let p = encoded(PLANTED);
     let policy = encoded(&planted("policy")).replace('+', "%20");
     let [step, other] = [format!("/steps/{task}/0"), format!("/steps/{pulled}/0")];
-    // Each page, and what of it must be there to be read.
+    // Each page, and the texts that it must contain.
     let pages: Vec<(String, Vec<&str>)> = vec![
         ("/".into(), vec!["operation <script>", "operation"]),
         ("/tasks".into(), vec!["operation", "namespace"]),
@@ -93,7 +94,7 @@ async fn what_clients_write_is_shown_as_text() {
             );
         }
     }
-    // What is drawn anew is as harmless; so is what a page says back.
+    // Redrawn content and repeated input are harmless too.
     visitor.open("/steps").await;
     visitor.sees("#live-word", "live").await;
     daemon.submit(json!({ "operation": planted("later"), "payload": 1 })).await;
@@ -121,7 +122,7 @@ async fn what_clients_write_is_shown_as_text() {
     visitor.leave().await;
 }
 
-/// Where somebody logs in, and what they are called then.
+/// The login and the displayed name of the user.
 #[tokio::test]
 async fn a_login_is_as_harmless() {
     let daemon = Daemon::start_with(TOKENS);
@@ -146,7 +147,8 @@ async fn a_login_is_as_harmless() {
     visitor.leave().await;
 }
 
-/// Writes it wherever a client can; a task in conflict, and one that a worker gave up.
+/// Writes the content into every field that a client can set. Returns a conflicted task and a task that a worker
+/// failed.
 async fn plant(daemon: &Daemon, target: &Target) -> (String, String) {
     let names = (planted("namespace"), planted("queue"), planted("operation"), planted("step"));
     let (namespace, queue, operation, step) = &names;
@@ -200,7 +202,7 @@ async fn plant(daemon: &Daemon, target: &Target) -> (String, String) {
     let member = json!({ "key": key, "address": "<b>.example:1", "name": name, "votes": false });
     daemon.post("/v1/ledger/members", member).await;
     daemon.token(&["--name", &planted("token"), "--scope", "read"]);
-    // What stands in the audit log: a filter, a key, a request's id.
+    // The content of the audit log: a filter, a key, and a request id.
     let pause = json!({ "operation": operation, "namespace": namespace });
     let id = PLANTED.replace(' ', "/");
     daemon.post_as(&id, "/v1/operations/pause", pause).await;

@@ -1,4 +1,4 @@
-//! A policy's numbers are changed, tried out in the lab, and published.
+//! An operator changes a policy's numbers, simulates them in the lab, and deploys them.
 
 use crate::pages::daemon::Daemon;
 use crate::pages::visitor::Visitor;
@@ -70,7 +70,7 @@ async fn publish_again(visitor: &Visitor) {
     visitor.sees(".said", "Published").await;
 }
 
-/// Numbers that were tried out against what is not in force any more are not published.
+/// Numbers that were simulated against an inactive version are not deployed.
 #[tokio::test]
 async fn somebody_else_may_have_been_faster() {
     let daemon = Daemon::start();

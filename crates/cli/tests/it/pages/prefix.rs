@@ -1,4 +1,4 @@
-//! Behind a proxy, under a path: every link, form, style, script and event finds its way.
+//! The pages behind a proxy, under a path: every link, form, style, script and event stream works.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::pages::visitor::Visitor;
 
 const PREFIX: &str = "/ops/holdoff";
 
-/// Every address in the page that leads back to where it came from.
+/// Returns every URL in the page with the page's own origin.
 const ADDRESSES: &str = "return Array.from(document.querySelectorAll('[href], [src], [action], [hx-get]')) \
     .flatMap((e) => ['href', 'src', 'action', 'hx-get'].map((name) => e.getAttribute(name))) \
     .filter((at) => at !== null && !at.startsWith('#') && !at.startsWith('data:')) \
@@ -62,7 +62,7 @@ async fn every_page_works_under_a_path() {
     }
 }
 
-/// The page is dressed, silent, and leads nowhere but under the path.
+/// Asserts that the page has its style, has no console messages, and links only to URLs under the path.
 async fn checked(visitor: &Visitor, page: &str) {
     let addresses = visitor.script(ADDRESSES, vec![]).await;
     let addresses = addresses.as_array().unwrap();
@@ -76,7 +76,7 @@ async fn checked(visitor: &Visitor, page: &str) {
     visitor.assert_silent(page).await;
 }
 
-/// Filters, events, forms and redirects.
+/// Uses filters, events, forms and redirects.
 async fn acted(visitor: &Visitor, daemon: &Daemon, target: &Target, task: &str) {
     visitor.open("/failed").await;
     visitor.sees("#live-word", "live").await;

@@ -1,19 +1,19 @@
-//! A proxy that serves the daemon under a path, beside others.
+//! A proxy that serves the daemon under a path, beside other services.
 
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What it does to the path.
+/// The proxy's treatment of the path prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Manner {
-    /// The daemon does not see it.
+    /// The proxy removes the prefix before it forwards a request.
     TakesItAway,
     LeavesIt,
 }
 
-/// A proxy, one request to a connection.
+/// A proxy that handles one request per connection.
 pub(crate) struct Proxy {
     pub(crate) url: String,
     strays: Arc<Mutex<Vec<String>>>,
@@ -37,13 +37,13 @@ impl Proxy {
         Self { url, strays }
     }
 
-    /// What was asked for that is not under the path, and so belongs to somebody else.
+    /// Returns the requested paths outside the prefix, which belong to other services.
     pub(crate) fn strays(&self) -> Vec<String> {
         self.strays.lock().unwrap().clone()
     }
 }
 
-/// Passes one request on, and its answer for as long as it takes; what was asked for, if it is none of ours.
+/// Forwards one request and its response until either side closes. Returns the path if it is outside the prefix.
 async fn pass(mut client: TcpStream, to: &str, prefix: &str, manner: Manner) -> Option<String> {
     let (head, rest) = head(&mut client).await?;
     let mut lines = head.split("\r\n");
@@ -70,7 +70,7 @@ async fn pass(mut client: TcpStream, to: &str, prefix: &str, manner: Manner) -> 
     None
 }
 
-/// A request's head, and what came with it.
+/// Reads the head of a request. Returns it with the bytes that came after it.
 async fn head(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut seen = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Operations and queues are paused and resumed.
+//! An operator pauses and resumes operations and queues.
 
 use crate::pages::daemon::Daemon;
 use crate::pages::target::Target;
@@ -45,7 +45,7 @@ async fn what_is_paused_waits_until_it_is_resumed() {
     visitor.leave().await;
 }
 
-/// It is done, and the page says so.
+/// Waits until the page confirms the action.
 async fn done(visitor: &Visitor, what: &str) {
     let done = format!("done={what}");
     crate::pages::until(&done, async || visitor.place().await.contains(&done)).await;

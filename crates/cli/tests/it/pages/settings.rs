@@ -1,4 +1,4 @@
-//! Tokens are made, shown once, and revoked.
+//! API tokens are created, shown once, and revoked.
 
 use crate::pages::daemon::Daemon;
 use crate::pages::visitor::Visitor;

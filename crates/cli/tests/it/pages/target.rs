@@ -1,4 +1,4 @@
-//! What the steps call: a server that misbehaves as its paths say.
+//! The target of the steps: a server whose paths select its failures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
 
-/// A server that misbehaves.
+/// A server that fails on purpose.
 pub(crate) struct Target {
     url: String,
     gate: Arc<Gate>,
@@ -34,8 +34,9 @@ impl Target {
         Self { url: serve(app).await, gate }
     }
 
-    /// `/gate` refuses until it is opened; `/revision` finds a conflict in all but the second; `/slow` never answers;
-    /// `/answer/503` is what it says; `/echo/400` says back what it was sent.
+    /// Returns the URL of a path. `/gate` refuses until it is opened; `/revision` reports a conflict for every
+    /// revision but 2; `/slow` never answers; `/answer/503` answers with that status; `/echo/400` does too and
+    /// returns the request's body.
     pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
@@ -44,13 +45,13 @@ impl Target {
         self.gate.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// What `/revision` was sent last that it agreed to.
+    /// Returns the last body that `/revision` accepted.
     pub(crate) fn stored(&self) -> String {
         self.gate.stored.lock().unwrap().clone()
     }
 }
 
-/// A page of somebody else's, on a port of its own; where it is.
+/// Serves a page from another origin, on its own port. Returns its URL.
 pub(crate) async fn page(text: String) -> String {
     serve(Router::new().route("/", get(|| async { Html(text) }))).await
 }

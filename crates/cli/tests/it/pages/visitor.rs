@@ -1,4 +1,4 @@
-//! Somebody with a browser: what they do, and what they see.
+//! A user with a browser: the actions and the visible results.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::browser::Browser;
 use crate::pages::{CONDITION_TIMEOUT, until};
 
-/// Keeps what the page's own policy forbade, from the first line of every page on.
+/// Records violations of the page's content security policy, from the start of every page on.
 const WATCH: &str = "window.forbidden = []; \
     addEventListener('securitypolicyviolation', (e) => forbidden.push(`${e.violatedDirective}: ${e.blockedURI} ${e.sample}`));";
 
-/// Somebody with a browser.
+/// A user with a browser.
 pub(crate) struct Visitor {
     pub(crate) browser: Browser,
-    /// The daemon they visit, as they know it.
+    /// The daemon's URL as the user knows it.
     base: String,
 }
 
@@ -33,23 +33,23 @@ impl Visitor {
         self.browser.client.goto(&format!("{}{path}", self.base)).await.unwrap();
     }
 
-    /// Runs a script in the page, as no page could.
+    /// Runs a script in the page through the driver, which the page's policy does not restrict.
     pub(crate) async fn script(&self, script: &str, arguments: Vec<Value>) -> Value {
         self.browser.client.execute(script, arguments).await.unwrap()
     }
 
-    /// Waits for what the script hands to its last argument.
+    /// Runs a script and waits for the value that it passes to its last argument.
     pub(crate) async fn script_to_end(&self, script: &str, arguments: Vec<Value>) -> Value {
         self.browser.client.execute_async(script, arguments).await.unwrap()
     }
 
-    /// The texts of everything that matches, as they are seen.
+    /// Returns the visible texts of all matching elements.
     pub(crate) async fn texts(&self, css: &str) -> Vec<String> {
         let script = "return Array.from(document.querySelectorAll(arguments[0]), (e) => (e.innerText ?? e.textContent).trim())";
         serde_json::from_value(self.script(script, vec![css.into()]).await).unwrap()
     }
 
-    /// The text of the first that matches; nothing if nothing does.
+    /// Returns the text of the first matching element, or an empty text if none matches.
     pub(crate) async fn text(&self, css: &str) -> String {
         self.texts(css).await.into_iter().next().unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl Visitor {
         self.texts(css).await.len()
     }
 
-    /// Waits until the first that matches says this.
+    /// Waits until the first matching element contains this text.
     pub(crate) async fn sees(&self, css: &str, words: &str) {
         let end = Instant::now() + CONDITION_TIMEOUT;
         loop {
@@ -72,13 +72,13 @@ impl Visitor {
         }
     }
 
-    /// What stands in a field.
+    /// Returns the value of a field.
     pub(crate) async fn value(&self, css: &str) -> String {
         let script = "return document.querySelector(arguments[0]).value";
         self.script(script, vec![css.into()]).await.as_str().unwrap().to_owned()
     }
 
-    /// Clicks on the first that matches. It may be redrawn under the hand.
+    /// Clicks on the first matching element. It retries, because the page may redraw the element.
     pub(crate) async fn click(&self, css: &str) {
         until(&format!("{css} is clicked"), async || {
             let Ok(element) = self.browser.client.find(Locator::Css(css)).await else { return false };
@@ -87,7 +87,7 @@ impl Visitor {
         .await;
     }
 
-    /// Clicks where the words stand.
+    /// Clicks on the link with this text.
     pub(crate) async fn follow(&self, words: &str) {
         until(&format!("{words} is clicked"), async || {
             let Ok(element) = self.browser.client.find(Locator::LinkText(words)).await else { return false };
@@ -96,7 +96,7 @@ impl Visitor {
         .await;
     }
 
-    /// Clicks on what asks before it is done, and says yes; what it asked.
+    /// Clicks on an element that asks for confirmation, and confirms. Returns the question.
     pub(crate) async fn click_and_agree(&self, css: &str) -> String {
         self.click(css).await;
         let asked = self.browser.client.get_alert_text().await.unwrap();
@@ -104,36 +104,37 @@ impl Visitor {
         asked
     }
 
-    /// Writes into a field, in place of what is there.
+    /// Replaces the content of a field.
     pub(crate) async fn write(&self, css: &str, text: &str) {
         let unfold =
             "document.querySelector(arguments[0])?.closest('details:not([open])')?.firstElementChild.click()";
         self.script(unfold, vec![css.into()]).await;
         let field = self.browser.client.find(Locator::Css(css)).await.unwrap();
-        // Marked and written over, as people do; to be emptied first would be a change of its own.
+        // Selects the content and types over it, as a user does. Clearing the field first would be a separate change.
         field.send_keys(&format!("{}a{}{text}", Key::Control, Key::Null)).await.unwrap();
     }
 
-    /// Chooses from a list.
+    /// Selects an option of a list.
     pub(crate) async fn choose(&self, css: &str, label: &str) {
         let list = self.browser.client.find(Locator::Css(css)).await.unwrap();
         list.select_by_label(label).await.unwrap();
     }
 
-    /// Presses a key and lets it go.
+    /// Presses and releases a key.
     pub(crate) async fn press(&self, key: char) {
         let keys = KeyActions::new("keys".to_owned());
         let keys = keys.then(KeyAction::Down { value: key }).then(KeyAction::Up { value: key });
         self.browser.client.perform_actions(keys).await.unwrap();
     }
 
-    /// The address: path and query, as they stand behind the daemon's own.
+    /// Returns the path and query, relative to the daemon's URL.
     pub(crate) async fn place(&self) -> String {
         let url = self.browser.client.current_url().await.unwrap().to_string();
         url.strip_prefix(&self.base).unwrap_or(&url).to_owned()
     }
 
-    /// The session's cookie, if there is one: value, path, and whether scripts and other sites are kept from it.
+    /// Returns the session cookie, if there is one: its value, its path, whether scripts cannot read it, and its
+    /// `SameSite` attribute.
     pub(crate) async fn cookie(&self) -> Option<(String, String, bool, String)> {
         let all = self.browser.client.get_all_cookies().await.unwrap();
         let cookie = all.into_iter().find(|cookie| cookie.name() == "holdoff_session")?;
@@ -147,28 +148,28 @@ impl Visitor {
         self.click("form.center button").await;
     }
 
-    /// The page must have been silent, and have tried nothing that is forbidden to it.
+    /// Asserts that the page has written nothing to the console and has not violated its content security policy.
     pub(crate) async fn assert_silent(&self, page: &str) {
         let forbidden = self.script("return window.forbidden", vec![]).await;
         assert_eq!(forbidden, json!([]), "{page}: forbidden by the page's policy");
         assert_eq!(self.console().await, Vec::<Value>::new(), "{page}: the console is not silent");
     }
 
-    /// What the browser has complained of since it was last asked. What it would recommend is no complaint.
+    /// Returns the console messages since the last call, without recommendations.
     pub(crate) async fn console(&self) -> Vec<Value> {
         let mut said = self.browser.console().await;
         said.retain(|line| line["source"] != "recommendation");
         said
     }
 
-    /// The page was refused, as it should be, and the browser has said so once.
+    /// Asserts that the browser has reported exactly one message, a request refused with this status.
     pub(crate) async fn assert_refused(&self, status: u16) {
         let said = self.console().await;
         let is_it = |line: &Value| line["message"].as_str().unwrap().contains(&format!("status of {status}"));
         assert!(said.len() == 1 && said.iter().all(is_it), "{said:?}");
     }
 
-    /// As a screen of this size shows it, in light or dark.
+    /// Emulates a screen of this width with a light or dark colour scheme.
     pub(crate) async fn look_by(&self, scheme: &str, width: u32) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.cdp("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
@@ -176,7 +177,7 @@ impl Visitor {
         self.cdp("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// A command of Chromium's own.
+    /// Runs a command of the Chrome DevTools Protocol.
     pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
         self.browser.client.issue_cmd(Cdp { command: command.to_owned(), parameters }).await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! A task's graph, and a step's tries.
+//! A task's graph and a step's attempts.
 
 use serde_json::json;
 

@@ -21,7 +21,7 @@ impl Signer for Nobody {
     }
 }
 
-/// What a store should hold: the same rows, each under a name that sorts as [`Store::load`] gives them.
+/// A model of the expected content of a store: the same rows, under keys that sort in the order of [`Store::load`].
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Model(BTreeMap<(CouncilId, u8, Vec<u8>), Stored>);
 
@@ -134,7 +134,7 @@ fn a_later_format_is_left_alone() {
     assert_eq!(Store::open_with(disk.handle(), 1).unwrap_err(), StoreError::Format(FORMAT + 1));
 }
 
-/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib after_a_crash` begins at another seed.
+/// `HOLDOFF_SEED=… cargo test -p holdoff-council --lib after_a_crash` starts at another seed.
 #[test]
 fn after_a_crash_everything_is_there_that_was_said_to_be_and_nothing_by_half() {
     let first = std::env::var("HOLDOFF_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
@@ -174,7 +174,7 @@ fn after_a_crash_everything_is_there_that_was_said_to_be_and_nothing_by_half() {
                     break;
                 }
             } else {
-                // Also when the power went while it was being made or opened, it can be opened then.
+                // The store must also open after a power failure during its creation or its opening.
                 disk.crash(|| rng.u32(..));
                 let store = Store::open_with(disk.handle(), rng.u64(..)).unwrap_or_else(|error| {
                     panic!("seed {seed}, boot {boot}: {error}");

@@ -9,7 +9,7 @@ use crate::acceptor::Sort;
 use crate::{Batch, Digest, Ed25519, Quota, Snapshot, Value, node_id};
 use holdoff_disk::forgetful::Disk;
 
-/// A connection that keeps what it is told.
+/// A connection that keeps all pushed messages.
 #[derive(Debug)]
 struct Line {
     id: u32,
@@ -28,7 +28,7 @@ impl Watcher for Line {
     }
 }
 
-/// A device, with a key of its own.
+/// A device with a key of its own.
 #[derive(Clone)]
 struct Device {
     key: Key,
@@ -69,7 +69,7 @@ fn start(disk: &Disk, limits: Limits) -> Writer<Line> {
     Writer::start(Store::open_with(disk.handle(), 42).unwrap(), limits).unwrap().0
 }
 
-/// Opens the store again once the writer has ended.
+/// Opens the store again after the writer has ended.
 async fn reopen(disk: &Disk, writer: Writer<Line>) -> Store {
     let health = Arc::downgrade(&writer.shared);
     drop(writer);
@@ -99,8 +99,8 @@ fn is_accepted(tell: &Tell) -> bool {
     matches!(tell, Tell::Accepted { reply: AcceptReply::Accepted { .. }, .. })
 }
 
-/// Whoever loses goes on with a higher ballot. Whatever the order, votes rise, and none is for a ballot
-/// that was refused.
+/// A device that loses continues with a higher ballot. In every order, the ballots of the votes rise, and no vote
+/// is for a refused ballot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_connections_that_race_on_a_promise_are_put_in_one_order() {
     let disk = Disk::default();
@@ -163,7 +163,7 @@ async fn what_waits_for_the_disk_shares_one_commit() {
     let asks: Vec<_> = {
         let _paused = disk.pause();
         let asks = asks.collect();
-        // The first of them is at the disk by now, or will be; the others wait.
+        // The first request is at the disk by now, or will be; the others wait.
         for _ in 0..300 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! A device on the bench: three acceptors that say what the test makes them say.
+//! A test bench: a device and three acceptors whose messages the test determines.
 
 use std::convert::Infallible;
 
@@ -19,7 +19,7 @@ pub(super) struct Bench {
     pub(super) now_us: u64,
     pub(super) roll: u32,
     pub(super) acceptors: Vec<NodeId>,
-    /// What was asked in the last steps that asked anything.
+    /// The requests of the last step that sent any.
     asked: Vec<(NodeId, Ask)>,
 }
 
@@ -40,12 +40,12 @@ impl Bench {
 
     pub(super) fn with(options: Options) -> Self {
         let mut bench = Self::unborn_with(options);
-        // The first poll, and the first ballots are reserved.
+        // The first poll and the first reserve of ballots.
         bench.step(Input::Tick);
         bench
     }
 
-    /// Before its first step.
+    /// Creates a bench whose device has not run a step yet.
     pub(super) fn unborn() -> Self {
         Self::unborn_with(Options::default())
     }
@@ -70,7 +70,7 @@ impl Bench {
         Device::new(node_id(&mine, 1), Box::new(signer), Box::new(verifier), state, options)
     }
 
-    /// The same device in another life, which finds its state and one record more on its disk.
+    /// Restarts the device in a new process, which finds the state and one additional record on its disk.
     pub(super) fn restarted_with(self, record: Record<Change>) -> Self {
         let snapshot = self.device.state().snapshot();
         let mut again = Self::new();
@@ -81,7 +81,7 @@ impl Bench {
         again
     }
 
-    /// A step that nothing of is stored yet.
+    /// Runs a step without storing its records.
     pub(super) fn unstored(&mut self, input: Input<Change>) -> Step<Change> {
         let roll = self.roll;
         self.device.step(self.now_us, &mut || roll, input)
@@ -111,13 +111,13 @@ impl Bench {
         self.step(Input::Submit { id: id(number), wish: add(number), letter: None, deadline_us: u64::MAX })
     }
 
-    /// Has something decided, alone.
+    /// Has an operation decided without contention.
     pub(super) fn decide(&mut self, number: u64, wish: Change, letter: Option<Letter>) -> Vec<Output> {
         self.step(Input::Submit { id: id(number), wish, letter, deadline_us: u64::MAX });
         self.win()
     }
 
-    /// Acceptors promise and accept what this device wants.
+    /// Lets the acceptors promise and accept the proposal of this device.
     pub(super) fn win(&mut self) -> Vec<Output> {
         if self.accepted_value().is_none() {
             self.promise(0);
@@ -126,20 +126,20 @@ impl Bench {
         self.accept_all()
     }
 
-    /// Somebody else's operation is decided.
+    /// Has an operation of the other member decided.
     pub(super) fn lose(&mut self, number: u64, wish: &Change) -> Vec<Output> {
         let value = self.value_of_another_wish(number, wish);
         self.vote(0, 9, &value);
         self.vote(1, 9, &value)
     }
 
-    /// Lets time pass until the device wakes by itself.
+    /// Lets time pass until the device wakes.
     pub(super) fn wait_out(&mut self) -> Vec<Output> {
         self.now_us = self.device.wake_at();
         self.step(Input::Tick)
     }
 
-    /// Lets so much time pass, and says what the device did meanwhile.
+    /// Lets this much time pass, and returns the outputs of the device.
     pub(super) fn wait(&mut self, us: u64) -> Vec<Output> {
         let (until_us, mut outputs) = (self.now_us + us, Vec::new());
         let mut turns = 0;
@@ -152,7 +152,7 @@ impl Bench {
         outputs
     }
 
-    /// The ballot of the prepares that were just asked.
+    /// Returns the ballot of the last prepare requests.
     pub(super) fn prepared(&self) -> Option<Ballot> {
         self.asked.iter().find_map(|(_, ask)| match ask {
             Ask::Prepare { ballot, .. } => Some(*ballot),
@@ -160,7 +160,7 @@ impl Bench {
         })
     }
 
-    /// The value that was just proposed.
+    /// Returns the last proposed value.
     pub(super) fn accepted_value(&self) -> Option<Value> {
         self.asked.iter().find_map(|(_, ask)| match ask {
             Ask::Accept { value, .. } => Some(value.clone()),
@@ -201,7 +201,7 @@ impl Bench {
         }
     }
 
-    /// Everybody accepts what was just proposed, and promises the next slot if that was asked for.
+    /// Lets all acceptors accept the last proposal, and promise the next slot if that was requested.
     pub(super) fn accept_all(&mut self) -> Vec<Output> {
         let asked = std::mem::take(&mut self.asked);
         let mut outputs = Vec::new();
@@ -215,7 +215,7 @@ impl Bench {
         outputs
     }
 
-    /// The same, and nothing is stored meanwhile.
+    /// Like `accept_all`, without storing any records.
     pub(super) fn accept_all_unstored(&mut self) -> Vec<Step<Change>> {
         let asked = std::mem::take(&mut self.asked);
         let accepted = asked.into_iter().filter_map(|(from, ask)| {
@@ -235,28 +235,28 @@ impl Bench {
         self.accept_all();
     }
 
-    /// An acceptor says that it has accepted somebody else's value.
+    /// Lets an acceptor report a vote for this value of another device.
     pub(super) fn vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Vec<Output> {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
         self.tell(acceptor, Tell::Voted { slot, vote })
     }
 
-    /// The same, and nothing is stored meanwhile.
+    /// Like `vote`, without storing any records.
     pub(super) fn unstored_vote(&mut self, acceptor: usize, attempt: u64, value: &Value) -> Step<Change> {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
         self.unstored(Input::Told { from: self.acceptors[acceptor], tell: Tell::Voted { slot, vote } })
     }
 
-    /// An acceptor says that this is what it has accepted.
+    /// Lets an acceptor report this value as its history.
     pub(super) fn history(&mut self, acceptor: usize, attempt: u64, value: &Value) {
         let slot = self.slot();
         let vote = Vote { ballot: Ballot::new(slot, attempt, NodeId(5)), value: value.clone() };
         self.tell(acceptor, Tell::History { votes: vec![(slot, vote)], latest: slot });
     }
 
-    /// An acceptor says that these are what it has accepted, in one slot after the other.
+    /// Lets an acceptor report these values as its history, in consecutive slots.
     pub(super) fn histories(&mut self, acceptor: usize, values: &[Value]) -> Vec<Output> {
         let vote =
             |slot, value: &Value| Vote { ballot: Ballot::new(slot, 1, NodeId(5)), value: value.clone() };
@@ -270,22 +270,22 @@ impl Bench {
         Pen(self.device.key())
     }
 
-    /// What the other member wants.
+    /// Returns an operation of the other member.
     pub(super) fn operation_of_another(&self, number: u64) -> Operation {
         self.value_of_another(number).batch().unwrap().operations.remove(0)
     }
 
-    /// What the other member would propose for the next slot.
+    /// Returns the value that the other member would propose for the next slot.
     pub(super) fn value_of_another(&self, number: u64) -> Value {
         self.value_after(&[], Self::other(), number)
     }
 
-    /// The other member.
+    /// Returns the signer of the other member.
     pub(super) fn other() -> Pen {
         Pen(PublicKey::from_bytes([102; 32]))
     }
 
-    /// What somebody would propose who knows that these were decided.
+    /// Returns the value that a member would propose after these decided values.
     pub(super) fn value_after(&self, decided: &[Value], by: Pen, number: u64) -> Value {
         let mut state = self.device.state().clone();
         for value in decided {
@@ -308,7 +308,7 @@ impl Bench {
 }
 
 impl Value {
-    /// The same, said to be by somebody who has not signed it.
+    /// Replaces the author by a member that has not signed the value.
     pub(super) fn of_somebody_else(mut self) -> Self {
         self.author = PublicKey::from_bytes([101; 32]);
         self

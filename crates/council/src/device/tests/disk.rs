@@ -1,4 +1,4 @@
-//! What waits for the device's disk, and what does not.
+//! Tests of the outputs that wait for the device's disk, and of those that do not.
 
 use super::bench::{Bench, add, id};
 use super::*;
@@ -15,7 +15,7 @@ fn asks(outputs: &[Output]) -> usize {
     outputs.iter().filter(asks).count()
 }
 
-/// What is asked at once, and what once everything is stored.
+/// Returns the number of requests sent at once, and of requests sent after the records are stored.
 fn asked(bench: &mut Bench, input: Input<Change>) -> (usize, usize) {
     let step = bench.unstored(input);
     let Ok(held) = step.held.release(|_| Ok::<_, std::convert::Infallible>(()));
@@ -43,7 +43,7 @@ fn a_ballot_that_was_reserved_leaves_while_the_disk_works() {
 fn a_ballot_that_is_reserved_only_just_now_waits() {
     let mut bench = Bench::unborn();
     drop(bench.unstored(submit(1, None)));
-    // The disk has not come back when others are first, and the next slot is due.
+    // The disk has not finished when another device wins the slot and the next slot is due.
     let others = bench.value_of_another(9);
     let steps = [0, 1].map(|acceptor| bench.unstored_vote(acceptor, 7, &others));
     let at_once: usize = steps.iter().map(|step| asks(&step.at_once)).sum();
@@ -80,7 +80,7 @@ fn what_is_decided_is_told_at_once_and_told_again_by_a_later_life_that_has_forgo
     let committed = Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(1)) };
     assert!(steps.iter().any(|step| step.at_once.contains(&committed)));
     assert!(steps.iter().all(|step| !step.is_urgent), "there is no hurry to store it");
-    // Nothing of it was stored.
+    // None of the records was stored.
     let submitted = Record::Submitted { id: id(1), wish: add(1), letter: None, born: Slot(0) };
     let mut bench = Bench::new().restarted_with(submitted);
     bench.vote(0, 1, &value);
@@ -94,7 +94,7 @@ fn that_an_operation_never_happens_is_on_disk_before_it_is_said() {
     bench.submit(1);
     bench.promise(0);
     bench.promise(1);
-    // What is so already when it is asked for is not told to anybody, and ends at once.
+    // The requested state already holds, so the device sends the operation to no other node and ends it at once.
     bench.accept_all();
     let again = Input::Submit { id: id(2), wish: add(1), letter: None, deadline_us: u64::MAX };
     let step = bench.unstored(again);
@@ -106,7 +106,8 @@ fn that_an_operation_never_happens_is_on_disk_before_it_is_said() {
 
 #[test]
 fn who_has_forgotten_some_slots_does_not_judge_by_what_is_left() {
-    // In the state that is left it is a member no more, and the wish was born after it had become one again.
+    // In the restored state the device is not a member any more, but its operation was submitted after it had
+    // become a member again.
     let mut bench = Bench::new();
     let me = bench.device.key();
     bench.commit_change(1, Change::Remove { key: me });

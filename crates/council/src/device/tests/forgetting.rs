@@ -1,4 +1,4 @@
-//! What is kept until it is safe, and what becomes of what nobody remembers.
+//! Tests of the data that a device keeps until it is safe, and of operations whose outcome is forgotten.
 
 use super::bench::{Bench, add, id};
 use super::*;
@@ -20,7 +20,7 @@ fn a_letter_is_safe_with_a_majority_of_those_who_decide_now() {
     assert_eq!(bench.device.letters().count(), 0);
 }
 
-/// The state as it is, so many slots later.
+/// Installs the current state as a snapshot this many slots later.
 fn passes(bench: &mut Bench, slots: u64) -> Vec<Output> {
     let bytes = bench.device.state().snapshot().bytes;
     let snapshot = Snapshot { slot: Slot(bench.device.state().applied().0 + slots), bytes };
@@ -55,7 +55,7 @@ fn what_has_not_happened_is_wanted_anew_however_long_it_took() {
     let bytes = old.device.state().snapshot().bytes;
     old.device.restore(Record::Snapshot(Snapshot { slot: Slot(20_000), bytes }));
     bench = old;
-    // Everything up to here was carried out on this very disk, and it was not among it.
+    // This device has applied every slot up to here, and the operation was in none of them.
     bench.step(Input::Tick);
     let outputs = bench.win();
     let done = Output::Ended { id: id(1), outcome: Outcome::Committed(Slot(20_001)) };
@@ -75,7 +75,7 @@ fn as_much_is_announced_as_fits() {
     for number in 0..600 {
         bench.step(submit(number));
     }
-    // The promise that was asked for is refused; the next attempt announces everything that is wanted by now.
+    // The requested promise is refused; the next attempt announces all operations that are pending by then.
     bench.refuse_promises(7);
     let outputs = bench.wait_out();
     let announced = outputs.iter().find_map(|output| match output {

@@ -1,4 +1,4 @@
-//! Compactions and snapshots, as one device sees to them.
+//! Tests of compactions and snapshots from the view of one device.
 
 use super::bench::{Bench, add, id};
 use super::*;
@@ -7,7 +7,7 @@ use crate::{Digest, Snapshot};
 
 const SECOND: u64 = 1_000 * MS;
 
-/// To whom a snapshot of which slot was handed in.
+/// Returns the acceptors to which the device sent a snapshot, with the slot of the snapshot.
 fn handed_in(outputs: &[Output]) -> Vec<(NodeId, Slot)> {
     let handed_in = outputs.iter().filter_map(|output| match output {
         Output::Ask { to, ask: Ask::Compact { snapshot } } => Some((*to, snapshot.slot)),
@@ -26,7 +26,7 @@ fn ended(outputs: &[Output]) -> usize {
     outputs.iter().filter(|output| matches!(output, Output::Ended { .. })).count()
 }
 
-/// How far an acceptor says that its snapshot reaches.
+/// Creates an acceptor's report of the last slot of its snapshot.
 fn floor(slot: Slot) -> Tell {
     Tell::Compacted { slot, digest: Digest::default() }
 }
@@ -121,7 +121,7 @@ fn who_is_full_is_handed_a_snapshot_of_what_is_decided_and_then_a_compaction_fol
     let relieved = handed_in(&bench.wait(2 * SECOND));
     let expected: Vec<_> = bench.acceptors[1..].iter().map(|acceptor| (*acceptor, Slot(1))).collect();
     assert_eq!(relieved, expected, "once, and not to who has room");
-    // There is room now.
+    // The acceptors have room now.
     bench.tell(1, floor(Slot(1)));
     bench.tell(2, floor(Slot(1)));
     bench.win();
@@ -161,7 +161,7 @@ fn if_nobody_has_the_snapshot_that_is_missing_another_compaction_makes_one() {
     let mut bench = Bench::new();
     bench.lose(1, &Change::Compact { since: Slot(0) });
     bench.lose(2, &add(2));
-    // In another life, which begins after the second slot.
+    // A restart after the second slot.
     let submitted = Record::Ended { id: id(77) };
     let mut bench = bench.restarted_with(submitted);
     bench.tell(0, floor(Slot(0)));

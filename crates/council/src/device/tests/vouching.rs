@@ -1,11 +1,12 @@
-//! What one acceptor knows, and a member has gone on from, is decided; what nobody has gone on from may not be.
+//! Tests of learning from a single acceptor: a value that a member has extended is decided, and any other value may
+//! not be.
 
 use super::bench::Bench;
 use super::*;
 use crate::Value;
 use crate::simulation::Pen;
 
-/// What the other member, or whoever else, would propose one after the other.
+/// Returns three values that this member would propose one after the other.
 fn one_after_the_other(bench: &Bench, by: Pen) -> Vec<Value> {
     let mut values = Vec::new();
     for number in 1..=3 {
@@ -52,7 +53,8 @@ fn what_went_on_from_something_else_shows_nothing() {
     assert_eq!(bench.device.state().applied(), Slot(0));
 }
 
-/// What nobody vouches for is decided again, and what was accepted beyond without another wait.
+/// A value that no member has extended is decided again. The device then continues with the later accepted values
+/// without another wait.
 #[test]
 fn what_only_one_acceptor_still_knows_is_decided_again_without_delay() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Through the seat alone, a million times.
+//! A million requests to the seat alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,10 +9,11 @@ use holdoff_council::{CouncilId, Seat, Stored, Tell};
 use super::{Cheap, QUOTA, asker, number, question};
 
 const COUNCIL: CouncilId = CouncilId([1; 16]);
-/// So many cases in a row are put to one seat: what one of them finds, the others have made.
+/// The number of consecutive cases for one seat. The cases share its state, so one case finds the results of the
+/// others.
 const NEIGHBOURS: u64 = 256;
 
-/// A seat, what it has stored, and how often it did what.
+/// A seat, its stored records, and counts of its answers.
 struct Asked {
     seat: Seat,
     stored: Vec<Stored>,
@@ -41,7 +42,7 @@ impl Asked {
         self.stored.extend(records);
     }
 
-    /// Another life goes on from what was stored.
+    /// Restarts the seat from the stored records and compares.
     fn check_restored(&mut self) {
         let mut again = Seat::new(COUNCIL, QUOTA);
         self.stored.drain(..).for_each(|record| again.restore(record));

@@ -1,5 +1,5 @@
-//! Through the writer, as they come from the network: many at once, behind one commit, for councils that come and go
-//! in memory, by processes that are killed. What it answers is what the seats alone would have answered.
+//! Requests through the writer, as they arrive from the network: many at once behind one commit, for councils that
+//! are loaded and evicted, in processes that are killed. The answers must equal those of the seats alone.
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -13,19 +13,19 @@ use tokio::task::coop::unconstrained;
 
 use super::{Cheap, asker, number, question};
 
-/// A life of the process is short, and a council shall be full within one.
+/// A small quota, so that a council is full within the short life of a process.
 const QUOTA: Quota = Quota { slots: 6, bytes: 1000, announced: 8, letters: 2 };
 
-/// So many questions wait for the disk at once.
+/// The number of requests that wait for the disk at once.
 const AT_ONCE: u64 = 64;
-/// So many such crowds come before the process is killed.
+/// The number of such batches before the process is killed.
 const CROWDS: u64 = 16;
-/// Councils that it is asked about, and as many as it takes.
+/// The number of councils in the requests, and the limit of councils.
 const COUNCILS: u8 = 5;
 const TAKEN: usize = 4;
 
 fn limits() -> Limits {
-    // Two of the four fit in memory.
+    // Two of the four councils fit into memory.
     Limits { councils: TAKEN, council: QUOTA, memory_bytes: 16_000, ..Limits::default() }
 }
 
@@ -44,7 +44,7 @@ impl Watcher for Nobody {
     }
 }
 
-/// What the acceptor should know.
+/// The expected state of the acceptor.
 #[derive(Default)]
 struct Mirror {
     seats: BTreeMap<CouncilId, Seat>,
@@ -84,7 +84,7 @@ impl Mirror {
     }
 }
 
-/// What was announced is kept in memory only, and goes with it.
+/// Removes the announced operations, which are in memory only and are lost with it.
 fn without_announcements(mut tells: Vec<Tell>) -> Vec<Tell> {
     for tell in &mut tells {
         if let Tell::Promise { announced, .. } | Tell::Accepted { announced, .. } = tell {
@@ -102,7 +102,7 @@ fn start(disk: &Disk) -> (Writer<Nobody>, JoinHandle<()>) {
     Writer::start(Store::open_with(disk.handle(), 7).unwrap(), limits()).unwrap()
 }
 
-/// Asks all of these at once, and compares.
+/// Sends all these requests at once, and compares the answers.
 async fn ask(writer: &Writer<Nobody>, mirror: &mut Mirror, seeds: std::ops::Range<u64>) {
     let (mut asked, mut expected) = (Vec::new(), Vec::new());
     for seed in seeds.clone() {
@@ -116,7 +116,8 @@ async fn ask(writer: &Writer<Nobody>, mirror: &mut Mirror, seeds: std::ops::Rang
         expected.push(mirror.answer(council, &asker, ask.clone()));
         asked.push(writer.ask(council, asker, ask, rng.bool().then_some(Nobody), &Cheap));
     }
-    // They are put in the queue in this order, and answered in it, unless tokio lets some of them pause before that.
+    // The requests enter the queue in this order and are answered in it, unless tokio suspends some of them before
+    // that.
     let told = unconstrained(join_all(asked)).await;
     for (told, expected) in told.into_iter().zip(expected) {
         let told = told.unwrap_or_else(|stopped| panic!("{}: {stopped}", replay(&seeds)));
@@ -133,10 +134,10 @@ fn replay(seeds: &std::ops::Range<u64>) -> String {
     )
 }
 
-/// Another process finds what this one has answered.
+/// Checks that another process finds the state on which the answers of this one depend.
 fn check_stored(disk: &Disk, mirror: &Mirror) {
     let store = Store::open_with(disk.handle(), 0).unwrap();
-    // Whose last letter has gone has nothing there any more.
+    // A council whose last mail message was deleted has no data in the store any more.
     let kept =
         mirror.seats.values().filter(|seat| looks(seat) != looks(&Seat::new(CouncilId([0; 16]), QUOTA)));
     assert_eq!((store.life(), store.councils()), (7, kept.count()));

@@ -65,7 +65,7 @@ pub(super) async fn submit(
     Ok(Json(ShownOutcome { tx_id: tx_id.to_string(), outcome, index: index.0, result }))
 }
 
-/// What to say of what has no place in the history, as far as is known.
+/// Returns the problem for a transaction that has no index in the history, as far as the node knows.
 pub(super) fn not_ended<A>(outcome: &Outcome<A>, again: &str) -> Problem {
     match outcome {
         Outcome::NoQuorum => {

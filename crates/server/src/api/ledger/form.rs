@@ -1,4 +1,4 @@
-//! What is said about ledgers in JSON, and in queries.
+//! Request bodies, queries and path parameters of ledgers.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::problem::{Kind, Problem};
 use crate::schema::WaitText;
 use crate::show::ShownCommand;
 
-/// How long to wait unless it is said, and at most: an answer may take little longer than that.
+/// The default and the maximum wait. A response takes little longer than the maximum.
 const USUAL_WAIT: Duration = Duration::from_secs(15);
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
-/// The digits of a key that name whom nobody named.
+/// The number of leading digits of a key that serve as the name of a member without a name.
 const SHORT_KEY: usize = 8;
 
-/// What somebody wants of a ledger.
+/// A goal of a ledger.
 pub(super) type Wanted = <Books as Machine>::Goal;
 
-/// A body that is JSON of this form.
+/// A JSON body of this type.
 pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Sent<T> {
@@ -43,7 +43,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Sent<T> {
     }
 }
 
-/// What a path names by `{key}`.
+/// The key that a path names by `{key}`.
 pub(super) struct NamedKey(pub(super) String);
 
 impl FromRequestParts<App> for NamedKey {

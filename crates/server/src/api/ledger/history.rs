@@ -16,9 +16,9 @@ use crate::ledgers::{Node, within};
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::ShownEntry;
 
-/// So many entries are taken from the node at a time: each may be large.
+/// The number of entries read from the node at a time. Entries may be large.
 const AT_A_TIME: usize = 16;
-/// A page that has so many bytes gets no longer.
+/// A page ends when its entries reach this many bytes.
 const ENOUGH_BYTES: usize = 4 << 20;
 
 #[derive(Deserialize, IntoParams)]
@@ -71,7 +71,8 @@ pub(super) async fn history(
         let wanted = AT_A_TIME.min(limit - entries.len());
         let pages = match within(node.history(after, wanted)).await? {
             Ok(pages) => pages,
-            // They went while this page was put together: whoever asks for the next one is told so.
+            // Compaction removed the next entries while this page was built. The request for the next page gets the
+            // error.
             Err(_) if !entries.is_empty() => break,
             Err(first) => return Err(gone(first)),
         };
@@ -94,7 +95,7 @@ fn is_more(node: &Node, after: Slot) -> bool {
     node.glance().borrow().head.index > after
 }
 
-/// Older entries are not kept.
+/// Returns the problem for entries that this node no longer keeps.
 fn gone(first: Slot) -> Problem {
     let before = first.0.saturating_sub(1);
     let detail =

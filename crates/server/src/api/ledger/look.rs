@@ -17,7 +17,7 @@ use crate::ledgers::status;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::show::{ShownLedger, ShownResult, ShownValue, read_key};
 
-/// For so long a history that was gone over is not gone over again, however many ask.
+/// How long the result of a verification is reused, so that many requests cause one verification.
 const VERIFIED_FOR: Duration = Duration::from_secs(1);
 
 /// The ledgers there are.

@@ -60,7 +60,7 @@ pub(super) async fn events(
 async fn forward(node: Node, after: Slot, mut welcome: Welcome, sender: mpsc::Sender<Bytes>) {
     let mut entries = node.subscribe(after);
     let mut text = event("ready", &serde_json::json!({ "after": after.0 }));
-    // Whose token ends is told no more.
+    // The stream ends when the caller's token ends.
     while sender.send(text).await.is_ok() && welcome.lasts().await {
         text = match tokio::time::timeout(HEARTBEAT, entries.next()).await {
             Ok(Ok(Ok(page))) => {
@@ -70,7 +70,7 @@ async fn forward(node: Node, after: Slot, mut welcome: Welcome, sender: mpsc::Se
             Ok(Ok(Err(first))) => event("missed", &serde_json::json!({ "first": first.0 })),
             Ok(Err(why)) => {
                 let last = event("stopped", &serde_json::json!({ "why": why.to_string() }));
-                // Whoever listened may have gone.
+                // The listener may have disconnected.
                 let _ = sender.send(last).await;
                 return;
             }

@@ -1,4 +1,4 @@
-//! What is said about locks in JSON, and in queries.
+//! Request bodies and queries of locks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::problem::{Kind, Problem};
 use crate::schema::WaitText;
 
-/// The longest wait: an answer may take little longer than that.
+/// The maximum wait. A response takes little longer than that.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
 /// Which lock.
@@ -93,7 +93,7 @@ impl Named {
             (None, None) => return Err(invalid("expected `key`, a text, or `key_base64`, any bytes")),
         };
         let namespace = access.namespace(self.namespace)?;
-        // Checked before anybody is asked.
+        // The key is validated before any request to the store.
         Key::new(&namespace, &bytes).map_err(|why| invalid(why.to_string()))?;
         Ok(Place { namespace, bytes })
     }
@@ -105,7 +105,7 @@ impl AcquireForm {
         Named { key, key_base64, namespace }.place(access)
     }
 
-    /// How long to wait; not at all unless it is said.
+    /// Returns the time to wait; zero unless the request sets it.
     pub(super) fn wait(&self) -> Result<Duration, Problem> {
         let wait = self.wait.as_ref().map_or(Duration::ZERO, |Wait(wait)| *wait);
         if wait > LONGEST_WAIT {

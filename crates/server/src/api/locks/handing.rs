@@ -1,4 +1,4 @@
-//! A lock on its way to a client.
+//! A granted lock whose response has not been sent yet.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use holdoff_lock::Handover;
 use hyper::body::{Frame, SizeHint};
 
-/// An answer that brings a lock. If the connection is gone before the answer is taken from here, the lock is let go;
-/// if the answer is lost on its way, the lease ends by itself.
+/// A response body that delivers a lock. If the connection closes before the body is read, the lock is released. If the
+/// response is lost on the network, the lease expires.
 pub(super) struct Handing {
     text: Bytes,
     handover: Option<Handover>,
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     async fn is_held(locks: &Locks) -> bool {
-        // What lets go does so in the background.
+        // The release runs in the background.
         tokio::time::sleep(Duration::from_millis(50)).await;
         locks.inspect("a").await.unwrap().unwrap().holder.is_some()
     }

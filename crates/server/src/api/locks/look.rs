@@ -62,7 +62,7 @@ pub(super) async fn list(
     Ok(Json(Page::new(shown, end)).into_response())
 }
 
-/// Where a lock stands in the list, as a text.
+/// Returns the cursor of a lock in the list.
 fn mark(lock: &LockRecord) -> String {
     serde_json::json!([lock.namespace, lock.key, lock.digest]).to_string()
 }

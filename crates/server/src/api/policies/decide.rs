@@ -1,4 +1,4 @@
-//! The one decision, for whoever asks.
+//! `POST /v1/policies/decide`: the retry decision for any caller.
 
 use std::time::Duration;
 

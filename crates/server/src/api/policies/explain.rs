@@ -1,4 +1,4 @@
-//! One policy, explained.
+//! `GET /v1/policies/{name}`: the explanation of a policy.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,4 +1,4 @@
-//! Looking for trouble in a policy file before it is used.
+//! `POST /v1/policies/lint`: the linter for a policy file.
 
 use axum::Json;
 use holdoff_policy::{Finding, PolicySet, lint};

@@ -1,4 +1,4 @@
-//! Policies as versions: putting a file in force for every node, and what was in force before.
+//! Versions of the policy set: deploying a file to every node, and the earlier versions.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use crate::keep::Deed;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema;
 
-/// Who publishes what comes in here.
+/// The recorded author of versions that come through the API.
 const WHO: &str = "the API";
 
 /// Policies to be put in force for every node on the store.
@@ -87,7 +87,7 @@ pub(super) async fn publish(
     Sent(form): Sent<PublishForm>,
 ) -> Result<Response, Problem> {
     let set = check(&app, &form.file)?;
-    // What others have published in the last moment counts too.
+    // Reads versions that other nodes have deployed since the last poll.
     app.work.look_at_policies().await?;
     let changes = changes(&app.work.policies(), &set).into_iter().map(show).collect();
     let id = set.id().to_string();
@@ -99,7 +99,7 @@ pub(super) async fn publish(
     Ok((Extension(deed), Json(PublishAnswer { id, active: true, changes })).into_response())
 }
 
-/// A file that could be put in force; else why it cannot.
+/// Parses and validates a policy file that is to be deployed. The error names the problems.
 pub(crate) fn check(app: &App, file: &str) -> Result<PolicySet, Problem> {
     let invalid = |why: String| Problem::new(Kind::InvalidPolicies, format!("{why}; nothing was changed"));
     let set = PolicySet::from_toml(file).map_err(|problems| invalid(problems.to_string()))?;
@@ -107,7 +107,7 @@ pub(crate) fn check(app: &App, file: &str) -> Result<PolicySet, Problem> {
     Ok(set)
 }
 
-/// Puts policies in force for every node on the store; answers with what stands in the audit log.
+/// Deploys policies to every node on the store and returns the audit event.
 pub(crate) async fn put_in_force(app: &App, set: PolicySet, who: &str) -> Result<Deed, Problem> {
     let deed = Deed::new("policies.publish", set.id().to_string());
     app.work.publish(set, who).await?;

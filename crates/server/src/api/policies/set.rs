@@ -1,4 +1,4 @@
-//! The set in force.
+//! `GET /v1/policies`: the active policy set.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Signals as they are written in JSON, and what makes two of them the same.
+//! Signals as they are written in JSON, and their fingerprints.
 
 use holdoff_work::Fingerprint;
 use serde::Deserialize;
@@ -12,9 +12,9 @@ use crate::gateway::Signal;
 use crate::problem::{Kind, Problem};
 
 const LONGEST_NAMESPACE: usize = 200;
-/// The most fields that make a fingerprint.
+/// The maximum number of fields of a fingerprint.
 const MOST_FIELDS: usize = 100;
-/// Whole numbers beyond this are not told apart by everybody who writes JSON.
+/// 2^53: JSON implementations may not distinguish integers beyond this.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A signal: what makes it the same as others, and what is done about it.
@@ -35,7 +35,7 @@ pub(super) struct SignalForm {
     task: TaskForm,
 }
 
-/// Reads a signal; else says what is wrong, and where.
+/// Reads a signal. The error names the invalid field.
 pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<Signal, Problem> {
     let invalid = |why| Problem::new(Kind::InvalidSignal, why);
     let (named, fingerprint, mut task) = read_form(body).map_err(invalid)?;
@@ -45,7 +45,7 @@ pub(super) fn read(body: &[u8], trace: Option<&str>, access: &Access) -> Result<
     Ok(Signal { namespace, fingerprint, task })
 }
 
-/// The namespace if one is named, the fingerprint, and what is to be done.
+/// Returns the namespace if the body names one, the fingerprint, and the task.
 fn read_form(body: &[u8]) -> Result<(Option<String>, Fingerprint, TaskForm), String> {
     let SignalForm { namespace, fingerprint, fields, data, mut task } = parse(body)?;
     let fingerprint = match (fingerprint, fields) {
@@ -72,14 +72,14 @@ fn read_form(body: &[u8]) -> Result<(Option<String>, Fingerprint, TaskForm), Str
         }
         (one, other) => one.or(other),
     };
-    // It is looked for before the task is: a store must be able to read it.
+    // The namespace is used in a lookup before the task is validated, so it is validated here.
     if let Some(namespace) = &namespace {
         check_text("namespace", namespace, LONGEST_NAMESPACE)?;
     }
     Ok((namespace, fingerprint, task))
 }
 
-/// The SHA-256 over the names and values of these fields, whatever their order.
+/// Returns the SHA-256 of the names and values of these fields. The order of the fields does not matter.
 fn of_fields(mut fields: Vec<String>, data: &Map<String, Value>) -> Result<Fingerprint, String> {
     fields.sort_unstable();
     fields.dedup();
@@ -101,7 +101,7 @@ fn of_fields(mut fields: Vec<String>, data: &Map<String, Value>) -> Result<Finge
     Ok(Fingerprint::of(parts))
 }
 
-/// The same text for the same value: keys in order, no spaces, and 1 for 1.0.
+/// Appends the canonical text of a value: sorted keys, no spaces, and `1` for `1.0`.
 fn canonical(value: &Value, text: &mut String) -> Result<(), String> {
     match value {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! What operators do to many steps at once.
+//! Actions of operators on all steps that match a filter.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -88,7 +88,7 @@ impl Order {
     }
 }
 
-/// Does it to every step that is meant; answers to how many, and with what stands in the audit log.
+/// Performs the action on every step that matches the filter. Returns the number of steps and the audit event.
 pub(crate) async fn carry_out(app: &App, filter: Filter, action: &Action) -> Result<(u64, Deed), Problem> {
     let count = app.work.act(&filter, action).await?;
     let mut deed = Deed::new(format!("steps.{}", name(action)), about(&filter)).times(count);
@@ -105,7 +105,7 @@ const fn name(action: &Action) -> &'static str {
     }
 }
 
-/// Which steps were meant, for whoever reads the audit log.
+/// Returns the filter as text for the audit log.
 fn about(filter: &Filter) -> String {
     let states = filter.states.iter().map(|state| state.name()).collect::<Vec<_>>().join(",");
     let states = (!states.is_empty()).then_some(states);

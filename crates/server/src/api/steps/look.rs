@@ -1,4 +1,4 @@
-//! Looking at steps.
+//! Queries of steps and their attempts.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use crate::problem::{Kind, Problem};
 use crate::schema::{ClassWord, StepIdText, StepStateWord, TaskIdText, WaitText};
 use crate::show::{ShownAttempt, ShownStep};
 
-/// The most steps on a page with their payloads, each of which may be large.
+/// The maximum number of steps on a page with payloads, each of which may be large.
 const MOST_WITH_PAYLOADS: u32 = 50;
 
 /// A filter and a page: one flat form, because numbers in a query cannot be read through `flatten`.
@@ -189,7 +189,7 @@ pub(super) async fn attempts(
     Ok(Json(Page::new(attempts, None)).into_response())
 }
 
-/// A step, and what else is known of its task. What is another namespace's is not there at all.
+/// Returns a step and the record of its task. A step of another namespace is not found.
 pub(crate) async fn find(
     app: &App,
     access: &Access,
@@ -205,13 +205,13 @@ pub(crate) async fn find(
     if !task.steps.iter().any(is_seen) {
         return Err(unknown());
     }
-    // Of all the payloads in the task, this one only.
+    // Reads the payload of this step only, not those of the whole task.
     let one = holdoff_work::Page::first(1).with_payloads();
     let step = app.work.list(&Filter::step(id), &one).await?.pop().ok_or_else(unknown)?;
     Ok((task, step))
 }
 
-/// The fencing token and the state: whatever is done to a step changes one of them.
+/// Returns the `ETag` of a step: its fencing token and its state. Every change of a step changes one of them.
 pub(crate) fn etag(step: &StepRecord) -> String {
     format!("\"{}-{}\"", step.token, step.state)
 }

@@ -1,4 +1,4 @@
-//! Deciding a conflict.
+//! Resolution of a conflict.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -62,12 +62,13 @@ pub(super) async fn resolve(
     let payload = resolution.payload()?;
     let seen = headers.get(IF_MATCH).map(|seen| seen.to_str().unwrap_or_default());
     let deed = decide(&app, &step, payload, seen).await?;
-    // It is done, whether or not it can still be shown as it is now.
+    // The conflict is resolved, even if the current state of the step can no longer be read.
     let step = find(&app, &access, id).await.map_or(step, |(_, step)| step);
     Ok((Extension(deed), [(ETAG, etag(&step))], Json(ShownStep::new(&step, true))).into_response())
 }
 
-/// Decides a conflict about a step as it was looked at; answers with what stands in the audit log.
+/// Resolves a conflict of a step, on the condition that the step is unchanged since it was read. Returns the audit
+/// event.
 pub(crate) async fn decide(
     app: &App,
     step: &StepRecord,
@@ -117,7 +118,7 @@ impl Resolution {
     }
 }
 
-/// A request that cannot be made would only fail once more.
+/// Rejects a payload that is not a valid HTTP request: the step would only fail again.
 fn check(step: &StepRecord, payload: &Payload) -> Result<(), Problem> {
     let wrong = |why: String| Problem::new(Kind::InvalidBody, why);
     if step.destination.is_some() {

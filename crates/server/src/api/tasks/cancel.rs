@@ -1,4 +1,4 @@
-//! Cancelling a task.
+//! Cancellation of a task.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -37,7 +37,7 @@ pub(super) async fn cancel_task(
     Ok((Extension(deed), Json(Cancelled { count })))
 }
 
-/// Cancels a task; answers how many steps that were, and with what stands in the audit log.
+/// Cancels a task. Returns the number of cancelled steps and the audit event.
 pub(crate) async fn cancel(app: &App, access: &Access, id: TaskId) -> Result<(u64, Deed), Problem> {
     let mut filter = Filter::task(id);
     filter.namespace = access.only(None)?;

@@ -1,4 +1,4 @@
-//! Looking at tasks.
+//! Queries of tasks.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ pub(super) async fn task(
     NamedTask(id): NamedTask,
     Asked(wish): Asked<TaskWish>,
 ) -> Result<Response, Problem> {
-    // What is another namespace's is not there at all.
+    // A task of another namespace is not found.
     let is_seen = |task: &TaskRecord| task.steps.iter().all(|step| access.sees(&step.namespace));
     let Some(record) = app.work.task(id).await?.filter(is_seen) else { return Err(unknown(id)) };
     Ok(Json(show(&record, wish.payloads)).into_response())

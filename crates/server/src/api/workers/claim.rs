@@ -1,4 +1,4 @@
-//! Claiming steps, with a long poll.
+//! Claims steps, with a long poll.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::problem::{Problem, ProblemBody};
 use crate::schema::{StepIdText, WaitText};
 use crate::show::encode;
 
-/// The longest wait: an answer may take little longer than that.
+/// The maximum wait. A response takes little longer than that.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// The most steps at once.
+/// The maximum number of steps in one claim.
 const MOST: u32 = 100;
-/// The most names in a list.
+/// The maximum number of names in a list.
 const MOST_NAMES: usize = 100;
 const LONGEST_NAME: usize = 200;
 
@@ -141,7 +141,7 @@ pub(super) async fn claim(
         claimer.claim(limit, lease).await?
     } else {
         let _place = app.pull.place()?;
-        // A daemon that stops keeps nobody waiting, and takes nothing from a store that it does not give out.
+        // A stopping daemon ends the long poll, and claims no step that it does not deliver.
         claimer.claim_until(limit, lease, wait, app.stopping.cancelled()).await?
     };
     Ok(Json(Claimed { items: claims.iter().map(ClaimedStep::new).collect() }).into_response())

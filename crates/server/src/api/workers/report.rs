@@ -1,4 +1,4 @@
-//! What workers say about steps that they have: to any daemon on the store.
+//! Reports of workers about claimed steps. Any daemon on the store accepts them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::problem::{Kind, Problem, ProblemBody};
 use crate::schema::{ClassWord, OutcomeWord, StepIdText, WaitText};
 
-/// The longest time a step can be put off.
+/// The maximum time that a step can be postponed.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What became of a report.
@@ -195,7 +195,7 @@ async fn held(app: &App, access: &Access, step: &str, token: u64) -> Result<(Cla
     let claim = claimer.held(step, token).await?;
     let is_theirs = match claim.namespace() {
         Some(namespace) => access.sees(namespace),
-        // It is not held: whose it is must be looked up.
+        // The lease is no longer held, so the claim has no namespace. A lookup of the step finds it.
         None if access.only(None)?.is_some() => {
             let task = app.work.task_outline(step.task).await?;
             let steps = task.iter().flat_map(|task| &task.steps);

@@ -1,4 +1,4 @@
-//! A ledger's history on its page, the latest first.
+//! The history on a ledger's page, the latest entries first.
 
 use holdoff_ledger::runtime::{Books, Page};
 use holdoff_ledger::{Payload, Slot};
@@ -9,32 +9,32 @@ use crate::ledgers::{Node, within};
 use crate::problem::Problem;
 use crate::show::{diff_lines, goal_text, is_own};
 
-/// How many entries stand on a page.
+/// The number of entries on a page.
 const ON_A_PAGE: u64 = 25;
-/// The most signs of a goal or a line that are shown: each may be long.
+/// The maximum number of characters shown of a goal or a line.
 const MOST_SIGNS: usize = 240;
-/// The most lines of what an entry changed.
+/// The maximum number of lines shown of an entry's changes.
 const MOST_LINES: usize = 8;
 
-/// Why a daemon's own transaction changes nothing.
+/// The reason shown if a daemon's own transaction changed nothing: its compare-and-set failed.
 const FASTER: &str = "somebody else was faster";
 
 /// Entries, the latest first.
 pub(super) struct History {
     pub(super) rows: Vec<Entry>,
-    /// Whether these are the latest.
+    /// Whether the page shows the latest entries.
     pub(super) is_latest: bool,
     pub(super) latest: String,
     pub(super) older: Option<String>,
-    /// The first entry that is kept, if older ones are gone.
+    /// The first entry that the node keeps, if it has compacted older ones.
     pub(super) first: Option<String>,
 }
 
-/// One of them.
+/// An entry.
 pub(super) struct Entry {
     pub(super) index: String,
     pub(super) goal: String,
-    /// Whether that is what somebody wrote, and not words of ours.
+    /// Whether the goal is a client's text, and not a description by this page.
     pub(super) is_code: bool,
     pub(super) tx_id: Option<String>,
     pub(super) failed: Option<String>,
@@ -42,14 +42,14 @@ pub(super) struct Entry {
     pub(super) left_out: usize,
 }
 
-/// A row that went or came.
+/// A row that the entry removed or added.
 pub(super) struct Line {
     pub(super) class: &'static str,
     pub(super) sign: &'static str,
     pub(super) text: String,
 }
 
-/// The entries before this one; the latest, unless it is said.
+/// Returns the entries before this index, or the latest ones.
 pub(super) async fn history(node: &Node, before: Option<u64>) -> Result<History, Problem> {
     let head = node.glance().borrow().head.index.0;
     let end = before.map_or(head, |before| head.min(before.saturating_sub(1)));
@@ -117,7 +117,7 @@ fn entry(page: &Page<Books>) -> Entry {
     }
 }
 
-/// A line of a diff, as it is written elsewhere: its sign first.
+/// Splits a line of a diff into its sign and its text.
 fn line(text: &str) -> Line {
     match text.strip_prefix("- ") {
         Some(gone) => Line { class: "before", sign: "−", text: cut(gone) },

@@ -1,4 +1,4 @@
-//! An entry of a history, as it is shown in JSON.
+//! The JSON representation of a history's entry.
 
 use holdoff_ledger::machine::{Change, Command, Either, Failed};
 use holdoff_ledger::runtime::{AnswerOf, Books, Estate, GoalOf, Member, Page, Wish};
@@ -133,15 +133,15 @@ impl From<&<Books as holdoff_ledger::machine::Machine>::Answer> for ShownAnswer 
     }
 }
 
-/// Whether it is about a daemon's own rows. They prove whose a lock is, and so does the answer, which whoever knows the
-/// transaction's name could have again.
+/// Returns whether a transaction uses the rows that are reserved for daemons. These rows prove the ownership of locks.
+/// So does the answer, which any caller that knows the transaction's id could request again.
 pub(crate) fn is_own(written: &Written) -> bool {
     let is_of_daemon = |command: &Command| match command {
         Command::Get(key) | Command::Put(key, _) | Command::Delete(key) | Command::Increment(key, _) => {
             is_own_key(key)
         }
         Command::CompareAndSet { key, .. } => is_own_key(key),
-        // Nobody else can list.
+        // Only daemons can list rows.
         _ => true,
     };
     match &written.goal {
@@ -150,7 +150,7 @@ pub(crate) fn is_own(written: &Written) -> bool {
     }
 }
 
-/// What was wanted, for people.
+/// Returns the goal as text.
 pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
     match goal {
         Either::First(Wish::Admit(key, member)) => format!("admit {}", member_text(key, member)),
@@ -165,7 +165,7 @@ pub(crate) fn goal_text(goal: &GoalOf<Books>) -> String {
     }
 }
 
-/// What an entry changed, line by line.
+/// Returns the lines of an entry's diff.
 pub(crate) fn diff_lines(written: &Written) -> Vec<String> {
     match &written.diff {
         Either::First(diff) => rows(diff, member_text),

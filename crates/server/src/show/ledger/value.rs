@@ -1,18 +1,18 @@
-//! Values, commands and answers, as they are written in JSON.
+//! The JSON representation of values, commands and answers.
 
 use holdoff_ledger::machine::{Answer, BadValue, Command, Failed, Key, Value};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the names of a daemon's own rows begin with.
+/// The prefix of the rows that are reserved for daemons.
 const OWN: &str = "holdoff/";
 
-/// Whether a row is a daemon's own: it has a lock, and what proves whose it is.
+/// Returns whether a row is reserved for daemons: it holds a lock, and the proof of its ownership.
 pub(crate) fn is_own_key(key: &Key) -> bool {
     key.as_str().starts_with(OWN)
 }
 
-/// A key that anybody may name; or why that is none.
+/// Parses a key that callers may name. The error is the reason why it is none.
 pub(crate) fn read_key(text: String) -> Result<Key, String> {
     let key = Key::new(text).map_err(|why| why.to_string())?;
     if is_own_key(&key) {
@@ -116,7 +116,7 @@ impl ShownResult {
 }
 
 impl ShownCommand {
-    /// What it says to do; or why that is not understood.
+    /// Parses the command. The error is the reason why it is invalid.
     pub(crate) fn read(self) -> Result<Command, String> {
         const VERBS: &str = "expected one of get, put, delete, increment and compare_and_set, with a key";
         let Self { get, put, delete, increment, compare_and_set, value, by, expected, new } = self;

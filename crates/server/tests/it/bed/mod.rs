@@ -1,4 +1,4 @@
-//! What the tests stand on: a daemon, somebody to talk to it, and a server for it to call.
+//! Test fixtures: a daemon, a client, and a server for the daemon to call.
 
 pub(crate) mod statements;
 mod target;
@@ -19,7 +19,7 @@ pub(crate) struct Daemon {
     pub(crate) client: Client,
 }
 
-/// Policies that do not keep tests waiting.
+/// Options with policies of short waits.
 pub(crate) fn options(place: Place) -> Options {
     let mut options = Options::new(place);
     options.listen.set_port(0);
@@ -28,7 +28,7 @@ pub(crate) fn options(place: Place) -> Options {
     options
 }
 
-/// Shows what the daemons of this process log when a test fails.
+/// Prints the log of this process's daemons when a test fails.
 pub(crate) fn show_logs() {
     let logs = tracing_subscriber::fmt().with_test_writer().with_max_level(tracing::Level::INFO);
     let _ = logs.try_init();
@@ -54,12 +54,12 @@ impl Daemon {
         self.client.post(format!("{}/v1/tasks", self.url)).json(body).send().await.unwrap()
     }
 
-    /// Posts this there.
+    /// Posts a body to a path.
     pub(crate) async fn send(&self, path: &str, body: &Value) -> Response {
         self.client.post(format!("{}{path}", self.url)).json(body).send().await.unwrap()
     }
 
-    /// Takes a task in; answers with its id.
+    /// Submits a task and returns its id.
     pub(crate) async fn submit(&self, body: &Value) -> String {
         let response = self.post(body).await;
         let status = response.status();
@@ -72,7 +72,7 @@ impl Daemon {
         self.get(&format!("/v1/tasks/{id}")).await.json().await.unwrap()
     }
 
-    /// Looks at the task until it is as it should be.
+    /// Polls the task until the condition holds.
     pub(crate) async fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let mut seen = Value::Null;
         let look = async {
@@ -99,7 +99,7 @@ pub(crate) fn call(operation: &str, url: &str) -> Value {
     json!({ "operation": operation, "http": { "url": url, "body": { "n": 1.50 } } })
 }
 
-/// What was answered, which must have this status.
+/// Returns the body of a response, which must have this status.
 pub(crate) async fn answer(response: Response, status: u16) -> Value {
     let (found, url) = (response.status(), response.url().clone());
     let text = response.text().await.unwrap();

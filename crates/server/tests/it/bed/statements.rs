@@ -1,8 +1,8 @@
-//! What a database was asked, by its own log.
+//! The statements that a database received, from its own log.
 
 use holdoff_testbed::{Options, Postgres};
 
-/// A server that logs every statement with the millisecond it came in.
+/// A server that logs every statement with its time in milliseconds.
 pub(crate) fn logging_postgres() -> Postgres {
     let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let settings = vec![
@@ -14,18 +14,18 @@ pub(crate) fn logging_postgres() -> Postgres {
     Postgres::start_with(&Options { settings, ..Options::default() })
 }
 
-/// The statements of those who take signals in, by the millisecond they came in.
+/// The statements of daemons that accept signals, by the millisecond in which they arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(Vec<u64>);
 
 impl Statements {
-    /// Those in a part of the log.
+    /// Reads the statements of a part of the log.
     pub(crate) fn of(log: &str) -> Self {
         let mut entries: Vec<(u64, String)> = Vec::new();
         for line in log.lines() {
             match line.split_once('|').and_then(|(stamp, rest)| Some((millis(stamp)?, rest))) {
                 Some((at, rest)) => entries.push((at, rest.to_owned())),
-                // A statement of several lines goes on.
+                // A continuation line of a statement.
                 None => entries.iter_mut().last().into_iter().for_each(|(_, text)| text.push_str(line)),
             }
         }
@@ -43,14 +43,14 @@ impl Statements {
         self.0.len()
     }
 
-    /// The most in any 10 ms.
+    /// Returns the maximum number of statements in any 10 ms.
     pub(crate) fn peak(&self) -> usize {
         let within = |from: u64| self.0.iter().filter(|at| (from..from + 10).contains(*at)).count();
         self.0.iter().map(|at| within(*at)).max().unwrap_or(0)
     }
 }
 
-/// The millisecond of the day, of a time such as `2026-11-15 16:22:03.123 UTC`.
+/// Returns the millisecond of the day of a time such as `2026-11-15 16:22:03.123 UTC`.
 fn millis(stamp: &str) -> Option<u64> {
     let time = stamp.strip_suffix(" UTC")?.split_once(' ')?.1;
     let (clock, millis) = time.split_once('.')?;

@@ -1,4 +1,4 @@
-//! A little server that is called, and answers as it was told.
+//! A small HTTP server with scripted responses.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::Notify;
 
-/// A little server that is called.
+/// A small HTTP server that counts its calls.
 pub(crate) struct Target {
     pub(crate) url: String,
     seen: Arc<Seen>,
@@ -15,14 +15,14 @@ pub(crate) struct Target {
 
 #[derive(Default)]
 struct Seen {
-    /// What is still to be answered; then 200.
+    /// The remaining responses; after them 200.
     answers: Mutex<Vec<u16>>,
     calls: Mutex<Vec<(HeaderMap, String)>>,
     called: Notify,
 }
 
 impl Target {
-    /// Answers with these, then always with 200. At `/slow` it never answers.
+    /// Starts a server that responds with these statuses, then always with 200. At `/slow` it never responds.
     pub(crate) async fn start(answers: &[u16]) -> Self {
         let seen = Arc::new(Seen::default());
         seen.answers.lock().unwrap().extend(answers.iter().rev());
@@ -37,7 +37,7 @@ impl Target {
         self.url.replace("/orders", "/slow")
     }
 
-    /// Waits until it was called so often.
+    /// Waits until the server has been called so many times.
     pub(crate) async fn called(&self, times: usize) {
         loop {
             let next = self.seen.called.notified();

@@ -1,4 +1,4 @@
-//! axe-core, which knows what keeps people from using a page.
+//! axe-core, which finds accessibility problems.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::pages::visitor::Visitor;
 
-/// What says where it is; else it is where `cargo xtask test` puts it.
+/// The variable with the path of axe-core. By default it is where `cargo xtask test` installs it.
 const VARIABLE: &str = "AXE_CORE";
 
 const RUN: &str = "const done = arguments[arguments.length - 1]; \
@@ -15,7 +15,7 @@ const RUN: &str = "const done = arguments[arguments.length - 1]; \
         where: nodes.map((node) => `${node.target.join(' ')} (${node.failureSummary.split('\\n').slice(1).join(';').trim()})`) }))), \
     (error) => done(String(error)));";
 
-/// axe-core's source.
+/// The source of axe-core.
 pub(super) struct Axe(String);
 
 impl Axe {
@@ -26,7 +26,7 @@ impl Axe {
         Self(std::fs::read_to_string(&path).expect(&missing))
     }
 
-    /// What is serious or worse about the page as it is shown now.
+    /// Returns the violations of the current page that are serious or critical.
     pub(super) async fn violations(&self, visitor: &Visitor) -> Vec<String> {
         if visitor.script("return typeof axe", vec![]).await == "undefined" {
             visitor.script(&self.0, vec![]).await;

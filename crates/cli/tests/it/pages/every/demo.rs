@@ -1,4 +1,4 @@
-//! The demo, long enough for something to be seen on every page.
+//! The demo, run for long enough that every page has content.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::pages::until;
 
-/// As long as its mail service is down once, and the trouble of that has passed.
+/// Long enough for one outage of the mail service and the recovery from it.
 const LASTS: Duration = Duration::from_secs(75);
 
-/// The demo; it ends with this.
+/// The demo. It ends when this value is dropped.
 pub(super) struct Demo {
     process: Child,
     pub(super) url: String,
@@ -31,16 +31,16 @@ impl Demo {
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
         let greeting = lines.next().expect("it says where it is");
-        // It goes on telling, and must not be kept from it.
+        // Drains stdout, so that the demo does not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let url = greeting.split_whitespace().next().unwrap().to_owned();
         let demo = Self { process, url, _folder: folder };
-        // What is pictured is what happened over this time: there is nothing else to wait for.
+        // The screenshots show the events of this period, so there is no condition to wait for.
         tokio::time::sleep(LASTS).await;
         demo
     }
 
-    /// A step that was tried often, and what came of it.
+    /// Returns the page of a step with many attempts.
     pub(super) async fn step(&self) -> String {
         let asked = format!("{}/v1/steps?operation=payments.*&min_failures=3&limit=1", self.url);
         let mut steps = Value::Null;
@@ -55,7 +55,7 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // Told to end, it takes its own workers and folders with it.
+        // On SIGTERM the demo also ends its workers and removes its folders.
         let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }

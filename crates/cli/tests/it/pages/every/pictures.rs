@@ -1,4 +1,4 @@
-//! Pictures of the pages: all of them for whoever works on them, a few for whoever reads about them.
+//! Screenshots of the pages: all of them for developers, and a few for the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use serde_json::json;
 use super::demo::Demo;
 use crate::pages::visitor::Visitor;
 
-/// Set to 1, it has the pictures of the documents taken anew.
+/// The variable that, set to 1, makes the test retake the screenshots of the documentation.
 const VARIABLE: &str = "TAKE_PICTURES";
-/// The most bytes of a picture in the documents.
+/// The maximum size in bytes of a screenshot in the documentation.
 const LARGEST: usize = 120_000;
-/// The most of a page, in points from its top.
+/// The maximum height of a screenshot, in points from the top of the page.
 const TALLEST: f64 = 2400.0;
 
-/// Takes a picture of the page as it is shown now, from its top.
+/// Takes a screenshot of the current page from its top.
 pub(super) async fn take(visitor: &Visitor, name: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../pictures");
     let picture = capture(visitor, "body", TALLEST).await;
@@ -24,7 +24,7 @@ pub(super) async fn take(visitor: &Visitor, name: &str) {
     write(&folder, name, &picture);
 }
 
-/// Those that stand in the documents, of the demo, if they are wanted.
+/// Retakes the documentation's screenshots of the demo, if requested.
 #[tokio::test]
 async fn those_of_the_documents_are_taken_anew() {
     if std::env::var(VARIABLE).as_deref() != Ok("1") {
@@ -49,7 +49,7 @@ async fn those_of_the_documents_are_taken_anew() {
     visitor.leave().await;
 }
 
-/// From the top of this on, so far.
+/// Captures the page from the top of an element, up to this height.
 async fn capture(visitor: &Visitor, from: &str, tallest: f64) -> Vec<u8> {
     let place = "const page = document.documentElement, at = document.querySelector(arguments[0]).getBoundingClientRect(); \
         const [x, y] = [Math.max(0, at.left + scrollX - 12), Math.max(0, at.top + scrollY - 12)]; \

@@ -1,4 +1,4 @@
-//! A daemon with something on every page.
+//! A daemon with content on every page.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::pages::daemon::Daemon;
 use crate::pages::target::Target;
 use crate::pages::until;
 
-/// Name, queue, how many, and how it goes.
+/// The operation, the queue, the number of tasks, and the path on the target.
 const TRAFFIC: [(&str, &str, usize, &str); 8] = [
     ("mail.send", "mail", 24, "/answer/200"),
     ("mail.digest", "mail", 6, "/answer/503"),
@@ -18,7 +18,7 @@ const TRAFFIC: [(&str, &str, usize, &str); 8] = [
     ("webhook.retire", "hooks", 3, "/slow"),
 ];
 
-/// Sets the stage; every page by its name, and its address.
+/// Fills the daemon. Returns every page with its name and its address.
 pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, String)> {
     for (operation, queue, count, path) in TRAFFIC {
         let task = |number: usize| {
@@ -46,7 +46,7 @@ pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, 
     for device in ["laptop", "phone", "server-room-2"] {
         daemon.found(device).await;
     }
-    // What is in the file stays in force; one before it was not.
+    // The second deployment equals the daemon's file and stays active; the first one becomes inactive.
     let file = |attempts: u32| json!({ "file": format!("{}{}", crate::pages::daemon::POLICIES, policies(attempts)) });
     let first = daemon.post("/v1/policies", file(6)).await;
     daemon.post("/v1/policies", file(9)).await;
@@ -107,7 +107,7 @@ pub(super) async fn set(daemon: &Daemon, target: &Target) -> Vec<(&'static str, 
     .into()
 }
 
-/// More policies for the daemon's file.
+/// Returns further policies for the daemon's file.
 pub(super) fn policies(attempts: u32) -> String {
     let mail = "[policies.mail]\nextends = \"quick\"\nbase = \"500ms\"\ncap = \"4s\"\ndeadline = \"1h\"";
     format!(
@@ -131,7 +131,7 @@ async fn graph(daemon: &Daemon, target: &Target) -> String {
     daemon.submit(json!({ "steps": steps })).await
 }
 
-/// A ledger with something of every kind in its history.
+/// Writes a ledger whose history has an entry of each kind.
 pub(super) async fn write_ledger(daemon: &Daemon) {
     for transaction in [
         json!({ "goal": "=> +balance(alice, 30), +balance(bob, 5)" }),
