@@ -1,4 +1,4 @@
-//! A real browser, controlled through its WebDriver.
+//! A real browser, controlled through its `WebDriver`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

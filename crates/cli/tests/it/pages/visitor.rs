@@ -177,7 +177,7 @@ impl Visitor {
         self.cdp("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// Runs a command of the Chrome DevTools Protocol.
+    /// Runs a command of the Chrome `DevTools` Protocol.
     pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
         self.browser.client.issue_cmd(Cdp { command: command.to_owned(), parameters }).await.unwrap()
     }
