@@ -98,7 +98,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
         std::fs::write(&files.cert, broken).unwrap();
         let since = Instant::now();
         while refused(&metrics().await) < seen {
-            assert!(since.elapsed() < CONDITION_TIMEOUT, "nobody looked at the new certificate");
+            assert!(since.elapsed() < CONDITION_TIMEOUT, "the daemon did not read the new certificate");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(is_served(&new.client(), &url).await, "the old one stays in force");

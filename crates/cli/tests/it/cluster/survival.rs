@@ -9,12 +9,10 @@ use crate::cluster::node::Node;
 use crate::cluster::target::Target;
 use crate::cluster::{FILE, TURN, all_succeed, load, no_more_calls_than_grants};
 
-const PER_SECOND: u32 = 200;
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
     let _turn = TURN.lock().await;
-    let requests = if holdoff_testbed::is_deep() { 3000 } else { 600 };
+    let (requests, per_second) = if holdoff_testbed::is_deep() { (3000, 500) } else { (600, 200) };
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("holdoff.toml");
     std::fs::write(&config, FILE).unwrap();
@@ -32,7 +30,7 @@ async fn what_was_accepted_finishes_when_a_daemon_is_killed() {
         let living = usize::from(number >= requests / 2);
         urls[living + number % (urls.len() - living)].clone()
     };
-    let loading = load::send(requests, PER_SECOND, &target.url, whereto);
+    let loading = load::send(requests, per_second, &target.url, whereto);
     let killing = async {
         while sent.load(Ordering::Relaxed) < requests / 3 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
